@@ -2,6 +2,7 @@
 
 FlowError
 ├── InvalidFlow (ValueError)       the chain cannot be built, such as for an invalid argument
+│   └── InvalidArgument            an argument outside a chain: of a trainer, an input source, a run
 ├── NotShippable (TypeError)       a function or value cannot be sent to a worker process
 ├── UnknownLength (TypeError)      the flow's length is known only at the end of a pass
 ├── EndlessFlow                    a length or all elements were requested of an endless flow
@@ -67,6 +68,13 @@ class InvalidFlow(FlowError, ValueError):
     Traceback (most recent call last):
         ...
     flowdsl.errors.InvalidFlow: batch: n must be an int >= 1, got 0
+    """
+
+
+class InvalidArgument(InvalidFlow):
+    """An argument outside a chain is invalid: of a trainer, an input source, a callback or a run.
+
+    It is an ``InvalidFlow`` so that one ``except`` catches every wrong argument.
     """
 
 

@@ -88,8 +88,8 @@ class Watcher(Protocol):
         """
         ...
 
-    def error(self, path: Path, epoch: int, position: int, given: str | None, /) -> Exception:
-        """The exception to raise: the operator at ``path`` failed on what ``given`` describes."""
+    def error(self, path: Path, epoch: int, position: int, detail: str | None, /) -> Exception:
+        """The exception to raise: the operator at ``path`` failed on what ``detail`` describes."""
         ...
 
     def left_out(self, x: Dropped | Failed, path: Path, /) -> None:

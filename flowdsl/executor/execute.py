@@ -31,7 +31,7 @@ class Failure:
     epoch: int
     position: int
     cause: BaseException
-    given: str | None = None
+    detail: str | None = None
     """A description of the element or group on which the operator failed."""
 
 
@@ -214,7 +214,7 @@ def execute(making: Executor, at: Indices, supplied: Sequence[Iterable[Any]]) ->
             elements.extend(making.elements(at, supplied))  # up to one that fails
     except OperatorFailed as error:
         made.failure = Failure(
-            error.path, error.epoch, error.position, error.__cause__ or error, error.given
+            error.path, error.epoch, error.position, error.__cause__ or error, error.detail
         )
     except Exception as error:  # of a source that cannot be opened
         made.failure = Failure(None, int(at.epoch[0]), int(at.position[0]), error)

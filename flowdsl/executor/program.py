@@ -46,13 +46,13 @@ from flowdsl.plan.plan import Base
 class OperatorFailed(Exception):
     """An operator raised ``__cause__``. This error never leaves the runtime."""
 
-    def __init__(self, path: Path, epoch: int, position: int, given: str | None = None) -> None:
-        """``path`` leads to the operator that failed; ``given`` describes the failing element."""
-        super().__init__(path, epoch, position, given)
+    def __init__(self, path: Path, epoch: int, position: int, detail: str | None = None) -> None:
+        """``path`` leads to the operator that failed; ``detail`` describes the failing element."""
+        super().__init__(path, epoch, position, detail)
         self.path = path
         self.epoch = epoch
         self.position = position
-        self.given = given
+        self.detail = detail
 
 
 class InputExhausted(Exception):
@@ -127,9 +127,9 @@ class Program:
         (see ``needed``).
 
         Raises:
-            OperatorFailed: At the place of the element that failed; or what ``error`` makes.
-            RanOut: Another row was needed than those of a base that is ``TruncatedInput``.
-            SourceError: A source cannot be opened any more.
+            OperatorFailed: At the position of the element that failed; or the result of ``error``.
+            InputExhausted: A row is needed that a ``TruncatedInput`` lacks.
+            SourceError: A source can no longer be opened.
         """
         if self.drops:
             return self._elements(self.root, at, list(map(iter, supplied)), (), places=True)
@@ -322,7 +322,7 @@ def needed(node: AnyNode, at: Indices) -> dict[int, Indices]:
 
 
 def failure_in(
-    part: Base, path: Path, epoch: int, position: int, given: str | None = None
+    part: Base, path: Path, epoch: int, position: int, detail: str | None = None
 ) -> ElementError:
     """The error that names the operator that failed and the source row of its element."""
-    return part.top.at(path).node.failure(epoch, position, given)
+    return part.top.at(path).node.failure(epoch, position, detail)

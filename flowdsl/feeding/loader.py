@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, Self, TypeAli
 import attrs
 
 from flowdsl.effects import Endless
-from flowdsl.errors import FlowError, InvalidFlow
+from flowdsl.errors import FlowError, InvalidFlow, NotShippable
 from flowdsl.feeding.pump import EndOfPass, Pump, Sink
 from flowdsl.nodes import AnyNode, checked_int, is_int
 from flowdsl.ops.sizing import Shard, Skip
@@ -200,7 +200,7 @@ class Loader(Generic[X]):
         return f"{self._flow!r}.{self._name}()"
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError(
+        raise NotShippable(
             f"{self._name}: a loader cannot be copied or sent to another process, which would get "
             f"its elements again; in a DataLoader, use num_workers=0, and add "
             f".prefetch(procs=n) to the flow"

@@ -136,12 +136,12 @@ class Failed:
     epoch: int
     position: int
     cause: Exception
-    given: str | None = None
+    detail: str | None = None
     """A description of the element or group on which the operator failed."""
 
     def __reduce__(self) -> tuple[type[Failed], tuple[object, ...]]:
         cause = travelling(self.cause)
-        return Failed, (self.step, self.epoch, self.position, cause, self.given)
+        return Failed, (self.step, self.epoch, self.position, cause, self.detail)
 
 
 def _tags_written_on(cls: type) -> frozenset[Tag]:
@@ -320,12 +320,12 @@ class Node(ABC, Generic[T, E]):
         source = self.sources[int(members.source[k])]
         return source.origin(int(members.at.epoch[k]), int(members.at.position[k]))
 
-    def failure(self, epoch: int, position: int, given: str | None = None) -> ElementError:
+    def failure(self, epoch: int, position: int, detail: str | None = None) -> ElementError:
         """The error that names this operator and the element on which it failed.
 
-        ``given`` describes that element, as ``validation.the_element`` does.
+        ``detail`` describes that element, as ``validation.the_element`` does.
         """
-        return ElementError(self.title, position, epoch, str(self.origin(epoch, position)), given)
+        return ElementError(self.title, position, epoch, str(self.origin(epoch, position)), detail)
 
     @property
     @cached_per_node
@@ -368,7 +368,7 @@ class Pass(Iterator[T], Protocol[T]):
     """An iterator over one pass, which can be ended before its end."""
 
     def close(self) -> None:
-        """Release what the pass holds."""
+        """Release the resources of the pass."""
         ...
 
 

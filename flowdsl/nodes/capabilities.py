@@ -37,7 +37,7 @@ class Resumable(Node[T, E], Generic[T, E]):
         return self.rows_after(epoch, 0, 0, sources)
 
     def taken(self, yielded: int) -> tuple[int, int]:
-        """Where the source is after ``yielded`` elements: its ended passes, its current position.
+        """The place of the source after ``yielded`` elements: its ended passes and its position.
 
         This is arithmetic, valid only where no operator below leaves elements out.
         """

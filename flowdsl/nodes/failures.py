@@ -263,7 +263,7 @@ class SkipFailed(
     def error(self, failed: Failed) -> ElementError:
         """The error that names the operator that failed and the element it failed on."""
         named = (step for step in attempts(self.source) if step.number == failed.step)
-        error = next(named, self.source).failure(failed.epoch, failed.position, failed.given)
+        error = next(named, self.source).failure(failed.epoch, failed.position, failed.detail)
         error.__cause__ = failed.cause
         return error
 

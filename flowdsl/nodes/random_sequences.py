@@ -114,7 +114,7 @@ class Draws(ABC):
 
 @attrs.frozen
 class Independent(Draws):
-    """An endless sequence: each position draws a part independently, with given probabilities."""
+    """An endless sequence: each position draws a part independently, with fixed probabilities."""
 
     weights: tuple[float, ...]
 
@@ -190,7 +190,7 @@ def _multinomial(draws: Independent, block: int) -> Counts:
 
 @lru_cache(maxsize=64)
 def _prefixes(draws: Draws) -> list[Positions]:
-    """The count of each part before each block, for the blocks asked for so far."""
+    """The count of each part before each block, for the blocks requested so far."""
     return [np.zeros(len(draws.counts(0)), np.int64)]
 
 

@@ -45,7 +45,7 @@ def permute(position: Positions, n: int, key: str) -> Positions:
         )
     keys = _digest(key, 8 * _ROUNDS)
     if n <= _SMALL:
-        # Raw numbers are stable; what NumPy derives from them may change between versions.
+        # Raw numbers are stable; numbers that NumPy derives from them may change between versions.
         order: Positions = np.argsort(np.random.Philox(key=keys[:2]).random_raw(n), kind="stable")
         return order[position]
     bits = (n - 1).bit_length()

@@ -205,7 +205,7 @@ class FlatMap(OneByOne[U, E | Unsized], Generic[A, U, E]):
 
 
 def _iterator(made: Iterable[A]) -> Iterator[A]:
-    refuse_tables("flat_map: what the function returns", made)
+    refuse_tables("flat_map: the result of the function", made)
     try:
         return iter(made)
     except TypeError as error:

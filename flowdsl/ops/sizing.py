@@ -365,7 +365,7 @@ class Sizing(FlowBase[T, E]):
     @overload
     def take(self: FlowBase[T, Resampled | Endless], n: int) -> Flow[T, Resampled]: ...
     @overload
-    def take(  # type: ignore[overload-overlap]  # what fits both overloads fits an earlier one
+    def take(  # type: ignore[overload-overlap]  # types that fit both overloads fit an earlier one
         self: FlowBase[T, Resampled | Unsized | Endless], n: int
     ) -> Flow[T, Resampled | Unsized]: ...
     @overload

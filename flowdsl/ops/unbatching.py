@@ -47,8 +47,8 @@ C = TypeVar("C")
 D = TypeVar("D")
 
 AnyBatch: TypeAlias = NDArray[Any] | list[Any] | tuple[Any, ...] | Mapping[str, Any]
-"""A component with a leading axis. No type says whether a row of an array is a view or a scalar:
-it is ``Any``, as in NumPy."""
+"""A component with a leading axis. Types do not distinguish arrays whose rows are views or scalars:
+a row is ``Any``, as in NumPy."""
 
 
 @attrs.frozen(repr=False)

@@ -273,7 +273,7 @@ class Case:
                 advice += f", which is what {self.words.bound()} can do"
             staying = " and ".join(sorted(self.words.stays(hosted)))
             if not known and staying:
-                advice += f", less what {staying} takes, which no worker can run"
+                advice += f", less the time of {staying}, which no worker can run"
             advice += "."
         return self._verdict(
             "thread",
@@ -293,7 +293,7 @@ class Case:
         spent, headroom = self.shares.thread["input"], inverse(self.shares.others("input"))
         supply = self.run.stages[k - 1] if k and self.run.stages[k - 1].kind is None else None
         operator, what = self.words.operator(supply) if supply else (None, None)
-        what = what or f"What {name(self.run.stages[k])} is supplied with"
+        what = what or f"The input of {name(self.run.stages[k])}"
         finding = (
             f"{what} limits at {number(self.run.rate)} elements/s: it is read in the consumer's "
             f"thread, which takes {share(spent)} of the time."
@@ -373,7 +373,7 @@ class Case:
         what = max(parts, key=lambda part: parts[part])
         mostly = {
             "consumer": "the consumer's own work",
-            "input": "reading what workers are supplied with",
+            "input": "reading the input of workers",
             "thread": "operators that run there",
         }.get(what, "handing elements over")
         finding = (

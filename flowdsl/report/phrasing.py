@@ -38,7 +38,7 @@ class Phrasing:
         worst = max(stage.costs, key=lambda cost: cost.seconds)
         total = sum(cost.seconds for cost in stage.costs)
         if stage.workers and total < stage.busy / 2:
-            return None, f"Packing what {name(stage)} has made"
+            return None, f"Packing the results of {name(stage)}"
         return worst.title, worst.title
 
     def calls(self, stage: StageStatistics, operator: str | None) -> str:

@@ -1,4 +1,4 @@
-"""A verdict: a statement of what limits a run."""
+"""A verdict: a statement of the part that limits a run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Limit: TypeAlias = Literal[
 
 @attrs.frozen
 class Verdict:
-    """The part that limits a run, and advice what to change. Printed, it is a few sentences.
+    """The part that limits a run, and advice how to change it. Printed, it is a few sentences.
 
     >>> from flowdsl.statistics.run import RunStatistics, StageStatistics, WorkerStatistics
     >>> from flowdsl.report.bottleneck import verdict

@@ -38,7 +38,7 @@ class Label:
 
 @attrs.frozen
 class WorkerKind:
-    """A kind of worker. It is plain data: it travels with a plan and stays with statistics."""
+    """A kind of worker. It is plain data, which is pickled with a plan and kept in statistics."""
 
     keyword: str
     """The argument for the number of workers, such as ``procs``."""

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator
 from inspect import GEN_RUNNING, getgeneratorstate
 from itertools import chain
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from flowdsl.effects import Effect, Endless
-from flowdsl.errors import EndlessFlow, FlowError, InvalidFlow
+from flowdsl.errors import EndlessFlow, FlowError, InvalidArgument, InvalidFlow, NotShippable
 from flowdsl.nodes import Node, endless_part
 from flowdsl.plan.lower import plan_of
 from flowdsl.plan.plan import Plan
 from flowdsl.runtime.execution import Execution
 from flowdsl.runtime.resume_points import BEGINNING, ResumePoint
-from flowdsl.runtime.state import place_of, state_of
+from flowdsl.runtime.state import state_of
 from flowdsl.statistics.run import RunStatistics
 
 if TYPE_CHECKING:
@@ -125,14 +125,14 @@ class Run(chain[T]):
         took, when more elements have been fetched already.
 
         Raises:
-            ValueError: ``position`` is before the run's first position or after its current one.
+            InvalidArgument: ``position`` is before the run's first position or after its current.
         """
         start, now = self._execution.start, self.position
         position = now if position is None else position
         if position == now and not self._is_at_work:
             self._execution.mark()
         if not start <= position <= now:
-            raise ValueError(
+            raise InvalidArgument(
                 f"state_dict: position must be between {start} and {now}, got {position}"
             )
         execution = self._execution
@@ -178,7 +178,7 @@ class Run(chain[T]):
         return self._execution.statistics()
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a run cannot be copied or pickled; take its state_dict()")
+        raise NotShippable("a run cannot be copied or pickled; take its state_dict()")
 
 
 class _Rest(Iterator[NoReturn]):
@@ -191,12 +191,3 @@ class _Rest(Iterator[NoReturn]):
         if self._execution.ended:
             raise StopIteration
         raise FlowError("this run was closed, or ended with an error, before the end of its pass")
-
-
-def resume(plan: Plan[T], state: Mapping[str, object]) -> Run[T]:
-    """Continue a pass from a state.
-
-    Raises:
-        StateMismatch: The state belongs to another flow, or is not a state.
-    """
-    return Run(plan, *place_of(plan.node, state))

@@ -50,7 +50,7 @@ class WorkerStatistics:
 class StageStatistics:
     """The figures of a stage: operators that run together.
 
-    Elements are those that the stage delivers: batches, if it ends in ``batch(32)``.
+    Elements are the elements that the stage delivers: batches, if it ends in ``batch(32)``.
     """
 
     operators: tuple[str, ...]
@@ -84,7 +84,7 @@ class StageStatistics:
     waited: float = 0.0
     """Seconds in which the consumer's thread did nothing but wait for this stage."""
     fill: float = 0.0
-    """The average share of the credit held by finished results that wait, from 0 to 1."""
+    """The average share of the credit used by finished results that wait, from 0 to 1."""
     nbytes: int = 0
     """Bytes of all results, arrays and messages included."""
     times: Bins = ()
@@ -92,7 +92,7 @@ class StageStatistics:
     costs: tuple[OperatorCost, ...] = ()
     """The cost of each operator, sources first; empty unless the run was profiled."""
     ordered: bool = True
-    """Whether elements are delivered in order, whichever worker finishes first."""
+    """True if elements are delivered in order, for any order in which workers finish."""
     copies: Literal["rows", "passes"] | None = None
     """Set for the workers of ``replicate``: with "rows" they share the rows of all copies; with
     "passes" each runs a copy from end to end, so their number is part of the flow."""

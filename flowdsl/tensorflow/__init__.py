@@ -9,12 +9,14 @@ train/   trainers, callbacks and checkpoints
 
 from __future__ import annotations
 
+from flowdsl.errors import MissingLibrary
+
 try:
     import tensorflow as _  # noqa: F401  # imported first, for the message below
 except ModuleNotFoundError as error:
     if error.name != "tensorflow":
         raise
-    raise ImportError(
+    raise MissingLibrary(
         'flowdsl.tensorflow needs TensorFlow: pip install "flowdsl[tensorflow]"',
         name="tensorflow",
     ) from error

@@ -27,6 +27,8 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+from flowdsl.errors import MissingLibrary
+
 
 def _is_installed(package: str) -> bool:
     """Return True if a package is installed, without importing it."""
@@ -37,7 +39,7 @@ def _is_installed(package: str) -> bool:
 
 
 if not _is_installed("hypothesis"):
-    raise ImportError(
+    raise MissingLibrary(
         'flowdsl.testing needs hypothesis: pip install "flowdsl[testing]"', name="hypothesis"
     )
 

@@ -459,7 +459,7 @@ class Pool:
             return
         if failure.path is None:
             raise failure.cause
-        where = (failure.path, failure.epoch, failure.position, failure.given)
+        where = (failure.path, failure.epoch, failure.position, failure.detail)
         raise failure_in(self.stage, *where) from failure.cause
 
     def _skip(self, skipped: SkippedElement) -> None:

@@ -1,4 +1,4 @@
-"""Rows that are stacked as they arrive form the same batch as rows that are stacked at the end."""
+"""Rows that are stacked as they arrive form the same batch as rows stacked at the end."""
 
 from __future__ import annotations
 

@@ -131,7 +131,7 @@ class Pair(NamedTuple):
 
 class TestLines:
     def test_overriding_a_final_apply_is_an_error(self) -> None:
-        with pytest.raises(TypeError, match=r"Twice.apply: it cannot .* Spelled"):
+        with pytest.raises(TypeError, match=r"Twice.apply: it cannot .* CodeTemplate"):
 
             class Twice(Map[Any, Any, Any]):
                 def apply(self, x: Any, epoch: int, position: int) -> Any:  # type: ignore[misc]  # it is final
@@ -229,16 +229,16 @@ class TestLeftOut:
         assert program.filtered == keep.count(False)
 
     def test_elements_left_out_are_reported_with_their_operator(self) -> None:
-        told: list[tuple[type[Dropped | Failed], Path]] = []
+        reported: list[tuple[type[Dropped | Failed], Path]] = []
 
         @attrs.define
         class Watching(Program):
             def left_out(self, x: Dropped | Failed, path: Path) -> None:
-                told.append((type(x), path))
+                reported.append((type(x), path))
 
         flow = fl.from_range(3).filter(lambda i: i != 1).map(str).filter_map(lambda s: s or None)
         assert list(Watching(flow.node).elements(Indices.span(0, 0, 3))) == ["0", "2"]
-        assert told == [(Dropped, (0, 0))]
+        assert reported == [(Dropped, (0, 0))]
 
 
 def test_a_source_is_opened_when_its_first_row_is_requested() -> None:
@@ -281,7 +281,7 @@ class TestClock:
         )
         program = Program(flow.node, clock=True)
         for _ in program.rows(Indices.span(0, 0, 3)):
-            now[0] += 1e6  # that of the consumer
+            now[0] += 1e6  # the consumer's time
         assert dict(program.costs) == {
             (): (3, 30_000),
             (0,): (3, 3000),

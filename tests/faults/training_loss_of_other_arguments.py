@@ -26,6 +26,6 @@ config = TrainConfig(fl.from_items(rows).batch(2), model=Line, optimizer=tf.kera
 SimpleTrainer(config)
 
 # Seen:
-# flowdsl.errors.InvalidFlow: Line.loss(x: 'tf.Tensor', y: 'tf.Tensor', weight: 'tf.Tensor') ->
+# flowdsl.errors.InvalidArgument: Line.loss(x: 'tf.Tensor', y: 'tf.Tensor', weight: 'tf.Tensor') ->
 # 'tf.Tensor' does not take an element, whose components are (0, 1): missing a required argument:
 # 'weight'

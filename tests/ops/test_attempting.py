@@ -1,6 +1,6 @@
-"""on_error: what cannot be made is left out where it stands, counted and told.
+"""on_error: failing elements are left out, counted and reported.
 
-That it is so in any chain, with any workers, is for the laws; here is each place by itself.
+The laws test this for any chain, with any workers; here each operator is tested by itself.
 """
 
 from __future__ import annotations
@@ -176,15 +176,15 @@ class TestSkippedElements:
     def test_rows_that_cannot_be_read_are_left_out(self, workers: dict[str, Any]) -> None:
         flow = fl.from_items(damaged([(np.int32(i + 1),) for i in range(5)], 3))
         assert skipping_of(flow.shuffle().map(len), **workers) == [1] * 4
-        told: list[ElementError] = []
-        flow.shuffle().prefetch(**workers, on_error=told.append).collect()
-        assert list(map(str, told)) == [
+        reported: list[ElementError] = []
+        flow.shuffle().prefetch(**workers, on_error=reported.append).collect()
+        assert list(map(str, reported)) == [
             (
                 "from_items(5 items) failed on element 3 (row 3 of from_items(5 items)): "
                 "ValueError('row 3 is bad')"
             )
         ]
-        assert repr(told[0].__cause__) == "ValueError('row 3 is bad')"
+        assert repr(reported[0].__cause__) == "ValueError('row 3 is bad')"
 
     def test_all_elements_may_be_left_out(self) -> None:
         assert skipping_of(fl.from_range(3).map(lambda i: i // 0)) == []
@@ -208,9 +208,9 @@ class TestSkippedElements:
     @pytest.mark.parametrize("workers", WORKERS, ids=str)
     def test_a_damaged_row_is_reported_in_every_pass(self, workers: dict[str, Any]) -> None:
         flow = fl.from_items(damaged([(np.int32(i),) for i in range(3)], 1)).repeat(3)
-        told: list[ElementError] = []
-        assert len(flow.prefetch(**workers, on_error=told.append).collect()) == 6
-        assert [error.epoch for error in told] == [0, 1, 2]
+        reported: list[ElementError] = []
+        assert len(flow.prefetch(**workers, on_error=reported.append).collect()) == 6
+        assert [error.epoch for error in reported] == [0, 1, 2]
 
 
 class TestRemainingErrors:
@@ -261,16 +261,16 @@ class TestHandler:
     def test_the_handler_gets_each_error_in_order(
         self, rows: Flow[int, Any], workers: dict[str, Any]
     ) -> None:
-        told: list[ElementError] = []
-        flow = rows.map(lambda i: 1 / (i - 30)).prefetch(**workers, on_error=told.append)
+        reported: list[ElementError] = []
+        flow = rows.map(lambda i: 1 / (i - 30)).prefetch(**workers, on_error=reported.append)
         assert len(flow.collect()) == 5
-        assert [(e.operator, e.position, e.epoch, repr(e.__cause__)) for e in told] == [
+        assert [(e.operator, e.position, e.epoch, repr(e.__cause__)) for e in reported] == [
             ("map(tens)", 2, 0, "ValueError(2)"),
             ("map(<lambda>)", 3, 0, "ZeroDivisionError('division by zero')"),
             ("map(tens)", 5, 0, "ValueError(5)"),
         ]
         row = "element" if rows is STREAM else "row"
-        assert all(e.origin.startswith(f"{row} {e.position} of from_") for e in told)
+        assert all(e.origin.startswith(f"{row} {e.position} of from_") for e in reported)
 
     def test_the_handler_gets_nothing_after_an_error(self) -> None:
         def half(i: int) -> Any:
@@ -278,14 +278,14 @@ class TestHandler:
                 raise ValueError(i)
             return threading.Lock() if i == 4 else i
 
-        told: list[ElementError] = []
+        reported: list[ElementError] = []
         with paced([8]):
-            flow = fl.from_range(8).map(half).prefetch(procs=1, on_error=told.append)
+            flow = fl.from_range(8).map(half).prefetch(procs=1, on_error=reported.append)
             run = iter(flow)
             assert [next(run) for _ in range(4)] == [0, 1, 2, 3]
             with pytest.raises(ElementError, match="on element 4"):
                 next(run)
-        assert told == []
+        assert reported == []
 
     def test_the_handler_must_accept_one_argument(self) -> None:
         with pytest.raises(InvalidFlow) as caught:
@@ -298,13 +298,13 @@ class TestHandler:
         ROWS.prefetch(on_error=dict)  # type: ignore[arg-type]  # which says nothing of what it takes
 
     def test_the_handler_gets_the_epoch_and_the_row(self) -> None:
-        told: list[ElementError] = []
-        flow = ROWS.shuffle(seed=1).repeat(2).prefetch(on_error=told.append)
+        reported: list[ElementError] = []
+        flow = ROWS.shuffle(seed=1).repeat(2).prefetch(on_error=reported.append)
         for epoch in (0, 1):
             list(flow.epoch(epoch))
-        assert len(told) == 8
-        assert len({e.epoch for e in told}) == 4
-        assert Counter(e.origin for e in told) == {f"row {i} of from_range(8)": 4 for i in BAD}
+        assert len(reported) == 8
+        assert len({e.epoch for e in reported}) == 4
+        assert Counter(e.origin for e in reported) == {f"row {i} of from_range(8)": 4 for i in BAD}
 
     @pytest.mark.parametrize("workers", WORKERS, ids=str)
     @pytest.mark.parametrize("rows", [ROWS, STREAM], ids=["rows", "stream"])
@@ -327,14 +327,14 @@ class TestHandler:
                     next(run)
 
     def test_the_handler_is_not_called_by_a_probe(self) -> None:
-        told: list[ElementError] = []
-        flow = fl.from_range(4).map(lambda i: 1 // i).prefetch(on_error=told.append)
+        reported: list[ElementError] = []
+        flow = fl.from_range(4).map(lambda i: 1 // i).prefetch(on_error=reported.append)
         above = flow.map(lambda i: i).batch(2, collate=list).unbatch()
         assert str(above.spec) == "int"
         above.explain()
-        assert told == []
+        assert reported == []
         assert above.collect() == [1, 0, 0]
-        assert len(told) == 1
+        assert len(reported) == 1
 
     @pytest.mark.parametrize("workers", WORKERS, ids=str)
     def test_nested_handlers_get_their_own_errors(self, workers: dict[str, Any]) -> None:
@@ -357,16 +357,16 @@ class TestHandler:
         assert [(e.operator, e.position) for e in ours] == [("map(tens)", 2), ("map(tens)", 5)]
 
     def test_errors_of_merged_flows_name_the_failed_operator(self) -> None:
-        told: list[ElementError] = []
+        reported: list[ElementError] = []
         flow = ROWS.concat(ROWS.map(abs).map(lambda i: i // (i - 10)), fl.from_range(2).map(tens))
-        flow.prefetch(on_error=told.append).collect()
-        assert [(e.operator, e.position) for e in told] == [
+        flow.prefetch(on_error=reported.append).collect()
+        assert [(e.operator, e.position) for e in reported] == [
             ("map(tens)", 2),
             ("map(tens)", 5),
             ("map(<lambda>)", 1),
             ("map(tens)", 2),
             ("map(tens)", 5),
-        ] or [(e.operator, e.position) for e in told][2:] == [
+        ] or [(e.operator, e.position) for e in reported][2:] == [
             ("map(<lambda>)", 1),
             ("map(tens)", 2),
             ("map(tens)", 5),
@@ -538,24 +538,24 @@ class TestStatistics:
     def test_the_same_elements_are_left_out_by_any_workers(
         self, recipe: Recipe, n: int, in_threads: bool, epoch: int, sizes: list[int]
     ) -> None:
-        def told(**workers: int) -> list[str]:
-            told: list[str] = []
+        def reported(**workers: int) -> list[str]:
+            reported: list[str] = []
 
             def note(error: ElementError) -> None:
-                told.append(f"{error} <- {error.__cause__!r}")
+                reported.append(f"{error} <- {error.__cause__!r}")
 
             flow: Any = recipe.build()
             with flow.prefetch(**workers, on_error=note).epoch(epoch) as run:
                 list(run)
-                assert run.statistics().skipped >= len(told)  # besides those of the recipe
-            return sorted(told)  # what is left out below a batch is told when it is read
+                assert run.statistics().skipped >= len(reported)  # besides those of the recipe
+            return sorted(reported)  # failures below a batch are reported when it is read
 
         try:
-            alone = told()
+            alone = reported()
         except FlowError:
             return
         with paced(sizes):
-            assert told(**{"threads" if in_threads else "procs": n}) == alone
+            assert reported(**{"threads" if in_threads else "procs": n}) == alone
 
 
 class TestState:
@@ -574,8 +574,8 @@ class TestState:
         with iter(ROWS.prefetch(on_error="skip")) as run:
             assert [next(run) for _ in range(3)] == LEFT[:3]
             state = run.state_dict()
-        told: list[ElementError] = []
-        assert list(ROWS.prefetch(**workers, on_error=told.append).resume(state)) == LEFT[3:]
+        reported: list[ElementError] = []
+        assert list(ROWS.prefetch(**workers, on_error=reported.append).resume(state)) == LEFT[3:]
 
 
 @pytest.mark.parametrize("workers", WORKERS, ids=str)
@@ -583,29 +583,29 @@ class TestState:
 def test_a_resumed_pass_reports_only_later_failures(
     rows: Flow[int, Any], workers: dict[str, Any]
 ) -> None:
-    told: list[int] = []
-    flow = rows.prefetch(**workers, on_error=lambda error: told.append(error.position))
+    reported: list[int] = []
+    flow = rows.prefetch(**workers, on_error=lambda error: reported.append(error.position))
     with iter(flow) as run:
         assert [next(run), next(run), next(run)] == [0, 10, 30]
         state = run.state_dict()
-    told.clear()
+    reported.clear()
     again = flow.resume(state)
     assert list(again) == [40, 60, 70]
-    assert told == [5]
+    assert reported == [5]
     assert again.statistics().skipped == 1
 
 
 def test_failures_read_ahead_are_reported_again_after_a_resume() -> None:
-    told: list[int] = []
+    reported: list[int] = []
     rows = fl.from_iterable(range(8)).map(tens)
-    left = rows.prefetch(on_error=lambda error: told.append(error.position))
+    left = rows.prefetch(on_error=lambda error: reported.append(error.position))
     flow = left.shuffle(1).map(abs).filter(lambda i: i >= 0).prefetch(threads=1)
     with iter(flow) as run:
         assert [next(run), next(run)] == [0, 10]
         state = run.state_dict()
-    told.clear()
+    reported.clear()
     assert list(flow.resume(state)) == [30, 40, 60, 70]
-    assert told == [2, 5]
+    assert reported == [2, 5]
 
 
 class TestZipWithSkips:
@@ -723,23 +723,23 @@ def walk_plan(part: Base) -> Iterator[Base]:
         (lambda f: f.repeat(2), [0, 1, 2, 4, 5] * 2),
     ],
 )
-def test_an_element_that_kills_workers_is_left_out(
+def test_an_element_by_which_workers_are_killed_is_left_out(
     rows: Flow[int, Any], above: Callable[[Any], Flow[Any, Any]], expected: list[Any]
 ) -> None:
-    told: list[ElementError] = []
-    flow = above(rows.map(kills(3))).prefetch(procs=2, on_error=told.append, deaths=1)
+    reported: list[ElementError] = []
+    flow = above(rows.map(kills(3))).prefetch(procs=2, on_error=reported.append, deaths=1)
     assert flow.collect() == expected
-    assert {e.position for e in told} == {3} or len(told) == 2
+    assert {e.position for e in reported} == {3} or len(reported) == 2
     died = r"^(a worker died|2 workers died, .*) at work on element \d+ of (?!on_error)"
-    assert all(re.match(died, str(e.__cause__)) for e in told)
+    assert all(re.match(died, str(e.__cause__)) for e in reported)
 
 
-def test_an_element_that_kills_a_process_is_left_out() -> None:
-    told: list[ElementError] = []
-    flow = fl.from_range(6).map(kills(3)).prefetch(procs=2, on_error=told.append, deaths=1)
+def test_an_element_by_which_a_process_is_killed_is_left_out() -> None:
+    reported: list[ElementError] = []
+    flow = fl.from_range(6).map(kills(3)).prefetch(procs=2, on_error=reported.append, deaths=1)
     assert flow.batch(2, collate=list).collect() == [[0, 1], [2, 4], [5]]
-    assert [error.position for error in told] == [3]
-    assert "signal SIGKILL" in str(told[0].__cause__)
+    assert [error.position for error in reported] == [3]
+    assert "signal SIGKILL" in str(reported[0].__cause__)
 
 
 @pytest.mark.usefixtures("mortals")

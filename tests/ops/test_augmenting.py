@@ -1,4 +1,4 @@
-"""augment: one draw for all that lies in a row, whatever library the transform is of."""
+"""augment: one draw for all parts of a row, with transforms of any library."""
 
 from __future__ import annotations
 

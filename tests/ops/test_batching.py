@@ -1,4 +1,4 @@
-"""batch: against np.stack of slices; window: against slices at every start."""
+"""batch, compared with np.stack of slices; window, compared with slices at every start."""
 
 from __future__ import annotations
 

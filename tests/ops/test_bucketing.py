@@ -1,4 +1,4 @@
-"""batch_by_shape: against a sort of the elements into lists."""
+"""batch_by_shape, compared with sorting the elements into lists."""
 
 from __future__ import annotations
 

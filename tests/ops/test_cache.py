@@ -1,4 +1,4 @@
-"""cache: the first complete pass, and nothing but a complete one."""
+"""cache: it keeps the first complete pass, and never an incomplete pass."""
 
 from __future__ import annotations
 
@@ -325,7 +325,7 @@ class TestMemory:
             for element in run:
                 with pytest.raises(ValueError, match="read-only"):
                     element["x"][0] /= 2
-        rows[0] /= 2  # what its owner does to it is no business of the cache's
+        rows[0] /= 2  # changes of the source's own array must not reach the cache
         assert rows[0].flags.writeable
 
 

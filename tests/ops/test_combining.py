@@ -1,4 +1,4 @@
-"""concat, interleave, choose, mix: against itertools, counts and chance."""
+"""concat, interleave, choose, mix, compared with itertools, counts and probabilities."""
 
 from __future__ import annotations
 
@@ -309,8 +309,8 @@ class TestDifferentElements:
                 getattr(flow, name)(theirs)
         with pytest.raises(InvalidFlow) as caught:
             getattr(first, name)(second)
-        told = difference.format("from_items(1 items)", "from_items(2 items)")
-        assert str(caught.value).startswith(f"{name}: {told}")
+        expected = difference.format("from_items(1 items)", "from_items(2 items)")
+        assert str(caught.value).startswith(f"{name}: {expected}")
         assert str(caught.value).endswith("; make them alike with .map")
 
     @pytest.mark.parametrize("name", MERGING)

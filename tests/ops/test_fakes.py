@@ -1,4 +1,4 @@
-"""fake: arrays that are what was asked for, and the same for whoever asks."""
+"""fake: arrays have the requested properties, and are the same in every process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""from_files: the names that match, against what was put into a folder."""
+"""from_files: the matching names, compared with the files created in a folder."""
 
 from __future__ import annotations
 

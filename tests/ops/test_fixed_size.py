@@ -1,4 +1,4 @@
-"""fixed_size: against a window that moves over the passes of the source."""
+"""fixed_size, compared with slices of the source's consecutive passes."""
 
 from __future__ import annotations
 

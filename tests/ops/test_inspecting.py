@@ -1,4 +1,4 @@
-"""inspect: what it says, when it says it, and that it changes nothing."""
+"""inspect: its descriptions, when they are written, and that the flow does not change."""
 
 from __future__ import annotations
 

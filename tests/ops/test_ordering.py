@@ -1,4 +1,4 @@
-"""shuffle: a permutation of all, or a bounded disorder."""
+"""shuffle: a permutation of all elements, or within a window."""
 
 from __future__ import annotations
 

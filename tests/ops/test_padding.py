@@ -1,4 +1,4 @@
-"""padded_batch: against np.pad of slices."""
+"""padded_batch, compared with np.pad of slices."""
 
 from __future__ import annotations
 

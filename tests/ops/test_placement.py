@@ -1,4 +1,4 @@
-"""prefetch and replicate: where operators run changes no element."""
+"""prefetch and replicate: the place where operators run does not change elements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""from_queue: what others put into a queue, up to its end."""
+"""from_queue: the elements that a producer puts into a queue, up to the end marker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""repeat, repeat_each: against concatenated epochs."""
+"""repeat, repeat_each, compared with concatenated epochs."""
 
 from __future__ import annotations
 

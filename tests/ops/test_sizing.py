@@ -1,4 +1,4 @@
-"""take, skip, shard: against slices; and how long a flow is."""
+"""take, skip, shard, compared with slices; and the length of a flow."""
 
 from __future__ import annotations
 
@@ -231,7 +231,7 @@ class TestLength:
     def test_known_lengths_are_returned(self, n: int) -> None:
         flow = fl.from_range(n)
         assert len(flow) == flow.size() == n
-        assert bool(flow)  # a flow is no container: an empty one is true as well
+        assert bool(flow)  # a flow is not a container: an empty flow is true as well
 
 
 @pytest.mark.parametrize("k", [-1, 0.5, True, "1"])

@@ -1,4 +1,4 @@
-"""split: disjoint parts of all rows, in order, the same in every epoch and wherever they stand."""
+"""split: disjoint parts of all rows, in order, the same in every epoch and at any position."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_all_choices_are_equally_likely() -> None:
     expected = trials / comb(8, 4)
     chi = sum((seen[choice] - expected) ** 2 / expected for choice in choices)
     assert sum(seen[choice] for choice in choices) == trials
-    assert 35 < chi < 115  # what lies outside is less likely than one in a thousand
+    assert 35 < chi < 115  # values outside have a probability below one in a thousand
 
 
 def test_every_row_is_equally_likely_in_each_part() -> None:

@@ -1,4 +1,4 @@
-"""zip: pairs by position, against lists; what cannot be paired is refused."""
+"""zip: pairs by position, compared with lists; flows that cannot be paired are refused."""
 
 from __future__ import annotations
 

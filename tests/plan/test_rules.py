@@ -340,7 +340,9 @@ CASES: list[tuple[Rule, AnyFlow, str, str]] = [
     ),
     (
         drop_idle_prefetch,
-        STREAM.prefetch(2, on_error="skip"),  # to leave out is no work, but it is read ahead
+        STREAM.prefetch(
+            2, on_error="skip"
+        ),  # leaving out is not work for a worker, but the stream is read ahead
         'from_iterable(range) > on_error="skip" > prefetch(2)',
         'from_iterable(range) > on_error="skip" > prefetch(2)',
     ),

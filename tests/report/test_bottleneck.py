@@ -73,20 +73,20 @@ def test_the_slowest_part_limits(
     workers: list[tuple[int, float]], consumer: float, hosted: float
 ) -> None:
     figures, rate = steady(workers, consumer, hosted)
-    told = verdict(figures, CORES)
+    result = verdict(figures, CORES)
     demands = [each / procs for procs, each in workers]
     first, *rest = sorted([*demands, consumer + hosted], reverse=True)
     assume(first > 1.2 * rest[0])
     if first == consumer + hosted:
         assume(max(consumer, hosted) > 1.01 * min(consumer, hosted))
-        assert told.limiting == ("consumer" if consumer > hosted else "thread")
-        assert told.stage == (None if consumer > hosted else len(workers))
+        assert result.limiting == ("consumer" if consumer > hosted else "thread")
+        assert result.stage == (None if consumer > hosted else len(workers))
         left = max(min(consumer, hosted), *demands)
-        assert told.headroom == pytest.approx(first / left, rel=0.01)
+        assert result.headroom == pytest.approx(first / left, rel=0.01)
     else:
-        assert (told.limiting, told.stage) == ("workers", demands.index(first))
-        assert told.headroom == pytest.approx(first / rest[0], rel=0.01)
-    assert told.rate == pytest.approx(rate, rel=0.01)
+        assert (result.limiting, result.stage) == ("workers", demands.index(first))
+        assert result.headroom == pytest.approx(first / rest[0], rel=0.01)
+    assert result.rate == pytest.approx(rate, rel=0.01)
 
 
 @given(st.lists(st.tuples(st.integers(1, 3), costs), min_size=1, max_size=2), costs)
@@ -94,19 +94,19 @@ def test_the_advised_workers_reach_the_expected_rate(
     workers: list[tuple[int, float]], consumer: float
 ) -> None:
     figures, _ = steady(workers, consumer, 0.0)
-    told = verdict(figures, CORES)
-    assume(told.limiting == "workers" and told.workers is not None)
-    assert told.stage is not None
-    assert told.workers is not None
-    assert told.expected is not None
+    result = verdict(figures, CORES)
+    assume(result.limiting == "workers" and result.workers is not None)
+    assert result.stage is not None
+    assert result.workers is not None
+    assert result.expected is not None
     changed = list(workers)
-    changed[told.stage] = (told.workers, workers[told.stage][1])
-    assert told.workers > workers[told.stage][0]
-    assert told.expected == pytest.approx(steady(changed, consumer, 0.0)[1], rel=0.02)
+    changed[result.stage] = (result.workers, workers[result.stage][1])
+    assert result.workers > workers[result.stage][0]
+    assert result.expected == pytest.approx(steady(changed, consumer, 0.0)[1], rel=0.02)
     fewer = list(workers)
-    fewer[told.stage] = (told.workers - 1, workers[told.stage][1])
-    assert steady(fewer, consumer, 0.0)[1] < 1.02 * told.expected  # no more than are of use
-    assert f"procs={told.workers})" in told.advice
+    fewer[result.stage] = (result.workers - 1, workers[result.stage][1])
+    assert steady(fewer, consumer, 0.0)[1] < 1.02 * result.expected  # no more than are of use
+    assert f"procs={result.workers})" in result.advice
 
 
 @given(st.floats(0.01, 1.0), st.floats(0.0, 0.9))
@@ -118,14 +118,14 @@ def test_a_flow_without_workers_is_advised_with_the_expected_rate(
     rate = 1 / (each + consumer)
     made = stage("map(f)", costs={"map(f)": rate * LONG * each})
     figures = RunStatistics(int(rate * LONG), LONG, rate * LONG * consumer, (made,), profiled=True)
-    told = verdict(figures, CORES)
-    assert told.limiting == "thread"
-    assert told.workers is not None
-    assert told.workers <= CORES
-    assert told.expected == pytest.approx(1 / max(consumer, each / told.workers), rel=0.02)
+    result = verdict(figures, CORES)
+    assert result.limiting == "thread"
+    assert result.workers is not None
+    assert result.workers <= CORES
+    assert result.expected == pytest.approx(1 / max(consumer, each / result.workers), rel=0.02)
 
 
-some_seconds = st.just(0.0) | st.floats(1e-9, 100)  # no clock tells less
+some_seconds = st.just(0.0) | st.floats(1e-9, 100)  # the resolution of clocks
 stages = st.builds(
     lambda kind, workers, **fields: StageStatistics(
         operators=("from_range(9)", "map(f)"),
@@ -164,12 +164,12 @@ stages = st.builds(
     run(attrs.evolve(stage("f", busy=(0.0, 0.0), waited=9.0, times=UNEVEN), seconds=0.0)), CORES
 )
 def test_any_statistics_have_a_verdict(figures: RunStatistics, cores: int) -> None:
-    told = verdict(figures, cores)
-    assert told.headroom >= 1
-    assert told.expected is None or math.isfinite(told.expected)
-    assert told.workers is None or 1 <= told.workers <= max(MOST_WORKERS, cores)
-    assert str(told).endswith(".")
-    assert "nan" not in str(told)
+    result = verdict(figures, cores)
+    assert result.headroom >= 1
+    assert result.expected is None or math.isfinite(result.expected)
+    assert result.workers is None or 1 <= result.workers <= max(MOST_WORKERS, cores)
+    assert str(result).endswith(".")
+    assert "nan" not in str(result)
 
 
 KNOWN: dict[str, tuple[RunStatistics, Limit, int | None, str | None]] = {
@@ -363,50 +363,50 @@ KNOWN: dict[str, tuple[RunStatistics, Limit, int | None, str | None]] = {
 @pytest.mark.parametrize("name", KNOWN)
 def test_known_bottlenecks_are_found(name: str) -> None:
     figures, limiting, number, operator = KNOWN[name]
-    told = verdict(figures, CORES)
-    assert (told.limiting, told.stage, told.operator) == (limiting, number, operator)
+    result = verdict(figures, CORES)
+    assert (result.limiting, result.stage, result.operator) == (limiting, number, operator)
 
 
-def told(name: str, cores: int = CORES) -> str:
+def result(name: str, cores: int = CORES) -> str:
     return str(verdict(KNOWN[name][0], cores))
 
 
 def test_verdicts_are_printed_as_sentences() -> None:
-    assert told("a slow map in workers", 4) == (
+    assert result("a slow map in workers", 4) == (
         "map(slow) limits at 100 elements/s: its 2 processes are busy 99% of the time. The "
         "consumer waits 92% of the time. prefetch(procs=4) would give about 200 elements/s on 4 "
         "cores, and still more workers more, if they wait rather than compute."
     )
-    assert told("too few workers") == (
+    assert result("too few workers") == (
         "from_range(9) … map(f) limits at 100 elements/s: its one process is busy 99% of the "
         "time. The consumer waits 35% of the time. prefetch(procs=2) would give about 140 "
         "elements/s."
     )
-    assert told("a slow consumer") == (
+    assert result("a slow consumer") == (
         "The consumer limits at 100 elements/s: its own work takes 97% of the time. The flow "
         "alone could give about 540; prefetch(procs=1) would do."
     )
-    assert told("a slow stream").startswith(
+    assert result("a slow stream").startswith(
         "from_iterable(words) limits at 100 elements/s: it is read in the consumer's thread, "
         "which takes 93% of the time. The consumer waits 98% of the time. No number of procs "
         "changes that."
     )
     slow = run(stage("map(f)", busy=(0.9,), kind=THREADS, input_seconds=9.3), consumer=0.2)
     assert verdict(slow, CORES).advice.startswith("No number of threads changes that.")
-    assert told("a slow collate with the consumer").endswith(
+    assert result("a slow collate with the consumer").endswith(
         "Make it cheaper, or move work from it into a map, which workers can run: the rest could "
         "go up to about 540 elements/s."
     )
-    assert told("all alike") == (
+    assert result("all alike") == (
         "It is balanced at 100 elements/s: the 2 processes of from_range(9) … map(f) are busy 96% "
         "of the time, and the consumer's thread 95%, with the consumer's own work above all. The "
         "consumer waits 15% of the time. Only if both become faster does the run."
     )
-    assert told("two pools, the first slow").endswith(
+    assert result("two pools, the first slow").endswith(
         "prefetch(procs=8) after map(f) would give about 400 elements/s on 8 cores, and still more "
         "workers more, if they wait rather than compute."
     )
-    assert told("nothing yet") == (
+    assert result("nothing yet") == (
         "Nothing can be said yet: no element was delivered. Let it run on."
     )
 
@@ -521,7 +521,7 @@ def test_packing_is_distinguished_from_computing() -> None:
     made = stage("from_range(9)", "map(f)", busy=(9.9, 9.8), waited=9.0, costs={"map(f)": 2.0})
     found = verdict(run(made), CORES)
     assert found.operator is None
-    assert found.finding.startswith("Packing what from_range(9) … map(f) has made limits")
+    assert found.finding.startswith("Packing the results of from_range(9) … map(f) limits")
 
 
 def test_ordered_false_is_advised_only_for_ordered_stages() -> None:
@@ -557,7 +557,7 @@ def test_operators_that_stay_are_named_if_their_cost_is_unknown() -> None:
     assert found.operator is None
     assert found.advice == (
         "prefetch(procs=2) at its end would give up to 200 elements/s, which is what 2 cores can "
-        "do, less what from_iterable(words) takes, which no worker can run."
+        "do, less the time of from_iterable(words), which no worker can run."
     )
 
 

@@ -134,9 +134,9 @@ def test_the_stages_match_the_statistics_of_a_run(flow: Flow[Any, Any]) -> None:
     whole = plan.over(seen).stages
     looked_up = [line.title for line in lines if line.stage is None]  # in memory: none of a stage
     assert [title for one in whole for title in one.operators] == titles[len(looked_up) :]
-    for one, told in zip(plan.stages, whole, strict=True):
+    for one, shown in zip(plan.stages, whole, strict=True):
         if isinstance(one, tuple):
-            assert told.operators[-1] in seen.stages[one[0]].operators
+            assert shown.operators[-1] in seen.stages[one[0]].operators
 
 
 def test_copies_are_shown_as_one_stage() -> None:
@@ -156,13 +156,13 @@ def test_operators_with_the_same_title_keep_their_own_costs() -> None:
     flow = fl.from_iterable(words).flat_map(lambda x: [x]).map(double).prefetch(procs=1)
     flow = flow.flat_map(lambda x: [x])
     diagram = diagram_of(plan_of(flow.node))
-    told = run(stage("map(double)", busy=(1.0,)))
+    shown = run(stage("map(double)", busy=(1.0,)))
     costs = (
         OperatorCost("from_iterable(words)", 9, 0.1, step=1),
         OperatorCost("flat_map(<lambda>)", 9, 0.2, step=2),
         OperatorCost("flat_map(<lambda>)", 9, 4.0, step=4),
     )
-    stages = diagram.over(attrs.evolve(told, hosted=costs)).stages
+    stages = diagram.over(attrs.evolve(shown, hosted=costs)).stages
     assert [one.operators for one in stages] == [
         ("from_iterable(words)", "flat_map(<lambda>)"),
         ("map(double)",),
@@ -175,8 +175,8 @@ def test_a_run_distinguishes_operators_with_the_same_title() -> None:
     flow = fl.from_iterable(words).flat_map(lambda x: [x]).shuffle(3).flat_map(lambda x: [x])
     with Run(plan_of(flow.node), profile=True) as running:
         list(running)
-    told = [(cost.title, cost.step) for cost in running.statistics().hosted]
-    assert told == [
+    shown = [(cost.title, cost.step) for cost in running.statistics().hosted]
+    assert shown == [
         ("from_iterable(words)", 1),
         ("flat_map(<lambda>)", 2),
         ("shuffle(buffer=3)", 3),

@@ -56,8 +56,8 @@ def test_a_flow_shows_its_plan() -> None:
     bundle = flow._repr_mimebundle_()
     assert bundle["text/plain"] == repr(flow)
     assert flow._repr_html_() == bundle["text/html"]
-    told = {element.text for element in ElementTree.fromstring(bundle["text/html"]).iter()}
-    assert {"from_range(9)", "map(abs)", "batch(2)", "2 worker processes"} <= told
+    texts = {element.text for element in ElementTree.fromstring(bundle["text/html"]).iter()}
+    assert {"from_range(9)", "map(abs)", "batch(2)", "2 worker processes"} <= texts
 
 
 def test_showing_a_flow_runs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

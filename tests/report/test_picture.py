@@ -59,7 +59,7 @@ def drawn(svg: str) -> list[ElementTree.Element]:
     return list(ElementTree.fromstring(svg).iter())
 
 
-def told(svg: str) -> list[str]:
+def texts(svg: str) -> list[str]:
     return [element.text or "" for element in drawn(svg) if element.tag == f"{SVG}text"]
 
 
@@ -82,7 +82,7 @@ def test_every_operator_is_in_the_picture(flow: fl.Flow[Any, Any]) -> None:
         yield node.title
 
     for title in titles(flow.node):
-        assert title.startswith("prefetch") or title in told(svg)
+        assert title.startswith("prefetch") or title in texts(svg)
 
 
 @pytest.mark.parametrize("flow", FLOWS, ids=repr)
@@ -117,14 +117,14 @@ def test_no_box_covers_another() -> None:
 
 def test_the_picture_shows_the_figures() -> None:
     svg = with_figures(diagram_of(plan_of(FLOW.node)), FIGURES)
-    text = " ".join(told(svg))
+    text = " ".join(texts(svg))
     assert "prefetch(procs=6) would give about 140 elements/s." in text
     assert "map(decode) limits at 100 elements/s" in text
     for said in ("busy 98%", "waited for 31%", "fill 4%", "p50 1.02 ms", "p99 2.04 ms", "38 MB/s"):
         assert said in text
     assert "32 ms" in text  # what map(decode) takes a call
     assert "the consumer's own work 62%" in text
-    assert "100 elements/s" in told(svg)  # on the way to the consumer
+    assert "100 elements/s" in texts(svg)  # on the way to the consumer
 
 
 def test_the_limiting_box_and_operator_are_highlighted() -> None:
@@ -132,7 +132,7 @@ def test_the_limiting_box_and_operator_are_highlighted() -> None:
     (operator,) = classed(svg, "hot-text")
     assert operator.text == "map(decode)"
     assert len(classed(svg, "hot-box")) == 1
-    assert told(svg).count("limits") == 1
+    assert texts(svg).count("limits") == 1
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_operators_with_the_same_title_have_their_own_costs() -> None:
     flow = fl.from_range(50).map(decode).map(decode)
     costs = tuple(OperatorCost("map(decode)", 1000, seconds) for seconds in (7.0, 2.0))
     seen = attrs.evolve(stage("from_range(50)", "map(decode)", "map(decode)"), costs=costs)
-    text = told(with_figures(diagram_of(plan_of(flow.node)), run(seen)))
+    text = texts(with_figures(diagram_of(plan_of(flow.node)), run(seen)))
     assert [line for line in text if line.endswith(" ms")] == ["7 ms", "2 ms"]
 
 
@@ -175,18 +175,18 @@ def test_the_bar_of_a_worker_shows_its_busy_share() -> None:
     rails, bars = full[::2], full[1::2]
     assert bars == pytest.approx([14 * part for part in (0.98, 0.1, 0.1, 0.1)], abs=0.06)
     assert rails == [14.0] * 4
-    assert "busy 32%, the busiest 98%" in " ".join(told(svg))
+    assert "busy 32%, the busiest 98%" in " ".join(texts(svg))
 
 
 def test_workers_that_have_not_started_have_no_figures() -> None:
     """Such workers belong to an earlier pass, for a branch that this pass has not reached."""
     idle = attrs.evolve(stage(*TITLES, busy=(0.0,) * 4), seconds=0.0, delivered=0)
-    assert "busy" not in " ".join(told(with_figures(diagram_of(plan_of(FLOW.node)), run(idle))))
+    assert "busy" not in " ".join(texts(with_figures(diagram_of(plan_of(FLOW.node)), run(idle))))
 
 
 def test_skips_and_deaths_are_shown() -> None:
     died = stage(*TITLES, busy=(9.0,) * 4, deaths=1, skipped=3)
-    assert "3 skipped, 1 death" in told(with_figures(diagram_of(plan_of(FLOW.node)), run(died)))
+    assert "3 skipped, 1 death" in texts(with_figures(diagram_of(plan_of(FLOW.node)), run(died)))
 
 
 def test_the_page_is_self_contained() -> None:
@@ -267,7 +267,7 @@ def test_a_long_title_is_cut_and_kept_as_a_tooltip() -> None:
     line = attrs.evolve(plan.root.operators[0], title=title)
     root = attrs.evolve(plan.root, operators=(line, *plan.root.operators[1:]))
     svg = picture(attrs.evolve(plan, root=root)).svg()
-    (shown,) = [text for text in told(svg) if text.startswith("from_lmdb")]
+    (shown,) = [text for text in texts(svg) if text.startswith("from_lmdb")]
     assert shown.endswith("…")
     assert title in [element.text for element in drawn(svg) if element.tag == f"{SVG}title"]
 

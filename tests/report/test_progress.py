@@ -278,7 +278,7 @@ def test_a_bar_in_a_real_terminal_ends_with_ctrl_c() -> None:
         env=environment,
     )
     os.close(theirs)
-    seen, deadline, told = b"", time.monotonic() + 60, False
+    seen, deadline, sent = b"", time.monotonic() + 60, False
     while time.monotonic() < deadline:
         if not select.select([ours], [], [], 1)[0]:
             continue
@@ -289,8 +289,8 @@ def test_a_bar_in_a_real_terminal_ends_with_ctrl_c() -> None:
         if not read:
             break
         seen += read
-        if not told and b"/1000000" in seen:
-            told = True
+        if not sent and b"/1000000" in seen:
+            sent = True
             process.send_signal(signal.SIGINT)
     os.close(ours)
     process.wait(10)

@@ -1,4 +1,4 @@
-"""measure: what it counts, and what it refuses."""
+"""measure: counts, times and invalid arguments."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_nothing_to_time_is_an_error() -> None:
         fl.from_range(4).measure(warmup=6)
     assert str(caught.value) == (
         "measure: the pass ended after 4 elements, with a warmup of 6; there is nothing to time. "
-        "Measure flow.repeat(), or give a smaller warmup"
+        "Measure flow.repeat(), or use a smaller warmup"
     )
 
 

@@ -19,7 +19,7 @@ _TIMES = 5000
 
 
 def wrong(format_: Format, folder: Path) -> str | None:
-    """What is wrong where the disk takes only the first of the rows, if anything is."""
+    """Return a description of the failure if the disk stops accepting bytes, or None."""
     path = folder / f"rows{format_.suffix}"
     format_.written(format_.some, path)
     before = {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()}

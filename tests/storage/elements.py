@@ -1,4 +1,4 @@
-"""Whatever the codec carries, at random: every dtype, byte order, order of axes and nesting."""
+"""Random elements that the codec supports: every dtype, byte order, axis order and nesting."""
 
 from __future__ import annotations
 

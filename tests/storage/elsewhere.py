@@ -1,4 +1,4 @@
-"""A web server on this machine that fails as servers do: it errs, cuts answers, and stalls."""
+"""A local web server with the failures of real servers: errors, truncated answers, stalls."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from typing import Any
 
 
 class Server:
-    """Files by name, and what goes wrong with the next requests for parts of them."""
+    """Files by name, and the failures of the next requests for parts of them."""
 
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
         self.times: dict[str, str] = {}
-        """When a file was written, as servers say it; some do not."""
+        """The time of the last change, as servers report it; some servers do not."""
         self.faults: list[str] = []
         """``"error"``, ``"cut"``, ``"stall"`` or ``"forbid"``, one for each of the next reads."""
         self.ranges = True
         self.reads: Counter[str] = Counter()
         self.address = ""
         self.over = threading.Event()
-        """Ends what stalls."""
+        """Set to end stalled answers."""
         self.most_at_once = 0
         self._at_once = 0
         self._lock = threading.Lock()
@@ -47,7 +47,7 @@ class Server:
 
 @contextmanager
 def served() -> Iterator[Server]:
-    """A server, until the end of the block."""
+    """Run a server until the end of the block."""
     server = Server()
 
     class Handler(BaseHTTPRequestHandler):

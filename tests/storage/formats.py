@@ -1,4 +1,4 @@
-"""Every storage format, as the laws, the fuzzer and the killer know it; a new one is one entry."""
+"""Every storage format, for the laws, the fuzzer and the killer; a new format needs one entry."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ RECORDS = st.builds(
 
 
 def as_samples(rows: AnyFlow) -> AnyFlow:
-    """Each row as a sample with one file; what cannot be encoded is left for the writer."""
+    """Convert each row to a sample with one file; rows that cannot be encoded stay as they are."""
     numbers = count()
 
     def sample(row: Any) -> Any:
@@ -152,7 +152,7 @@ TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0"))
 PAIRS: st.SearchStrategy[list[Any]] = st.tuples(
     st.sampled_from([*_COLUMNS, TEXTS]), st.sampled_from([*_COLUMNS, TEXTS])
 ).flatmap(lambda pair: st.lists(st.tuples(*pair), max_size=12))
-"""Rows of two components, each of one dtype and shape."""
+"""Rows of two components, each with one dtype and shape."""
 _PLAIN = [
     *_COLUMNS,
     *(hnp.arrays(dtype, (2, 3)) for dtype in ("<U2", ">U1", "<M8[s]", ">m8[D]")),
@@ -165,11 +165,11 @@ _DICTS: st.SearchStrategy[list[Any]] = _NUMBERS.map(
 )
 _SINGLE: st.SearchStrategy[list[Any]] = _NUMBERS.map(lambda rows: [x for x, _ in rows])
 ROWS_OF_NUMBERS = _NUMBERS | _DICTS | _SINGLE
-"""Rows of one or two components, in the forms that have names and those that have none."""
+"""Rows of one or two components, as named and unnamed containers."""
 
 
 def _write_npy(flow: AnyFlow, path: Path) -> int:
-    """What ``np.save`` writes, as flowdsl writes no such files itself."""
+    """Write with ``np.save``, as flowdsl has no writer of this format."""
     if flow.node.length is None:
         raise EndlessFlow("it never ends")
     rows = flow.collect()

@@ -40,14 +40,14 @@ READERS = {**FORMATS, **OTHERS}
 
 MOST_SECONDS = 20
 MOST_BYTES = 1 << 30
-"""Of address space beyond what a process has before it reads: a file here has some kilobytes."""
+"""Address space beyond what a process has before it reads: a file here has some kilobytes."""
 _BATCH = 200
 _NUMBERS = [0, 1, 127, 255, 2**15, 2**31 - 1, 2**31, 2**32 - 1, 2**63 - 1, 2**63, 2**64 - 1]
 
 
 @attrs.frozen
 class Finding:
-    """What a reader did that none may do, and the command that shows it again."""
+    """A forbidden behaviour of a reader, and the command that reproduces it."""
 
     name: str
     number: int
@@ -63,7 +63,7 @@ class Finding:
 
 
 def damaged(content: bytes, rng: random.Random) -> bytes:
-    """The bytes with one to four kinds of damage."""
+    """Return the bytes with one to four kinds of damage."""
     data = bytearray(content)
     for _ in range(rng.choice([1, 1, 1, 2, 4])):
         rng.choice(_DAMAGES)(data, rng)
@@ -122,7 +122,7 @@ _DAMAGES: list[Callable[[bytearray, random.Random], None]] = [
 
 @attrs.frozen
 class Sample:
-    """A file of a format, and what it holds."""
+    """A file of a format, and its rows."""
 
     format_: Format
     rows: Sequence[object]
@@ -131,7 +131,7 @@ class Sample:
 
 
 def sample(format_: Format, folder: Path) -> Sample:
-    """Some rows of this format in a file, or in a folder of files."""
+    """Write rows in this format to a file, or to a folder of files."""
     rows, path = format_.some, folder / f"rows{format_.suffix}"
     format_.written(rows, path)
     files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file())
@@ -139,7 +139,7 @@ def sample(format_: Format, folder: Path) -> Sample:
 
 
 def wrong(sample: Sample, number: int, seed: int) -> str | None:
-    """What is wrong in the reading of one damaged file, if anything is."""
+    """Return a description of a reader's misbehaviour on one damaged file, or None."""
     rng = random.Random(f"{seed} {number}")
     file, content = rng.choice(sample.contents)
     changed = damaged(content, rng)
@@ -194,7 +194,7 @@ def _names(error: BaseException | None, path: Path) -> bool:
 
 
 def fuzz(name: str, first: int, count: int, seed: int) -> Iterator[Finding | None]:
-    """Read so many damaged files of a format; for each what is wrong, or None."""
+    """Read ``n`` damaged files of a format; yields a description or None for each."""
     at, end = first, first + count
     while at < end:
         for number, what in _batch(name, at, min(at + _BATCH, end), seed):
@@ -207,8 +207,8 @@ def _batch(name: str, first: int, end: int, seed: int) -> Iterator[tuple[int, st
     child = os.fork()
     if child == 0:
         os.close(reading)
-        with os.fdopen(writing, "w") as told:
-            _read_all(name, first, end, seed, told)
+        with os.fdopen(writing, "w") as log:
+            _read_all(name, first, end, seed, log)
         os._exit(0)
     os.close(writing)
     number = first
@@ -227,7 +227,7 @@ def _batch(name: str, first: int, end: int, seed: int) -> Iterator[tuple[int, st
         )
 
 
-def _read_all(name: str, first: int, end: int, seed: int, told: IO[str]) -> None:
+def _read_all(name: str, first: int, end: int, seed: int, log: IO[str]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         ready = sample(READERS[name], Path(folder))
         held = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
@@ -235,12 +235,12 @@ def _read_all(name: str, first: int, end: int, seed: int, told: IO[str]) -> None
         resource.setrlimit(resource.RLIMIT_AS, (held + MOST_BYTES, held + MOST_BYTES))
         for number in range(first, end):
             what = (wrong(ready, number, seed) or "").replace("\n", "\\n")
-            told.write(f"{number} {what}\n")
-            told.flush()
+            log.write(f"{number} {what}\n")
+            log.flush()
 
 
 def main() -> int:
-    """Damage files until there are enough; 1 if there was a finding."""
+    """Damage files until there are enough; return 1 if there was a finding."""
     parser = argparse.ArgumentParser(prog="python -m tests.storage.fuzz", description=__doc__)
     parser.add_argument("--files", type=int, default=100_000, help="in all")
     parser.add_argument("--seed", type=int, default=0)
@@ -258,8 +258,8 @@ def main() -> int:
                 if finding is not None:
                     found[name] += 1
                     console.print(str(finding), markup=False)
-    told = ", ".join(f"{name} {found[name]}" for name in options.only)
-    console.print(f"{each * len(options.only)} damaged files; findings: {told}")
+    counts = ", ".join(f"{name} {found[name]}" for name in options.only)
+    console.print(f"{each * len(options.only)} damaged files; findings: {counts}")
     return 1 if found else 0
 
 

@@ -28,7 +28,7 @@ _WRITTEN = [name for name in FORMATS if name != "npy"]  # np.save writes in plac
 
 
 def kill(format_: Format, times: int, seed: int, folder: Path) -> Iterator[str | None]:
-    """Kill so many writers over an older file; what is wrong with what is left, each time."""
+    """Kill writers over an older file; yield a description of each invalid remainder."""
     rng = random.Random(seed)
     path = folder / f"rows{format_.suffix}"
     old, new = list(format_.some[::-1]), list(format_.some) * _TIMES
@@ -48,7 +48,7 @@ _TIMES = 20
 
 
 def _lasting(format_: Format, path: Path, seconds: float | None) -> float:
-    """Write in a process of its own, and kill it after so long; how long it lasted."""
+    """Write in another process, kill it after a delay, and return how long it lasted."""
     began = time.monotonic()
     child = os.fork()
     if child == 0:
@@ -64,7 +64,7 @@ def _lasting(format_: Format, path: Path, seconds: float | None) -> float:
 
 
 def main() -> int:
-    """Kill writers of every format; 1 if one left something wrong."""
+    """Kill writers of every format; return 1 if one left an invalid file."""
     parser = argparse.ArgumentParser(prog="python -m tests.storage.killing", description=__doc__)
     parser.add_argument("--kills", type=int, default=200, help="of each format")
     parser.add_argument("--seed", type=int, default=0)

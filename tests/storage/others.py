@@ -1,4 +1,4 @@
-"""Files that other programs write, for the fuzzer: none of their rows is known to be right."""
+"""Files of other programs, for the fuzzer: their rows have no checksums."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ArrayRecord files: bytes of any writer, and elements of ours."""
+"""ArrayRecord files: bytes of any writer, and elements that flowdsl encoded."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Sample(NamedTuple):
 
 
 RECORDS = st.binary(max_size=20).filter(lambda x: not x.startswith(b"\xc1flow"))
-"""Those that begin so are elements."""
+"""The prefix of encoded elements."""
 
 
 @settings(max_examples=15)
@@ -38,7 +38,7 @@ RECORDS = st.binary(max_size=20).filter(lambda x: not x.startswith(b"\xc1flow"))
     st.integers(1, 8),
     st.lists(st.integers(0, 19), max_size=20),
 )
-def test_records_of_any_writer_are_read_by_number(
+def test_records_of_any_writer_are_read_by_index(
     tmp_path: Path, records: list[bytes], group: int, order: list[int]
 ) -> None:
     path = tmp_path / "rows.arrayrecord"
@@ -54,21 +54,21 @@ def test_records_of_any_writer_are_read_by_number(
     ]
 
 
-def test_bytes_are_written_as_they_are(path: Path) -> None:
+def test_bytes_are_written_unchanged(path: Path) -> None:
     assert fl.from_items([b"a", b"", b"\xff"]).write_arrayrecord(path, group_size=2) == 3
     reader = ArrayRecordReader(str(path))
     assert reader.read_all() == [b"a", b"", b"\xff"]
     assert "group_size:2," in reader.writer_options_string()
 
 
-def test_elements_come_back_in_their_classes(path: Path) -> None:
+def test_elements_are_read_back_in_their_classes(path: Path) -> None:
     samples = [Sample(np.full((2, 2), i, np.uint8), i) for i in range(5)]
     fl.from_items(samples).write_arrayrecord(path)
     assert same(fl.from_arrayrecord(path, Sample).collect(), samples)
     assert same(fl.from_arrayrecord(path, object).collect(), [tuple(one) for one in samples])
 
 
-def test_of_rows_undeclared_no_sizes_are_claimed(path: Path) -> None:
+def test_undeclared_rows_have_a_spec_without_sizes(path: Path) -> None:
     fl.from_range(3).map(lambda i: (np.int32(i), np.zeros(3))).write_arrayrecord(path)
     rows: list[fl.Flow[Any]] = [
         fl.from_arrayrecord(path, object),
@@ -79,7 +79,7 @@ def test_of_rows_undeclared_no_sizes_are_claimed(path: Path) -> None:
         assert str(batches.map(lambda x: x).spec) == "(int32[?], float64[?, ?])"
 
 
-def test_a_row_that_is_not_as_declared_fails_at_its_place(path: Path) -> None:
+def test_row_that_contradicts_its_declaration_fails_at_its_position(path: Path) -> None:
     fl.from_items([(1, "a"), (2, "b"), (3, 4.0), (5, "c")]).write_arrayrecord(path)
     source = fl.from_arrayrecord(path, tuple[int, str])
     rows = iter(source)
@@ -90,21 +90,21 @@ def test_a_row_that_is_not_as_declared_fails_at_its_place(path: Path) -> None:
     assert source.node.open()(3) == (5, "c")  # type: ignore[attr-defined]  # an IndexedSource
 
 
-def test_records_of_others_are_no_elements(path: Path) -> None:
+def test_records_of_other_programs_are_not_elements(path: Path) -> None:
     fl.from_items([b"\xc1"]).write_arrayrecord(path)
     with pytest.raises(ElementError) as raised:
         fl.from_arrayrecord(path, object).collect()
     assert str(path) in str(raised.value.__cause__)
 
 
-def test_bytes_and_elements_do_not_mix(path: Path) -> None:
+def test_bytes_and_other_elements_cannot_be_mixed(path: Path) -> None:
     for rows in ([b"a", 1], [1, b"a"]):
         with pytest.raises(SpecMismatch, match=r"row 1: element: .* after rows of"):
             fl.from_items(rows).write_arrayrecord(path)
     assert not path.exists()
 
 
-def test_files_are_read_in_the_order_given(tmp_path: Path) -> None:
+def test_files_are_read_in_the_listed_order(tmp_path: Path) -> None:
     for i in range(3):
         fl.from_items([i * 10, i * 10 + 1]).write_arrayrecord(tmp_path / f"{i}.ar")
     assert fl.from_arrayrecord(tmp_path / "*.ar", int).collect() == [0, 1, 10, 11, 20, 21]
@@ -137,7 +137,7 @@ def test_rows_past_a_damaged_one_are_read(path: Path) -> None:
     assert damaged > 3
 
 
-def test_a_file_that_was_written_again_is_told(path: Path) -> None:
+def test_rewritten_file_is_an_error(path: Path) -> None:
     fl.from_range(4).write_arrayrecord(path)
     source = fl.from_arrayrecord(path, int)
     fl.from_range(5).write_arrayrecord(path, overwrite=True)
@@ -145,24 +145,24 @@ def test_a_file_that_was_written_again_is_told(path: Path) -> None:
         source.collect()
 
 
-def test_a_full_disk_is_told() -> None:
+def test_full_disk_is_reported() -> None:
     from flowdsl.storage.arrayrecord import _write
 
     with pytest.raises(OSError, match="No space left on device"):
         _write(Path("/dev/full"), [b"x" * 10**6], 1)
 
 
-def test_without_the_library_the_command_is_told(
+def test_missing_library_error_has_the_install_command(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def missing(name: str) -> Any:
         raise ModuleNotFoundError(name)
 
     monkeypatch.setattr(libraries, "import_module", missing)
-    told = r'needs array_record, which is not installed: pip install "flowdsl\[arrayrecord\]"'
-    with pytest.raises(MissingLibrary, match=f"from_arrayrecord {told}"):
+    message = r'needs array_record, which is not installed: pip install "flowdsl\[arrayrecord\]"'
+    with pytest.raises(MissingLibrary, match=f"from_arrayrecord {message}"):
         fl.from_arrayrecord(path)
-    with pytest.raises(MissingLibrary, match=f"write_arrayrecord {told}"):
+    with pytest.raises(MissingLibrary, match=f"write_arrayrecord {message}"):
         fl.from_range(3).write_arrayrecord(path)
 
 
@@ -173,7 +173,7 @@ def test_bad_arguments_are_named(path: Path) -> None:
         fl.from_arrayrecord(path, 3)  # type: ignore[call-overload]  # wrong on purpose
 
 
-def test_bytes_are_not_taken_for_elements_nor_elements_for_bytes(path: Path) -> None:
+def test_bytes_and_encoded_elements_are_not_confused(path: Path) -> None:
     fl.from_items([b"x", b"y"]).write_arrayrecord(path)
     with pytest.raises(fl.ElementError, match="record 0 is not an element that"):
         fl.from_arrayrecord(path, int).collect()

@@ -1,4 +1,4 @@
-"""Every law of formats is seen to fail: what breaks it, and which laws notice."""
+"""Every law of formats can fail: broken formats, and the laws that detect them."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def without_what_is_damaged(path: Path) -> AnyFlow:
 
 @attrs.frozen
 class InTurn(IndexedSource[Any]):
-    """The next row, whichever is asked for."""
+    """Returns the next row, whatever index is requested."""
 
     path: str
     row_count: int
@@ -172,21 +172,23 @@ def unchecked(read: Callable[[Path], AnyFlow]) -> Format:
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
-def test_what_is_broken_is_noticed(broken: Format, noticed_by: FormatLaw, tmp_path: Path) -> None:
+def test_broken_implementation_is_detected(
+    broken: Format, noticed_by: FormatLaw, tmp_path: Path
+) -> None:
     with pytest.raises((AssertionError, ExceptionGroup, ValueError)):
         noticed_by(broken, tmp_path)
 
 
-def test_every_law_is_seen_to_fail() -> None:
+def test_every_law_can_fail() -> None:
     (mark,) = [
         mark
-        for mark in test_what_is_broken_is_noticed.pytestmark  # type: ignore[attr-defined]  # pytest's
+        for mark in test_broken_implementation_is_detected.pytestmark  # type: ignore[attr-defined]  # pytest's
         if mark.name == "parametrize"
     ]
     assert {noticed_by for _, noticed_by in mark.args[1]} == set(FORMAT_LAWS)
 
 
-def test_check_format_says_which_law() -> None:
+def test_check_format_names_the_violated_law() -> None:
     with pytest.raises(AssertionError, match="write returned") as failed:
         check_format(one_too_many, read)
     assert failed.value.__notes__[-1].startswith("the law: What is read is what was written")

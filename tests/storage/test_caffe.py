@@ -1,4 +1,4 @@
-"""Caffe's LMDB files: images with their channels last, and labels; a bad one is named."""
+"""Caffe's LMDB files: images with channels last, and labels; a bad datum is named."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def number(x: int) -> bytes:
-    """A varint, as protobuf's encoding has it."""
+    """A varint in protobuf's encoding."""
     x %= 2**64
     parts = bytearray()
     while x > 127:
@@ -39,7 +39,7 @@ def number(x: int) -> bytes:
 def datum(
     shape: tuple[int, ...] = (), data: bytes = b"", label: int = 0, more: bytes = b""
 ) -> bytes:
-    """A ``caffe.Datum`` written by hand."""
+    """A ``caffe.Datum`` encoded by hand."""
     sides = b"".join(
         bytes([tag]) + number(side) for tag, side in zip(b"\x08\x10\x18", shape, strict=False)
     )
@@ -69,7 +69,7 @@ IMAGES = hnp.arrays(np.uint8, hnp.array_shapes(min_dims=3, max_dims=3, max_side=
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.tuples(IMAGES, st.integers(-(2**31), 2**31 - 1)), min_size=1, max_size=4))
-def test_images_come_with_their_channels_last(
+def test_images_have_channels_last(
     tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[NDArray[np.uint8], int]]
 ) -> None:
     path = tmp_path_factory.mktemp("caffe") / "images.lmdb"
@@ -81,7 +81,7 @@ def test_images_come_with_their_channels_last(
     assert same(fl.from_caffe_lmdb(path, "{:0>8d}").collect(), rows)
 
 
-def test_it_is_a_source(path: Path) -> None:
+def test_source_passes_the_laws(path: Path) -> None:
     rows = [(np.full((2, 2, 1), i, np.uint8), i) for i in range(12)]
     store(path, *(datum((1, 2, 2), bytes([i] * 4), i) for i in range(12)))
     check_source(lambda: fl.from_caffe_lmdb(path), rows, examples=3)
@@ -131,7 +131,7 @@ PNG_16 = cv2.imencode(".png", np.zeros((2, 2), np.uint16))[1].tobytes()
 
 
 @pytest.mark.parametrize(
-    ("bad", "told"),
+    ("bad", "message"),
     [
         (b"\xff", "it is not a Datum"),
         (b"\x22\xff\xff\xff\xff\x07", "it is not a Datum"),
@@ -146,16 +146,16 @@ PNG_16 = cv2.imencode(".png", np.zeros((2, 2), np.uint16))[1].tobytes()
         (datum(data=PNG_16, more=b"\x38\x01"), "is uint16, and not uint8"),
     ],
 )
-def test_a_bad_datum_is_named(path: Path, bad: bytes, told: str) -> None:
+def test_a_bad_datum_is_named(path: Path, bad: bytes, message: str) -> None:
     store(path, datum((1, 1, 1), b"1"), bad)
     flow = fl.from_caffe_lmdb(path)
-    with pytest.raises(ElementError, match=rf"images\.lmdb': key b'00000001': .*{told}"):
+    with pytest.raises(ElementError, match=rf"images\.lmdb': key b'00000001': .*{message}"):
         flow.collect()
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.binary(max_size=40))
-def test_any_bytes_are_an_image_or_an_error(
+def test_arbitrary_bytes_raise_an_error_or_decode(
     tmp_path_factory: pytest.TempPathFactory, value: bytes
 ) -> None:
     path = store(tmp_path_factory.mktemp("caffe") / "images.lmdb", value)
@@ -174,7 +174,7 @@ def test_another_dtype_is_refused(path: Path) -> None:
         fl.from_caffe_lmdb(store(path, datum()), dtype=dtype)
 
 
-def test_a_missing_library_is_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_library_is_reported(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from flowdsl.storage.lmdb import caffe
 
     def missing(module: str, operator: str, extra: str) -> Any:

@@ -1,4 +1,4 @@
-"""The element codec: what is written comes back as it was, and reading is safe on any bytes."""
+"""The element codec: elements are decoded unchanged, and decoding is safe on any bytes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.storage.elements import ELEMENTS
 
 
 def same(a: Any, b: Any) -> bool:
-    """Equal in form, dtype and shape, and bit for bit in value."""
+    """Return True if form, dtype and shape are equal, and values are equal bit for bit."""
     if type(a) is not type(b):
         return False
     if isinstance(a, (np.ndarray, np.generic)):
@@ -51,7 +51,7 @@ def arrays_in(x: Any) -> list[NDArray[Any]]:
 
 
 @given(ELEMENTS)
-def test_what_is_written_comes_back(element: object) -> None:
+def test_written_elements_are_read_back(element: object) -> None:
     assert same(decode(encode(element)), element)
 
 
@@ -64,7 +64,7 @@ def test_arrays_come_back_aligned_and_read_only(element: object) -> None:
 
 
 @given(ELEMENTS)
-def test_any_buffer_will_do(element: object) -> None:
+def test_any_buffer_is_accepted(element: object) -> None:
     shifted = memoryview(b"\0" + encode(element))[1:]
     assert same(decode(shifted), element)
 
@@ -121,7 +121,7 @@ CYCLE.append(CYCLE)
     ],
     ids=str,
 )
-def test_what_would_not_come_back_is_refused(element: object, said: str) -> None:
+def test_value_that_would_not_be_read_back_is_refused(element: object, said: str) -> None:
     with pytest.raises(SpecMismatch) as caught:
         encode(element)
     assert said in str(caught.value)
@@ -139,7 +139,7 @@ def test_what_would_not_come_back_is_refused(element: object, said: str) -> None
     ],
     ids=str,
 )
-def test_what_is_not_carried_is_pickled_where_both_sides_trust(element: object) -> None:
+def test_unsupported_values_are_pickled_if_trusted(element: object) -> None:
     data = encode(element, trusted=True)
     assert repr(decode(data, trusted=True)) == repr(element)
     with pytest.raises(SourceError, match=r"pickled Python object.*pass trusted=True"):
@@ -159,7 +159,7 @@ def test_arrays_of_any_dtype_are_pickled_where_both_sides_trust(array: NDArray[A
 
 
 @given(ELEMENTS)
-def test_trust_changes_nothing_of_what_is_carried(element: object) -> None:
+def test_trusted_does_not_change_supported_values(element: object) -> None:
     data = encode(element)
     assert encode(element, trusted=True) == data
     assert same(decode(data, trusted=True), element)
@@ -179,7 +179,7 @@ class FailsWhenRead:
         return fail, ()
 
 
-def test_what_cannot_be_pickled_is_refused() -> None:
+def test_unpicklable_object_is_refused() -> None:
     with pytest.raises(SpecMismatch, match=r"element\.1: Unruly cannot.*nor can it be pickled"):
         encode((1, Unruly()), trusted=True)
     with pytest.raises(SourceError, match=r"pickled object cannot be read: KeyError\('no'\)"):
@@ -187,7 +187,7 @@ def test_what_cannot_be_pickled_is_refused() -> None:
 
 
 @given(st.binary())
-def test_any_bytes_for_a_pickle_are_refused_without_trust(data: bytes) -> None:
+def test_pickles_are_refused_without_trust(data: bytes) -> None:
     forged = msgspec.msgpack.encode([1, msgspec.msgpack.Ext(5, data)])
     with pytest.raises(SourceError, match="trusted=True"):
         decode(forged)
@@ -197,7 +197,7 @@ def test_any_bytes_for_a_pickle_are_refused_without_trust(data: bytes) -> None:
 
 
 def value_or_refusal(data: bytes) -> None:
-    """Decode, with no other outcome; and in memory of the order of the bytes."""
+    """Decode or raise SourceError, in memory proportional to the number of bytes."""
     tracemalloc.start()
     try:
         decode(data)
@@ -210,12 +210,12 @@ def value_or_refusal(data: bytes) -> None:
 
 
 @given(st.binary())
-def test_any_bytes_give_a_value_or_a_source_error(data: bytes) -> None:
+def test_arbitrary_bytes_decode_or_raise_source_error(data: bytes) -> None:
     value_or_refusal(data)
 
 
 @given(ELEMENTS, st.data())
-def test_damaged_bytes_give_a_value_or_a_source_error(element: object, data: st.DataObject) -> None:
+def test_damaged_bytes_decode_or_raise_source_error(element: object, data: st.DataObject) -> None:
     payload = bytearray(encode(element))
     for at, byte in data.draw(st.lists(st.tuples(st.integers(0, len(payload) - 1), BYTES))):
         payload[at] = byte
@@ -292,7 +292,7 @@ def test_tuples_in_tuples_are_refused_beyond_the_stack() -> None:
 
 
 @given(ELEMENTS, ELEMENTS)
-def test_a_spec_comes_back(a: object, b: object) -> None:
+def test_spec_is_read_back(a: object, b: object) -> None:
     for spec in (spec_of(a), join(spec_of(a), spec_of(b))):
         assert spec_from_plain(passed_on(spec)) == known(spec)
 
@@ -303,7 +303,7 @@ def passed_on(spec: Spec) -> dict[str, Any]:
 
 
 def known(spec: Spec) -> Spec:
-    """A file knows of no value but the plain ones."""
+    """Encode a spec in which only plain values are known."""
     if isinstance(spec, StructSpec):
         return attrs.evolve(spec, fields=tuple((name, known(part)) for name, part in spec.fields))
     if isinstance(spec, ListSpec):
@@ -311,7 +311,7 @@ def known(spec: Spec) -> Spec:
     return ValueSpec(object) if spec == ValueSpec(type(None)) else spec
 
 
-def test_a_class_is_kept_as_its_form_and_names() -> None:
+def test_spec_keeps_a_class_as_its_form_and_names() -> None:
     kept = spec_from_plain(passed_on(spec_of((Pair(1, 2), Sample(np.zeros(2, np.uint8), 3)))))
     pair = StructSpec(tuple, (("x", ValueSpec(int)), ("y", ValueSpec(int))))
     image = ArraySpec(np.dtype(np.uint8), (2,))
@@ -319,7 +319,7 @@ def test_a_class_is_kept_as_its_form_and_names() -> None:
     assert kept == StructSpec(tuple, (("0", pair), ("1", sample)))
 
 
-def test_what_is_pickled_has_no_spec() -> None:
+def test_pickled_value_has_an_unknown_spec() -> None:
     spec = spec_of(({1: 2}, np.zeros(2, [("x", "i4")]), {"\ud800": 1}, 3))
     kept = spec_from_plain(passed_on(spec))
     unknown = ValueSpec(object)

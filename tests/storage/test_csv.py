@@ -1,4 +1,4 @@
-"""CSV files: the records of RFC 4180 by number, cells of declared types, and nothing guessed."""
+"""CSV files: RFC 4180 records by index, cells of declared types, and no guessing."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blocks and reads of a few bytes, so that short files have many."""
+    """Use blocks and reads of a few bytes, so that short files have many."""
     monkeypatch.setattr(text_blocks, "STRETCH", 5)
     monkeypatch.setattr(text_blocks, "_READ_BYTES", 7)
 
@@ -80,7 +80,7 @@ def reader_of(flow: Any) -> Any:
     return flow.node.open()
 
 
-def told_by(flow: Any) -> str:
+def message_of(flow: Any) -> str:
     with pytest.raises(FlowError) as failed:
         flow.collect()
     cause = failed.value.__cause__
@@ -101,7 +101,7 @@ def told_by(flow: Any) -> str:
     st.text(st.sampled_from('a,"\n\r '), max_size=40)
     | st.lists(st.sampled_from(['"a",b\n', '"\n",\r\n', 'a,""""\n', 'a"b,c\n'])).map("".join)
 )
-def test_records_are_those_of_the_csv_module_or_an_error(tmp_path: Path, content: str) -> None:
+def test_records_equal_the_csv_modules_or_raise_an_error(tmp_path: Path, content: str) -> None:
     path = tmp_path / "any.csv"
     path.unlink(missing_ok=True)
     path.write_bytes(content.encode())
@@ -126,7 +126,7 @@ TABLES = st.integers(1, 3).flatmap(
 @pytest.mark.usefixtures("small")
 @settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(TABLES, st.sampled_from([",", ";", "\t"]), st.sampled_from(["\n", "\r\n"]))
-def test_what_the_csv_module_writes_is_read(
+def test_files_written_by_the_csv_module_are_read(
     tmp_path: Path, rows: list[tuple[str, ...]], delimiter: str, end: str
 ) -> None:
     path = tmp_path / "any.csv"
@@ -145,7 +145,7 @@ def test_what_the_csv_module_writes_is_read(
     assert named.collect() == [dict(zip(names, row, strict=True)) for row in rows]
 
 
-def test_other_readers_read_what_is_written(path: Path) -> None:
+def test_other_readers_read_written_files(path: Path) -> None:
     arrow: Any = import_module("pyarrow.csv")
     flowers = [Flower('a, "b"\nc', 3, 0.1), Flower("", -1, None)]
     assert fl.from_items(flowers).write_csv(path) == 2
@@ -158,13 +158,13 @@ def test_other_readers_read_what_is_written(path: Path) -> None:
     assert fl.from_csv(path.with_suffix(".arrow.csv"), Flower).collect() == flowers
 
 
-def test_a_cell_may_be_long(path: Path) -> None:
+def test_long_cell_is_read(path: Path) -> None:
     fl.from_items([("a" * 1_000_000, "b"), ("c", "d" * 200_000)]).write_csv(path)
     rows = fl.from_csv(path, header=False).collect()
     assert [len(cell) for row in rows for cell in row] == [1_000_000, 1, 1, 200_000]
 
 
-def test_a_file_may_be_read_in_two_ways(path: Path) -> None:
+def test_file_may_be_indexed_with_two_options(path: Path) -> None:
     path.write_text('a\n"b\nc"\n')
     for _ in range(2):  # each has an index of its own
         assert fl.from_text(path).collect() == ["a", '"b', 'c"']
@@ -172,7 +172,7 @@ def test_a_file_may_be_read_in_two_ways(path: Path) -> None:
         assert len(fl.from_csv(path, quotechar=None)) == 2
 
 
-def test_quotes_may_be_characters(path: Path) -> None:
+def test_quotechar_none_reads_quotes_as_characters(path: Path) -> None:
     path.write_text("size,name\n\"5,it's\n6,'\n")
     with pytest.raises(SourceError, match="line 2 has a quote that is never closed; quotechar"):
         fl.from_csv(path)
@@ -203,7 +203,7 @@ def test_rows_are_dicts_of_text(path: Path) -> None:
     }
 
 
-def test_without_a_header(path: Path) -> None:
+def test_file_without_a_header(path: Path) -> None:
     path.write_text("rose,5\nlily,6\n")
     assert fl.from_csv(path, header=False).collect() == [("rose", "5"), ("lily", "6")]
     named = fl.from_csv(path, header=False, columns=["name", "petals"])
@@ -217,13 +217,13 @@ def test_without_a_header(path: Path) -> None:
     assert fl.from_csv(path, Kind, header=False).collect()[1] == Kind("lily", 6)
     turned = fl.from_csv(path, Kind, header=False, columns=["kind", "petals"])
     assert turned.collect()[0] == Kind("rose", 5)
-    assert "it has 2 cells, where there are 3 columns" in told_by(
+    assert "it has 2 cells, where there are 3 columns" in message_of(
         fl.from_csv(path, header=False, columns=["a", "b", "c"])
     )
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "reason"),
     [
         ("", "has no header"),
         ("\n\r\n", "has no header"),
@@ -233,15 +233,15 @@ def test_without_a_header(path: Path) -> None:
         ('a,b\n"5,1\n2,2\n"6,1\n', "begins on line 2 has a quote that is closed on line 4, in"),
     ],
 )
-def test_what_is_no_table_is_refused_at_once(path: Path, content: str, told: str) -> None:
+def test_invalid_table_is_refused_at_once(path: Path, content: str, reason: str) -> None:
     path.write_text(content)
-    with pytest.raises(SourceError, match=told) as failed:
+    with pytest.raises(SourceError, match=reason) as failed:
         fl.from_csv(path)
     assert str(path) in str(failed.value)
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "reason"),
     [
         ("a,b\n1,2\n3\n", "line 3 (byte 8): it has 1 cell, where there are 2 columns"),
         ("a,b\n1,2\n3,4,5\n", "line 3 (byte 8): it has 3 cells"),
@@ -252,15 +252,15 @@ def test_what_is_no_table_is_refused_at_once(path: Path, content: str, told: str
         ("a,b\n1,\xff\n", "line 2 (byte 4): byte 6 is not utf-8"),
     ],
 )
-def test_a_row_that_is_none_is_named(path: Path, content: str, told: str) -> None:
+def test_row_with_wrong_number_of_cells_is_named(path: Path, content: str, reason: str) -> None:
     path.write_bytes(content.encode("latin-1"))
-    message = told_by(fl.from_csv(path))
+    message = message_of(fl.from_csv(path))
     assert str(path) in message
-    assert told in message
+    assert reason in message
 
 
 @pytest.mark.usefixtures("small")
-def test_a_bad_row_hides_no_other(path: Path) -> None:
+def test_one_bad_row_does_not_hide_other_rows(path: Path) -> None:
     rows = [f"{i},{i * i}" for i in range(30)]
     rows[13] = "13"
     path.write_text("\n".join(["a,b", *rows]))
@@ -278,14 +278,14 @@ def test_files_have_the_same_columns(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_rows_of_a_url() -> None:
+def test_rows_are_read_from_a_url() -> None:
     fsspec: Any = import_module("fsspec")
     with fsspec.open("memory://tables/a.csv", "w") as file:
         file.write("a\n1\n2\n")
     assert fl.from_csv("memory://tables/a.csv", tuple[int]).collect() == [(1,), (2,)]
 
 
-def test_another_encoding(path: Path) -> None:
+def test_other_encoding_is_read(path: Path) -> None:
     path.write_bytes("n\xe4me,b\n\xfc,1\n".encode("latin-1"))
     assert fl.from_csv(path, encoding="latin-1").collect() == [{"n\xe4me": "\xfc", "b": "1"}]
     with pytest.raises(SourceError, match=r"from_csv: .* line 1 .* is not utf-8"):
@@ -293,7 +293,7 @@ def test_another_encoding(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "reason"),
     [
         ({"delimiter": ""}, "delimiter must be one ASCII character"),
         ({"delimiter": ";;"}, "delimiter must be"),
@@ -308,9 +308,11 @@ def test_another_encoding(path: Path) -> None:
         ({"columns": ["a", "z"]}, r"columns has 'z'; the columns of .* are \['a', 'b'\]"),
     ],
 )
-def test_arguments_that_make_no_table(path: Path, arguments: Any, told: str) -> None:
+def test_arguments_that_cannot_form_a_table_are_refused(
+    path: Path, arguments: Any, reason: str
+) -> None:
     path.write_text("a,b\n1,2\n")
-    with pytest.raises(InvalidFlow, match=told):
+    with pytest.raises(InvalidFlow, match=reason):
         fl.from_csv(path, **arguments)
 
 
@@ -337,7 +339,7 @@ def test_elements_are_of_the_declared_class(
     assert [type(x) for x in got] == [type(x) for x in rows]
 
 
-def test_records_batch(path: Path) -> None:
+def test_records_can_be_batched(path: Path) -> None:
     fl.from_items([Point(1, 2), Point(3, 4)]).write_csv(path)
     (batch,) = fl.from_csv(path, Point).batch(2)
     assert type(batch) is PointBatch
@@ -364,7 +366,9 @@ def test_records_batch(path: Path) -> None:
         (np.bool_, "true", np.True_),
     ],
 )
-def test_a_cell_of_a_type(path: Path, form: Any, text: str, value: object) -> None:
+def test_cells_are_parsed_by_their_declared_type(
+    path: Path, form: Any, text: str, value: object
+) -> None:
     path.write_text(f'a,b\n"{text}",0\n')
     pair: Any = tuple[form, int]
     ((got, _),) = fl.from_csv(path, pair).collect()
@@ -383,7 +387,7 @@ def test_a_cell_of_a_type(path: Path, form: Any, text: str, value: object) -> No
         *((int | None, text) for text in ["None", "-"]),
     ],
 )
-def test_a_cell_of_another_type_is_named(path: Path, form: Any, text: str) -> None:
+def test_cell_of_another_type_is_named(path: Path, form: Any, text: str) -> None:
     path.write_text(f'text,cell\na,"{text}"\n')
     pair: Any = tuple[str, form]
     with pytest.raises(SpecMismatch, match=r"line 2 \(byte 10\): column 'cell': ") as failed:
@@ -397,30 +401,30 @@ def test_a_later_cell_of_another_type_is_named_when_it_comes(path: Path) -> None
     flow = fl.from_csv(path, tuple[int, int])
     with pytest.raises(ElementError):
         flow.collect()
-    assert told_by(flow) == (
+    assert message_of(flow) == (
         f"{str(path)!r}, line 3 (byte 8): column 'b': 'x' is not what is declared, int"
     )
     path.write_text("y,x\n1,1\n1,-1\n")
-    assert "line 3 (byte 8): Point refuses it: ValueError('x is negative')" in told_by(
+    assert "line 3 (byte 8): Point refuses it: ValueError('x is negative')" in message_of(
         fl.from_csv(path, Point)
     )
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "reason"),
     [
         ("name,petals\n", "it has no 'height'$"),
         ("name,petals,height,age\n", "not declared: 'age', choose with columns="),
         ("Name,petals,height\n", "it has no 'name'; not declared: 'Name'"),
     ],
 )
-def test_a_header_is_held_to_the_declaration(path: Path, content: str, told: str) -> None:
+def test_header_is_checked_against_the_declaration(path: Path, content: str, reason: str) -> None:
     path.write_text(content)
-    with pytest.raises(SpecMismatch, match=told):
+    with pytest.raises(SpecMismatch, match=reason):
         fl.from_csv(path, Flower)
 
 
-def test_columns_choose_what_is_declared(path: Path) -> None:
+def test_columns_limit_the_declared_components(path: Path) -> None:
     path.write_text("age,name,petals,height\nx,rose,5,1\n")
     flow = fl.from_csv(path, Flower, columns=["name", "petals", "height"])
     assert flow.collect() == [Flower("rose", 5, 1.0)]
@@ -430,7 +434,7 @@ def test_columns_choose_what_is_declared(path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", [int, str, Nested, Pixels, tuple[int | str, int], list[int]])
-def test_what_no_cell_holds_is_not_declared(path: Path, form: Any) -> None:
+def test_declaration_a_cell_cannot_hold_is_refused(path: Path, form: Any) -> None:
     path.write_text("a,b\n1,2\n")
     with pytest.raises(InvalidFlow, match=r"from_csv: (component|element)"):
         fl.from_csv(path, form)
@@ -454,7 +458,7 @@ def test_tuples_have_no_header(path: Path) -> None:
     assert fl.from_csv(path, tuple[int, str, float], header=False).collect() == rows
 
 
-def test_no_rows_are_a_header_where_names_are_known(path: Path) -> None:
+def test_flow_without_rows_writes_a_header_if_names_are_known(path: Path) -> None:
     assert fl.from_items([Flower("a", 1, 2)]).take(0).write_csv(path) == 0
     assert fl.from_csv(path, Flower).collect() == []
     assert fl.from_items([]).write_csv(path, overwrite=True) == 0
@@ -463,7 +467,7 @@ def test_no_rows_are_a_header_where_names_are_known(path: Path) -> None:
 
 @settings(max_examples=30)
 @given(st.lists(st.tuples(st.none() | st.just("a"), st.just("")), min_size=1, max_size=3))
-def test_one_empty_cell_is_a_row(tmp_path: Path, rows: list[tuple[str | None, str]]) -> None:
+def test_single_empty_cell_is_a_row(tmp_path: Path, rows: list[tuple[str | None, str]]) -> None:
     path = tmp_path / "any.csv"
     forms: list[Any] = [tuple[str | None], tuple[str]]
     for column, form in enumerate(forms):
@@ -473,7 +477,7 @@ def test_one_empty_cell_is_a_row(tmp_path: Path, rows: list[tuple[str | None, st
 
 
 @pytest.mark.parametrize(
-    ("rows", "told"),
+    ("rows", "reason"),
     [
         ([(1,), (np.zeros(2),)], r"row 1: element\.0: .* got an array float64\[2\]"),
         (
@@ -494,13 +498,13 @@ def test_one_empty_cell_is_a_row(tmp_path: Path, rows: list[tuple[str | None, st
         ([(10**5000,)], r"row 0: element\.0: Exceeds the limit"),
     ],
 )
-def test_what_no_cell_holds_is_refused(path: Path, rows: list[Any], told: str) -> None:
-    with pytest.raises(SpecMismatch, match=told):
+def test_value_a_cell_cannot_hold_is_refused(path: Path, rows: list[Any], reason: str) -> None:
+    with pytest.raises(SpecMismatch, match=reason):
         fl.from_items(rows).write_csv(path)
     assert list(path.parent.iterdir()) == []
 
 
-def test_a_first_line_that_may_be_a_row_is_asked_about(path: Path) -> None:
+def test_first_line_that_may_be_a_row_requires_header_argument(path: Path) -> None:
     rows = [(10, 1.5), (20, 2.5)]
     fl.from_items(rows).write_csv(path)
     with pytest.raises(InvalidFlow, match=r"is \['10', '1.5'\], which may be a header or a row"):
@@ -512,14 +516,14 @@ def test_a_first_line_that_may_be_a_row_is_asked_about(path: Path) -> None:
 
 
 @pytest.mark.parametrize("header", [0, "infer", 1])
-def test_a_header_is_there_or_not(path: Path, header: Any) -> None:
+def test_file_with_or_without_a_header(path: Path, header: Any) -> None:
     path.write_text("a,b\n1,2\n")
     with pytest.raises(InvalidFlow, match="header must be True or False, got "):
         fl.from_csv(path, header=header)
 
 
 @pytest.mark.parametrize("where", ["in one piece", "over pieces"])
-def test_a_quote_within_a_cell_loses_no_rows(
+def test_quote_within_a_cell_does_not_lose_rows(
     path: Path, where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if where == "over pieces":
@@ -543,7 +547,7 @@ def test_a_quote_within_a_cell_loses_no_rows(
     assert flow.prefetch(on_error="skip").collect() == expected
 
 
-def test_a_row_of_several_lines_that_fails_is_told_with_all_of_them(path: Path) -> None:
+def test_failing_row_of_several_lines_is_reported_with_all_lines(path: Path) -> None:
     path.write_text('a,b\n1,2\n"5,1\n2,2\n6",1,3\n3,4\n')
     rows = iter(fl.from_csv(path))
     next(rows)

@@ -1,4 +1,4 @@
-"""A sample of what `make fuzz` does: damaged files for every reader, kills for every writer."""
+"""A sample of `make fuzz`: damaged files for every reader, kills for every writer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.storage import fuzz
 
 
 def _ends_well(*command: str) -> str:
-    """A program of its own: it forks, which a process with threads must not."""
+    """Run a program in another process: it forks, which a process with threads must not."""
     done = subprocess.run(
         [sys.executable, "-m", *command], capture_output=True, text=True, timeout=250
     )
@@ -24,20 +24,20 @@ def _ends_well(*command: str) -> str:
 
 
 @pytest.mark.slow
-def test_damaged_files_do_no_harm() -> None:
+def test_damaged_files_are_handled() -> None:
     each = 25
-    told = _ends_well("tests.storage.fuzz", f"--files={each * len(fuzz.READERS)}", "--seed=1")
-    assert f"{each * len(fuzz.READERS)} damaged files" in told
+    message = _ends_well("tests.storage.fuzz", f"--files={each * len(fuzz.READERS)}", "--seed=1")
+    assert f"{each * len(fuzz.READERS)} damaged files" in message
 
 
 @pytest.mark.slow
-def test_a_writer_that_is_killed_leaves_the_old_rows_or_the_new() -> None:
-    told = _ends_well("tests.storage.killing", "--kills=2", "--seed=1")
-    assert "; 0 left something wrong" in told
+def test_killed_writer_leaves_the_old_or_the_new_rows() -> None:
+    message = _ends_well("tests.storage.killing", "--kills=2", "--seed=1")
+    assert "; 0 left something wrong" in message
 
 
 @pytest.mark.long
-def test_many_damaged_files_do_no_harm() -> None:
+def test_many_damaged_files_are_handled() -> None:
     _ends_well("tests.storage.fuzz", "--files=20000", "--seed=2")
 
 
@@ -57,7 +57,7 @@ def _carelessly(flow: fl.Flow[bytes, fl.Exact], path: Path) -> int:
     return len(rows)
 
 
-def test_what_a_careless_reader_does_is_found(tmp_path: Path) -> None:
+def test_fuzzing_finds_a_careless_reader(tmp_path: Path) -> None:
     some: list[object] = [bytes([i] * 10) for i in range(12)]
     ready = fuzz.sample(Format(_carelessly, _careless, some=some), tmp_path)
     found = {str(fuzz.wrong(ready, i, 0)).partition(":")[0][:20] for i in range(300)}

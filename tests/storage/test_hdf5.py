@@ -1,4 +1,4 @@
-"""HDF5 files: those of h5py and tensorpack, what leads elsewhere, and what is kept in memory."""
+"""HDF5 files: files of h5py and tensorpack, links to other files, and memory use."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Sample(NamedTuple):
 SAMPLES = [Sample(np.full((2, 3), i, np.uint8), i) for i in range(5)]
 
 
-def test_records_come_back_as_what_they_were(path: Path) -> None:
+def test_records_are_read_back_unchanged(path: Path) -> None:
     assert fl.from_items(SAMPLES).write_hdf5(path, ["images", "labels"]) == 5
     got = fl.from_hdf5(path, ["images", "labels"], Sample).collect()
     assert all(map(same, got, SAMPLES))
@@ -54,7 +54,7 @@ def test_h5py_reads_what_was_written(path: Path) -> None:
     assert all(map(same, fl.from_hdf5(path, ["x", "group/text", "flag"]).collect(), rows))
 
 
-def test_no_rows_have_names_only(path: Path) -> None:
+def test_file_without_rows_has_only_names(path: Path) -> None:
     fl.from_items(SAMPLES[:0]).write_hdf5(path, ["images", "labels"])
     assert fl.from_hdf5(path, ["images", "labels"], Sample).collect() == []
     with pytest.raises(SourceError, match="has no dataset 'other'; it has 'images', 'labels'"):
@@ -62,7 +62,7 @@ def test_no_rows_have_names_only(path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", [{}, {"chunks": (3, 2)}, {"chunks": (4, 1), "compression": "gzip"}])
-def test_datasets_of_h5py(path: Path, how: dict[str, Any]) -> None:
+def test_datasets_written_by_h5py_are_read(path: Path, how: dict[str, Any]) -> None:
     table = np.arange(20, dtype=">i2").reshape(10, 2)
     with h5py.File(path, "w") as file:
         file.create_dataset("a/b", data=table, **how)
@@ -74,7 +74,7 @@ def test_datasets_of_h5py(path: Path, how: dict[str, Any]) -> None:
         assert same(row(i), (table[i], f"t{i}", np.bytes_(b"ab")))
 
 
-def test_files_of_tensorpack(path: Path) -> None:
+def test_files_written_by_tensorpack_are_read(path: Path) -> None:
     rows: list[Any] = [[np.full((2, 2), i, np.float32), i] for i in range(4)]
     HDF5Serializer.save(DataFromList(rows, shuffle=False), str(path), ["x", "y"])
     got = fl.from_hdf5(path, ["x", "y"]).collect()
@@ -86,7 +86,7 @@ def test_files_of_tensorpack(path: Path) -> None:
     assert all(map(same, [(x, int(y)) for x, y in load], [(x, y) for x, y in rows]))
 
 
-def test_what_leads_to_other_files_is_refused(path: Path) -> None:
+def test_links_to_other_files_are_refused(path: Path) -> None:
     other = path.with_name("other.h5")
     with h5py.File(other, "w") as file:
         file["x"] = np.arange(3)
@@ -105,7 +105,7 @@ def test_what_leads_to_other_files_is_refused(path: Path) -> None:
         fl.from_hdf5(path, "loop")
 
 
-def test_what_is_no_array_of_numbers_is_refused(path: Path) -> None:
+def test_non_numeric_array_is_refused(path: Path) -> None:
     with h5py.File(path, "w") as file:
         file["compound"] = np.zeros(3, [("a", "i4"), ("b", "f4")])
         file.create_dataset("lists", (3,), h5py.vlen_dtype(np.int32))
@@ -131,7 +131,7 @@ def test_what_is_no_array_of_numbers_is_refused(path: Path) -> None:
 
 
 @pytest.mark.parametrize("names", [[], 3, [""], ["a/../b"], ["__flowdsl__"], [3], ["a\0"]])
-def test_names_that_are_none(path: Path, names: Any) -> None:
+def test_invalid_names_are_refused(path: Path, names: Any) -> None:
     with pytest.raises(InvalidFlow, match="data_paths"):
         fl.from_items([(1,)]).write_hdf5(path, names)
     with pytest.raises(InvalidFlow, match="data_paths"):
@@ -139,27 +139,27 @@ def test_names_that_are_none(path: Path, names: Any) -> None:
 
 
 @pytest.mark.parametrize("names", [["a", "a"], ["a", "a/b"]])
-def test_names_that_exclude_each_other(path: Path, names: list[str]) -> None:
+def test_conflicting_names_are_refused(path: Path, names: list[str]) -> None:
     with pytest.raises(InvalidFlow, match="'a' twice, or within another"):
         fl.from_items([(1, 2)]).write_hdf5(path, names)
 
 
-def test_a_component_unlike_the_first_is_named(path: Path) -> None:
+def test_component_that_differs_from_the_first_row_is_named(path: Path) -> None:
     rows = [(1, np.zeros(2)), (2, np.zeros(3))]
     with pytest.raises(SpecMismatch, match=r"row 1: element\.y: float64\[3\].*first row has"):
         fl.from_items(rows).write_hdf5(path, ["x", "y"])
 
 
-def test_damaged_text_is_told(path: Path) -> None:
+def test_damaged_text_is_reported(path: Path) -> None:
     """HDF5 has no checksum of text."""
     fl.from_items(["first", "second"]).write_hdf5(path, "text")
     path.write_bytes(path.read_bytes().replace(b"second", b"Second"))
-    with pytest.raises(ElementError) as told:
+    with pytest.raises(ElementError) as raised:
         fl.from_hdf5(path, "text").collect()
-    assert "row 1 of 'text' cannot be read" in str(told.value.__cause__)
+    assert "row 1 of 'text' cannot be read" in str(raised.value.__cause__)
 
 
-def test_a_chunk_is_read_once_and_nothing_more_is_kept(path: Path) -> None:
+def test_chunk_is_read_once_and_only_one_is_cached(path: Path) -> None:
     with h5py.File(path, "w") as file:
         file.create_dataset("x", data=np.zeros((4000, 1000)), chunks=(100, 1000), compression=1)
     row = fl.from_hdf5(path, "x").node.open()  # type: ignore[attr-defined]  # a source
@@ -183,19 +183,19 @@ def test_values_of_any_byte_order_are_as_h5py_gives_them(path: Path, dtype: str)
     assert all(join(spec, spec_of(x)) == spec for x in flow)
 
 
-def test_labels_of_several_lengths(path: Path) -> None:
+def test_labels_of_varying_length(path: Path) -> None:
     with h5py.File(path, "w") as file:
         file["x"] = np.array([b"a", b"bcd", b""])
     assert fl.from_hdf5(path, "x").collect() == [b"a", b"bcd", b""]
 
 
-def test_scalars_of_another_byte_order_come_back(path: Path) -> None:
+def test_scalars_of_another_byte_order_are_read_back(path: Path) -> None:
     rows = [np.array(i, ">i4") for i in range(3)]
     fl.from_items(rows).write_hdf5(path, "x")
     assert fl.from_hdf5(path, "x").collect() == rows
 
 
-def test_h5py_may_have_it_open_too(path: Path) -> None:
+def test_file_may_also_be_open_in_h5py(path: Path) -> None:
     with h5py.File(path, "w") as file:
         file["x"] = np.arange(3)
     with h5py.File(path) as file:

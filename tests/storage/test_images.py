@@ -1,4 +1,4 @@
-"""Images: decoded pixels beside what other decoders give, cut and shrunk; and what is no image."""
+"""Images: pixels compared with other decoders, cropping and resizing, and invalid images."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def encoded(pixels: NDArray[Any], form: str = "JPEG", **options: Any) -> bytes:
 
 @cache
 def photograph(height: int = 96, width: int = 128) -> Pixels:
-    """Something smooth, with some detail, and another colour at each place."""
+    """Return a smooth image with some detail and another colour at each place."""
     y, x = np.mgrid[:height, :width].astype(np.float64)
     waves = 20 * np.sin(x / 9) * np.cos(y / 7)
     planes = [40 + 150 * x / width + waves, 40 + 150 * y / height - waves, 128 + 2 * waves]
@@ -60,7 +60,7 @@ def photograph(height: int = 96, width: int = 128) -> Pixels:
 
 
 def differ(one: Pixels, other: NDArray[Any]) -> float:
-    """The mean difference of two images of one shape."""
+    """Return the mean difference of two images of one shape."""
     assert one.shape == other.shape
     return float(np.abs(one.astype(float) - other.astype(float)).mean())
 
@@ -87,7 +87,7 @@ def boxes(draw: st.DrawFn, height: int, width: int) -> tuple[int, int, int, int]
 
 @settings(max_examples=40)
 @given(images(), st.sampled_from(sorted(LOSSLESS)))
-def test_lossless_images_come_back(pixels: Pixels, form: str) -> None:
+def test_lossless_images_are_decoded_exactly(pixels: Pixels, form: str) -> None:
     got = fl.decode_image(encoded(pixels, form))
     assert got.dtype == np.uint8
     assert np.array_equal(got, pixels)
@@ -96,7 +96,7 @@ def test_lossless_images_come_back(pixels: Pixels, form: str) -> None:
 
 @settings(max_examples=30)
 @given(hnp.arrays(np.uint8, shapes), st.sampled_from(["PNG", "BMP", "GIF"]))
-def test_grey_becomes_colour_and_stays_grey(pixels: Pixels, form: str) -> None:
+def test_grey_image_is_converted_to_colour_or_stays_grey(pixels: Pixels, form: str) -> None:
     data = encoded(pixels, form) if pixels.size > 1 else encoded(np.full((1, 2), 7, "u1"), form)
     grey = fl.decode_image(data, channels=1)
     assert grey.shape == (*fl.image_size(data), 1)
@@ -105,7 +105,7 @@ def test_grey_becomes_colour_and_stays_grey(pixels: Pixels, form: str) -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"progressive": True}, {"subsampling": 0}])
-def test_jpeg_is_what_pillow_decodes(options: dict[str, Any]) -> None:
+def test_jpeg_equals_pillows_result(options: dict[str, Any]) -> None:
     data = encoded(photograph(), quality=90, **options)
     image = Image.open(io.BytesIO(data))
     assert differ(fl.decode_image(data), np.asarray(image)) < 0.1
@@ -120,7 +120,7 @@ def test_grey_jpeg() -> None:
     assert np.array_equal(fl.decode_image(data), np.repeat(grey, 3, axis=2))
 
 
-def test_jpeg_in_the_colours_of_print() -> None:
+def test_cmyk_jpeg_is_decoded() -> None:
     file = io.BytesIO()
     Image.fromarray(photograph()).convert("CMYK").save(file, "JPEG", quality=95)
     assert differ(fl.decode_image(file.getvalue()), photograph()) < 3
@@ -128,7 +128,7 @@ def test_jpeg_in_the_colours_of_print() -> None:
     assert differ(fl.decode_image(file.getvalue(), channels=1), grey) < 3
 
 
-def test_a_palette_is_looked_up() -> None:
+def test_palette_image_is_converted_to_colours() -> None:
     image = Image.fromarray(photograph()).quantize(50)
     for form in ("PNG", "GIF", "BMP"):
         file = io.BytesIO()
@@ -142,7 +142,7 @@ def test_transparency_is_dropped() -> None:
         assert np.array_equal(fl.decode_image(encoded(clear, form)), photograph())
 
 
-def test_an_animation_gives_its_first_frame() -> None:
+def test_only_the_first_frame_of_an_animation_is_decoded() -> None:
     other = [Image.fromarray(photograph()[::-1])]
     data = encoded(photograph(), "WEBP", save_all=True, append_images=other)
     assert np.array_equal(fl.decode_image(data), photograph())
@@ -159,7 +159,7 @@ def test_an_orientation_is_not_applied(form: str) -> None:
 
 
 @pytest.mark.parametrize("shape", [(4, 5), (4, 5, 3)])
-def test_sixteen_bits_are_refused(shape: tuple[int, ...]) -> None:
+def test_sixteen_bit_images_are_refused(shape: tuple[int, ...]) -> None:
     data = cv2.imencode(".png", np.full(shape, 1000, np.uint16))[1].tobytes()
     with pytest.raises(SourceError, match="this PNG image is of uint16, which would not fit"):
         fl.decode_image(data)
@@ -167,7 +167,7 @@ def test_sixteen_bits_are_refused(shape: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("wrap", [bytes, bytearray, memoryview, partial(np.frombuffer, dtype="u1")])
 @pytest.mark.parametrize("form", ["JPEG", "PNG"])
-def test_bytes_of_any_kind(wrap: Any, form: str) -> None:
+def test_any_bytes_like_object_is_accepted(wrap: Any, form: str) -> None:
     data = encoded(photograph(), form)
     assert np.array_equal(fl.decode_image(wrap(data)), fl.decode_image(data))
 
@@ -176,7 +176,7 @@ def test_bytes_of_any_kind(wrap: Any, form: str) -> None:
 @pytest.mark.parametrize(
     "options", [{}, {"crop": (0, 0, 50, 128)}, {"crop": (1, 2, 3, 4), "channels": 1}, {"resize": 7}]
 )
-def test_the_array_is_the_callers_and_holds_no_other(form: str, options: Any) -> None:
+def test_returned_array_owns_its_memory(form: str, options: Any) -> None:
     got = fl.decode_image(encoded(photograph(), form), **options)
     assert got.flags.writeable
     assert got.flags.c_contiguous
@@ -188,7 +188,7 @@ def test_the_array_is_the_callers_and_holds_no_other(form: str, options: Any) ->
 
 @settings(max_examples=40)
 @given(st.data(), shapes, st.sampled_from(["JPEG", "PNG", "WEBP"]), st.sampled_from([1, 3]))
-def test_a_crop_is_that_part_of_the_whole(
+def test_crop_equals_the_same_part_of_the_whole_image(
     data: st.DataObject, shape: tuple[int, int], form: str, channels: Any
 ) -> None:
     image = encoded(photograph(*shape), form)
@@ -202,7 +202,7 @@ def test_a_crop_is_that_part_of_the_whole(
 @settings(max_examples=30)
 @given(st.data(), st.tuples(st.integers(1, 150), st.integers(1, 150)), shapes)
 @pytest.mark.parametrize("form", ["JPEG", "PNG"])
-def test_one_colour_stays_so_in_any_part_and_size(
+def test_uniform_colour_is_kept_by_any_crop_and_size(
     form: str, data: st.DataObject, shape: tuple[int, int], size: tuple[int, int]
 ) -> None:
     image = encoded(np.full((*shape, 3), (200, 100, 30), np.uint8), form)
@@ -213,14 +213,14 @@ def test_one_colour_stays_so_in_any_part_and_size(
 
 @pytest.mark.parametrize("form", ["JPEG", "PNG"])
 @pytest.mark.parametrize("size", [(90, 100), (48, 64), (40, 100), (20, 31), (12, 16), (7, 9)])
-def test_what_shrinks_is_smoothed_as_pillow_does(form: str, size: tuple[int, int]) -> None:
+def test_shrinking_is_smoothed_as_in_pillow(form: str, size: tuple[int, int]) -> None:
     data = encoded(photograph(), form, **({"quality": 95} if form == "JPEG" else {}))
     smooth = Image.fromarray(photograph()).resize((size[1], size[0]), Image.Resampling.BILINEAR)
     assert differ(fl.decode_image(data, resize=size), np.asarray(smooth)) < 3
 
 
 @pytest.mark.parametrize("size", [20, 30, 50, 61, (30, 200), (200, 10)])
-def test_fine_lines_do_not_become_coarse_ones(size: Any) -> None:
+def test_fine_lines_are_smoothed_without_aliasing(size: Any) -> None:
     lines = np.zeros((128, 128), np.uint8)
     lines[::2] = 255
     lines[:, ::2] ^= 255
@@ -230,7 +230,7 @@ def test_fine_lines_do_not_become_coarse_ones(size: Any) -> None:
 
 
 @pytest.mark.parametrize("size", [(130, 128), (96, 300), (500, 400)])
-def test_what_grows_is_bilinear(size: tuple[int, int]) -> None:
+def test_enlarging_is_bilinear(size: tuple[int, int]) -> None:
     want = cv2.resize(photograph(), size[::-1], interpolation=cv2.INTER_LINEAR)
     assert np.array_equal(fl.decode_image(encoded(photograph(), "PNG"), resize=size), want)
 
@@ -250,7 +250,7 @@ def test_without_smoothing_it_is_bilinear(size: tuple[int, int], tmp_path: Path)
 
 
 @pytest.mark.parametrize(("size", "by"), [(51, 1), (50, 2), (26, 2), (25, 4), (12, 8), (5, 8)])
-def test_a_jpeg_is_decoded_no_larger_than_need_be(
+def test_jpeg_is_decoded_at_a_reduced_scale(
     size: int, by: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes: list[tuple[int, ...]] = []
@@ -270,7 +270,7 @@ def test_a_jpeg_is_decoded_no_larger_than_need_be(
 
 @settings(max_examples=40)
 @given(st.data(), st.integers(8, 40))
-def test_a_part_of_a_reduced_jpeg_is_in_its_place(data: st.DataObject, size: int) -> None:
+def test_crop_of_a_reduced_jpeg_is_in_the_right_place(data: st.DataObject, size: int) -> None:
     y, x = np.mgrid[:256, :320]
     pixels = np.stack([y * 0.9, x * 0.7, 0 * x + 50], -1).astype(np.uint8)
     top, left, h, w = box = data.draw(boxes(256, 320))
@@ -283,7 +283,7 @@ def test_a_part_of_a_reduced_jpeg_is_in_its_place(data: st.DataObject, size: int
         assert np.abs(values - want).max() <= 3 + 0.5 * slope * max(pixel, 1)
 
 
-def test_threads_do_not_share_what_is_thrown_away() -> None:
+def test_threads_do_not_share_scratch_memory() -> None:
     images = [encoded(np.full((60, 70, 3), i, np.uint8)) for i in range(0, 200, 20)]
     small = partial(fl.decode_image, resize=40)
     flow = fl.from_items(images).repeat(20).map(small).prefetch(threads=4)
@@ -298,12 +298,12 @@ def test_threads_do_not_share_what_is_thrown_away() -> None:
 
 
 def places(height: int, width: int) -> bytes:
-    """An image that says of each of its pixels where it is."""
+    """Return an image whose pixels encode their positions."""
     y, x = np.mgrid[:height, :width]
     return encoded(np.stack([y, x, 0 * x], -1).astype(np.uint8), "PNG")
 
 
-def test_random_parts_have_the_shares_and_aspects_asked_for() -> None:
+def test_random_crops_have_the_requested_areas_and_aspects() -> None:
     data, rng = places(200, 240), np.random.default_rng(0)
     crop = fl.random_resized_crop((20, 24), scale=(0.1, 0.4), ratio=(0.5, 2))
     seen = []
@@ -325,7 +325,7 @@ def test_random_parts_have_the_shares_and_aspects_asked_for() -> None:
     assert lefts.max() > 100
 
 
-def test_where_no_draw_fits_it_is_the_middle() -> None:
+def test_crop_is_centered_if_no_draw_fits() -> None:
     crop = fl.random_resized_crop(10, scale=(1, 1), ratio=(1, 1))
     for shape, top, left in (((20, 100), 0, 40), ((100, 20), 40, 0), ((20, 20), 0, 0)):
         got = crop(places(*shape), np.random.default_rng(0))
@@ -333,7 +333,7 @@ def test_where_no_draw_fits_it_is_the_middle() -> None:
         assert np.array_equal(got, want)
 
 
-def test_random_parts_are_the_same_on_any_number_of_workers() -> None:
+def test_random_crops_are_independent_of_the_number_of_workers() -> None:
     flow = fl.from_items([encoded(photograph())] * 8)
     crops = flow.random_map(fl.random_resized_crop(16, channels=1), seed=3)
     here = crops.batch(8).collect()[0]
@@ -356,7 +356,7 @@ def test_an_image_that_is_cut_off_is_an_error(form: str) -> None:
 @settings(max_examples=150)
 @given(st.data())
 @pytest.mark.parametrize("form", FORMATS)
-def test_a_damaged_image_is_an_error_or_an_image(form: str, data: st.DataObject) -> None:
+def test_damaged_image_raises_an_error_or_decodes(form: str, data: st.DataObject) -> None:
     image = bytearray(encoded(photograph(30, 40), form))
     for _ in range(data.draw(st.integers(1, 4))):
         image[data.draw(st.integers(0, len(image) - 1))] = data.draw(st.integers(0, 255))
@@ -376,12 +376,12 @@ STARTS = (
 
 @settings(max_examples=100)
 @given(st.binary(), st.sampled_from(STARTS))
-def test_garbage_is_an_error(garbage: bytes, start: bytes) -> None:
+def test_arbitrary_bytes_are_refused(garbage: bytes, start: bytes) -> None:
     with pytest.raises(SourceError):
         fl.decode_image(start + garbage)
 
 
-def test_what_it_is_not_is_told() -> None:
+def test_invalid_image_is_reported() -> None:
     with pytest.raises(SourceError, match=r"not a JPEG, PNG, WebP, BMP or GIF image: .*b'II\*"):
         fl.decode_image(encoded(photograph(), "TIFF"))
     with pytest.raises(SourceError, match="not an image: there are no bytes"):
@@ -389,7 +389,7 @@ def test_what_it_is_not_is_told() -> None:
 
 
 def resaid(form: str, side: int) -> bytes:
-    """A small image whose header says that it has this many pixels to a side."""
+    """Return a small image whose header claims this many pixels per side."""
     data = bytearray(encoded(photograph(30, 40), form))
     if form == "JPEG":
         struct.pack_into(">HH", data, data.index(b"\xff\xc0") + 5, side, side)
@@ -414,28 +414,28 @@ def test_an_image_that_claims_to_be_huge_takes_no_memory_or_time(form: str) -> N
     assert time.process_time() - start < 2
 
 
-def test_how_many_pixels_are_too_many_can_be_said() -> None:
+def test_most_pixels_is_configurable() -> None:
     data = encoded(photograph(10, 10))
     assert fl.decode_image(data, most_pixels=100).shape == (10, 10, 3)
     with pytest.raises(SourceError, match=r"10 x 10 pixels, more than most_pixels=99; "):
         fl.decode_image(data, most_pixels=99)
 
 
-def test_a_jpeg_of_very_many_scans_is_refused() -> None:
+def test_jpeg_with_too_many_scans_is_refused() -> None:
     data = encoded(photograph(), progressive=True)
     scan = data.index(b"\xff\xda")
     with pytest.raises(SourceError, match="more than 500 scans"):
         fl.decode_image(data[:scan] + data[scan : scan + 30] * 501 + data[scan:])
 
 
-def test_a_png_of_more_rows_than_its_bytes_can_hold() -> None:
+def test_png_with_more_pixels_than_its_bytes_allow_is_refused() -> None:
     with pytest.raises(SourceError, match=r"5000 x 5000 pixels cannot be in \d+ bytes"):
         fl.decode_image(resaid("PNG", 5000))
     plain = encoded(np.zeros((3000, 3000), np.uint8), "PNG", compress_level=9)
     assert fl.decode_image(plain, channels=1).shape == (3000, 3000, 1)
 
 
-def test_a_part_of_a_png_that_claims_to_be_huge_is_not_made_room_for() -> None:
+def test_png_chunk_that_claims_to_be_huge_takes_no_memory() -> None:
     data = bytearray(encoded(photograph(), "PNG"))
     struct.pack_into(">I", data, data.index(b"IDAT") - 4, 2**32 - 9)
     with pytest.raises(SourceError, match="this PNG image is cut off"):
@@ -443,7 +443,7 @@ def test_a_part_of_a_png_that_claims_to_be_huge_is_not_made_room_for() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"channels": 4}, "channels must be 1 (grey) or 3 (RGB), got 4"),
         ({"channels": True}, "channels must be 1 (grey) or 3 (RGB), got True"),
@@ -460,14 +460,14 @@ def test_a_part_of_a_png_that_claims_to_be_huge_is_not_made_room_for() -> None:
         ({"most_pixels": 0}, "most_pixels must be an int >= 1, got 0"),
     ],
 )
-def test_bad_arguments(options: Any, told: str) -> None:
+def test_bad_arguments(options: Any, message: str) -> None:
     with pytest.raises(InvalidFlow) as caught:
         fl.decode_image(encoded(photograph(10, 12)), **options)
-    assert str(caught.value) == f"decode_image: {told}"
+    assert str(caught.value) == f"decode_image: {message}"
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"size": None}, "size must be an int or (height, width), got None"),
         ({"scale": (0.5, 1.1)}, "scale must be at most 1, all of the image, got (0.5, 1.1)"),
@@ -477,14 +477,14 @@ def test_bad_arguments(options: Any, told: str) -> None:
         ({"channels": 2}, "channels must be 1 (grey) or 3 (RGB), got 2"),
     ],
 )
-def test_bad_random_parts(options: Any, told: str) -> None:
+def test_invalid_crop_arguments_are_refused(options: Any, message: str) -> None:
     with pytest.raises(InvalidFlow) as caught:
         fl.random_resized_crop(**{"size": 8, **options})
-    assert str(caught.value) == f"random_resized_crop: {told}"
+    assert str(caught.value) == f"random_resized_crop: {message}"
 
 
 @pytest.mark.parametrize("data", ["a.jpg", Path("a.jpg"), 3, np.zeros(3)])
-def test_what_is_no_bytes(data: Any) -> None:
+def test_non_bytes_argument_is_refused(data: Any) -> None:
     hint = "; from_images reads files" if isinstance(data, str | Path) else ""
     given: Any = data
     with pytest.raises(InvalidFlow) as caught:
@@ -500,7 +500,7 @@ def test_what_is_no_bytes(data: Any) -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Files a.png, b.png and c.png, all of them of one grey."""
+    """Write files a.png, b.png and c.png, all of one grey."""
     for i, name in enumerate("abc"):
         (tmp_path / f"{name}.png").write_bytes(encoded(np.full((4, 5, 3), i, np.uint8), "PNG"))
     return tmp_path
@@ -511,12 +511,12 @@ def greys(flow: fl.Flow[Pixels]) -> list[int]:
 
 
 @pytest.mark.hypothesis
-def test_the_source_keeps_the_laws(folder: Path) -> None:
+def test_source_passes_the_laws(folder: Path) -> None:
     rows = [np.full((4, 5, 3), i, np.uint8) for i in range(3)]
     check_source(lambda: fl.from_images(folder / "*.png"), rows, examples=10)
 
 
-def test_the_order_of_files(folder: Path) -> None:
+def test_files_keep_their_order(folder: Path) -> None:
     a, b, c = (str(folder / f"{name}.png") for name in "abc")
     assert greys(fl.from_images(folder / "*.png")) == [0, 1, 2]
     assert greys(fl.from_images([c, a, b, a])) == [2, 0, 1, 0]
@@ -525,7 +525,7 @@ def test_the_order_of_files(folder: Path) -> None:
     assert greys(fl.from_images([b, c]).prefetch(procs=2)) == [1, 2]
 
 
-def test_what_is_known_of_images(folder: Path) -> None:
+def test_spec_of_images(folder: Path) -> None:
     flow = fl.from_images(folder / "*.png")
     assert repr(flow) == "from_images('a.png', 3 files)"
     assert str(flow.spec) == "uint8[?, ?, 3]"
@@ -538,7 +538,7 @@ def test_what_is_known_of_images(folder: Path) -> None:
     assert flow.node.origin(0, 1) == "row 1 of from_images('a.png', 3 files)"
 
 
-def test_a_position_tells_its_files(folder: Path) -> None:
+def test_resume_detects_other_files(folder: Path) -> None:
     with fl.from_images(folder / "*.png").epoch(0) as run:
         next(run)
         state = run.state_dict()
@@ -550,7 +550,7 @@ def test_a_position_tells_its_files(folder: Path) -> None:
         next(fl.from_images(others).resume(state))
 
 
-def test_files_elsewhere(folder: Path) -> None:
+def test_remote_files_are_read(folder: Path) -> None:
     memory: Any = import_module("fsspec").filesystem("memory")
     for name in "ab":
         memory.pipe(f"/images/{name}.png", (folder / f"{name}.png").read_bytes())
@@ -558,7 +558,7 @@ def test_files_elsewhere(folder: Path) -> None:
     assert greys(fl.from_images(["memory://images/b.png", folder / "c.png"])) == [1, 2]
 
 
-def test_a_file_that_is_missing_is_named_when_it_is_known(folder: Path) -> None:
+def test_missing_file_is_named(folder: Path) -> None:
     missing = str(folder / "d.png")
     with pytest.raises(SourceError, match=f"from_images: '{missing}' cannot be opened"):
         fl.from_images(missing)
@@ -584,7 +584,7 @@ def test_a_bad_file_is_named_or_left_out(folder: Path, procs: int) -> None:
     assert greys(flow.prefetch(procs=procs, on_error="skip")) == [0, 2]
 
 
-def test_bad_files(folder: Path) -> None:
+def test_invalid_files_are_refused(folder: Path) -> None:
     nothing: Any = (3, [], [3], "", None)
     for files in nothing:
         with pytest.raises(InvalidFlow, match="from_images: path must be a str or path"):
@@ -597,7 +597,7 @@ def test_bad_files(folder: Path) -> None:
         fl.from_images(folder)
 
 
-def test_the_files_of_a_list_are_not_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_of_a_list_are_opened_only_when_read(monkeypatch: pytest.MonkeyPatch) -> None:
     def looked(path: object) -> bool:
         raise AssertionError(f"{path} was looked for")
 
@@ -606,7 +606,7 @@ def test_the_files_of_a_list_are_not_looked_for(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("name", ["simplejpeg", "cv2"])
-def test_a_library_that_is_missing_is_told(
+def test_missing_library_is_reported(
     name: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, name, None)
@@ -614,7 +614,7 @@ def test_a_library_that_is_missing_is_told(
         fl.from_images(folder / "a.png", resize=8)
 
 
-def test_images_of_other_stores(tmp_path: Path) -> None:
+def test_encoded_images_from_other_formats_are_decoded(tmp_path: Path) -> None:
     rows = [(encoded(np.full((8, 8, 3), 30 * i, np.uint8)), i) for i in range(4)]
     fl.from_items(rows).write_lmdb(tmp_path / "rows.lmdb")
     stored = fl.from_lmdb(tmp_path / "rows.lmdb", tuple[bytes, int])

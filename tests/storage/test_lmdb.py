@@ -1,4 +1,4 @@
-"""LMDB files: what is written comes back by number, and a bad file is refused, row by row."""
+"""LMDB files: rows are read back by index, and a damaged file or row is refused."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def row_of(source: Any, i: int) -> Any:
 
 
 def output_of(program: str, *arguments: object) -> str:
-    """What a Python program of its own process prints."""
+    """Return the output of a Python program in another process."""
     done = subprocess.run(
         [sys.executable, "-c", program, *map(str, arguments)],
         capture_output=True,
@@ -99,7 +99,7 @@ def output_of(program: str, *arguments: object) -> str:
 
 @settings(max_examples=20)
 @given(st.lists(st.tuples(st.integers(0, 2**40), st.text(st.characters(codec="utf-8")))))
-def test_rows_come_back_in_order(tmp_path: Path, rows: list[tuple[int, str]]) -> None:
+def test_rows_are_read_back_in_order(tmp_path: Path, rows: list[tuple[int, str]]) -> None:
     path = tmp_path / "rows.lmdb"
     assert fl.from_items(rows).write_lmdb(path, overwrite=True) == len(rows)
     source = fl.from_lmdb(path, tuple[int, str])
@@ -108,14 +108,14 @@ def test_rows_come_back_in_order(tmp_path: Path, rows: list[tuple[int, str]]) ->
     assert source.effects == frozenset()
 
 
-def test_any_row_is_read_by_its_number(path: Path) -> None:
+def test_rows_are_read_by_index(path: Path) -> None:
     fl.from_range(3000).write_lmdb(path)
     assert [row_of(fl.from_lmdb(path), i) for i in (2999, 0, 1024, 1023, 7)] == [
         *(2999, 0, 1024, 1023, 7)
     ]
 
 
-def test_a_file_grows_as_it_must(path: Path) -> None:
+def test_file_grows_as_needed(path: Path) -> None:
     rows, side = 40, 1_000_000
     assert fl.from_range(rows).map(lambda i: np.full(side, i, np.uint8)).write_lmdb(path) == rows
     assert path.stat().st_size > 2 * (1 << 24)
@@ -143,18 +143,18 @@ def test_rows_are_encoded_as_they_come(path: Path) -> None:
     assert fl.from_iterable(rows).write_lmdb(path) == 50
 
 
-def test_a_file_of_no_rows(path: Path) -> None:
+def test_file_without_rows(path: Path) -> None:
     assert fl.from_items([]).write_lmdb(path) == 0
     assert fl.from_lmdb(path).collect() == []
 
 
-def test_the_spec_is_what_all_rows_share(path: Path) -> None:
+def test_spec_is_the_join_of_all_rows(path: Path) -> None:
     rows = [(np.zeros((4, n)), "a" if n else 1) for n in (2, 3, 0)]
     fl.from_items(rows).write_lmdb(path)
     assert str(fl.from_lmdb(path).spec) == "(float64[4, ?], ?)"
 
 
-def test_reading_what_is_written_over_itself(path: Path) -> None:
+def test_file_may_be_overwritten_with_its_own_rows(path: Path) -> None:
     fl.from_range(5).write_lmdb(path)
     assert fl.from_lmdb(path, int).map(lambda i: i + 1).write_lmdb(path, overwrite=True) == 5
     assert fl.from_lmdb(path).collect() == [1, 2, 3, 4, 5]
@@ -163,7 +163,7 @@ def test_reading_what_is_written_over_itself(path: Path) -> None:
 # -- declared forms --------------------------------------------------------------------------------
 
 
-def test_rows_come_as_the_declared_class(path: Path) -> None:
+def test_rows_have_the_declared_class(path: Path) -> None:
     fl.from_range(3).map(sample).write_lmdb(path)
     assert all(type(row) is tuple for row in fl.from_lmdb(path))
     row = fl.from_lmdb(path, Sample).collect()[2]
@@ -175,12 +175,12 @@ def test_rows_come_as_the_declared_class(path: Path) -> None:
 
 
 @pytest.mark.parametrize("stored", [Point(1.0, 2.0), (1.0, 2.0), {"y": 2.0, "x": 1.0}], ids=str)
-def test_a_record_is_made_by_name_or_position(path: Path, stored: object) -> None:
+def test_record_is_built_by_name_or_position(path: Path, stored: object) -> None:
     fl.from_items([stored]).write_lmdb(path)
     assert fl.from_lmdb(path, Point).collect() == [Point(1.0, 2.0)]
 
 
-def test_classes_inside_classes(path: Path) -> None:
+def test_nested_classes(path: Path) -> None:
     segments = [Segment(Point(1.0, 2.0), "a"), Segment(Point(3.0, 4.0), "b")]
     fl.from_items(segments).write_lmdb(path)
     assert fl.from_lmdb(path).collect()[0] == ({"x": 1.0, "y": 2.0}, "a")
@@ -212,7 +212,7 @@ def caption(i: int) -> Caption:
     return Caption(["a", "日\0"] * i, tokens, [Box((i, 2))] * (i % 2), "x" * i, b"\0" * i)
 
 
-def test_lists_text_and_dataclasses_come_back(path: Path) -> None:
+def test_lists_text_and_dataclasses_are_read_back(path: Path) -> None:
     rows = [caption(i) for i in range(4)]
     fl.from_items(rows).write_lmdb(path)
     assert fl.from_lmdb(path, Caption).collect() == rows
@@ -232,7 +232,7 @@ def test_lists_text_and_dataclasses_come_back(path: Path) -> None:
     )
 
 
-def test_what_is_no_item_of_the_declared_list_is_refused(path: Path) -> None:
+def test_item_of_another_type_than_declared_is_refused(path: Path) -> None:
     rows: list[Any] = [[(1.0, 2.0)], [(1.0, 2.0), (3.0,)], [4]]
     fl.from_items(rows).write_lmdb(path)
     flow = fl.from_lmdb(path, list[tuple[float, float]])
@@ -245,12 +245,12 @@ def test_what_is_no_item_of_the_declared_list_is_refused(path: Path) -> None:
         assert "Point(x: float, y: float)" in str(caught.value.__cause__)
 
 
-def test_a_dict_is_taken_by_name(path: Path) -> None:
+def test_dict_columns_are_matched_by_name(path: Path) -> None:
     fl.from_items([{"name": "a", "start": {"y": 2.0, "x": 1.0}}]).write_lmdb(path)
     assert fl.from_lmdb(path, Segment).collect() == [Segment(Point(1.0, 2.0), "a")]
 
 
-def test_a_typed_dict(path: Path) -> None:
+def test_typed_dict_is_read(path: Path) -> None:
     fl.from_items([Point(1.0, 2.0)]).write_lmdb(path)
     assert fl.from_lmdb(path, Labeled).collect() == [{"x": 1.0, "y": 2.0}]
 
@@ -349,7 +349,9 @@ def test_a_bad_file_is_refused_at_once(
     assert str(path) in str(caught.value)
 
 
-def test_a_file_that_may_not_be_read(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_without_read_permission_is_an_error(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(*_: object, **__: object) -> int:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
@@ -363,7 +365,7 @@ def test_a_file_that_may_not_be_read(path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("size", [100, 9_000])
-def test_a_size_that_leads_astray_is_refused(path: Path, size: int) -> None:
+def test_damaged_size_in_a_page_is_refused(path: Path, size: int) -> None:
     # LMDB itself takes the size from the page, and reads past the end of the file.
     fl.from_items([bytes([i]) * size for i in range(3)]).write_lmdb(path)
     content, refused = bytearray(path.read_bytes()), 0
@@ -438,7 +440,7 @@ def damage(path: Path, kind: str, trials: int) -> set[str]:
 
 
 @pytest.mark.parametrize("size", [1, 600, 5000], ids=lambda size: f"rows of {size} bytes")
-def test_damage_is_named_and_never_a_crash(path: Path, size: int) -> None:
+def test_damage_raises_a_named_error_and_never_crashes(path: Path, size: int) -> None:
     # A row is in a page with others, in a page of its own, or in pages of its own.
     rows = fl.from_range(100).map(lambda i: (i, np.full(size, i, np.uint8)))
     rows.write_lmdb(path)
@@ -453,7 +455,7 @@ def test_a_truncated_file_is_refused_at_once(path: Path) -> None:
     assert damage(path, "cut", 40) == {"refused at once"}
 
 
-def test_a_damaged_row_is_named_and_the_others_are_read(path: Path) -> None:
+def test_damaged_row_is_named_and_other_rows_are_read(path: Path) -> None:
     rows = 9
     fl.from_range(rows).map(lambda i: np.full(5000, i, np.uint8)).write_lmdb(path)
     content = bytearray(path.read_bytes())
@@ -472,7 +474,7 @@ def test_a_damaged_row_is_named_and_the_others_are_read(path: Path) -> None:
     assert row_of(source, 5)[0] == 5
 
 
-def test_a_row_in_another_rows_place_is_noticed(path: Path) -> None:
+def test_swapped_rows_are_detected(path: Path) -> None:
     fl.from_range(3).write_lmdb(path)
     with lmdb.open(str(path), subdir=False, lock=False) as env, env.begin(write=True) as txn:
         stored = txn.get(b"0000000001")
@@ -507,7 +509,7 @@ def never() -> list[int]:
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
-def test_a_folder_of_other_files_is_no_target(tmp_path: Path, overwrite: bool) -> None:
+def test_folder_with_other_files_is_refused(tmp_path: Path, overwrite: bool) -> None:
     (tmp_path / "notes").touch()
     with pytest.raises(InvalidFlow, match="it is a folder that holds 'notes'"):
         fl.from_iterable(never).write_lmdb(tmp_path, overwrite=overwrite)
@@ -529,7 +531,7 @@ def failing(i: int) -> int:
 
 
 @pytest.mark.parametrize("before", [0, 3])
-def test_a_flow_that_fails_leaves_all_as_it_was(path: Path, before: int) -> None:
+def test_failing_flow_leaves_the_store_unchanged(path: Path, before: int) -> None:
     if before:
         fl.from_range(before).write_lmdb(path)
     with pytest.raises(ElementError, match="element 1500"):
@@ -538,7 +540,7 @@ def test_a_flow_that_fails_leaves_all_as_it_was(path: Path, before: int) -> None
     assert not before or len(fl.from_lmdb(path)) == before
 
 
-def test_an_element_that_can_not_be_written_is_named(path: Path) -> None:
+def test_element_that_cannot_be_written_is_named(path: Path) -> None:
     rows = fl.from_range(5).map(lambda i: (i, {i} if i == 3 else i))
     with pytest.raises(SpecMismatch, match=r"^write_lmdb: row 3: element\.1: set cannot be"):
         rows.write_lmdb(path)
@@ -557,7 +559,7 @@ def test_a_full_disk_is_an_error_that_names_the_file(path: Path) -> None:
     assert os.listdir(path.parent) == []
 
 
-def test_a_file_is_as_private_as_the_user_has_it(path: Path) -> None:
+def test_file_mode_follows_the_umask(path: Path) -> None:
     before = os.umask(0o007)
     try:
         fl.from_range(2).write_lmdb(path)
@@ -569,7 +571,7 @@ def test_a_file_is_as_private_as_the_user_has_it(path: Path) -> None:
 # -- one file, many readers ------------------------------------------------------------------------
 
 
-def test_two_flows_and_four_runs_of_one_file(path: Path) -> None:
+def test_several_flows_and_runs_share_one_file(path: Path) -> None:
     fl.from_range(50).write_lmdb(path)
     a, b = fl.from_lmdb(path, int), fl.from_lmdb(path, int)
     runs = [iter(a), iter(a), iter(b), iter(b)]
@@ -586,12 +588,12 @@ def test_one_run_outlives_another(path: Path) -> None:
 
 
 def held(path: Path) -> int:
-    """How many descriptors of this process are of a file."""
+    """Return how many descriptors of this process refer to a file."""
     names = (f"/proc/self/fd/{number}" for number in os.listdir("/proc/self/fd"))
     return sum(os.path.lexists(name) and os.readlink(name) == str(path) for name in names)
 
 
-def test_a_file_is_let_go_with_its_reader(path: Path) -> None:
+def test_file_is_closed_with_its_reader(path: Path) -> None:
     fl.from_range(9).write_lmdb(path)
     first, second = iter(fl.from_lmdb(path)), iter(fl.from_lmdb(path))
     assert next(first) == next(second) == 0
@@ -625,7 +627,7 @@ def test_a_state_of_other_rows_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("element", [dict, tuple, dict[str, int], tuple[int, ...], list[int]])
-def test_a_container_is_told_from_a_number(tmp_path: Path, element: Any) -> None:
+def test_declared_container_does_not_match_a_number(tmp_path: Path, element: Any) -> None:
     fl.from_range(3).write_lmdb(tmp_path / "rows.lmdb")
     with pytest.raises(SpecMismatch, match="stored int"):
         fl.from_lmdb(tmp_path / "rows.lmdb", element)
@@ -635,19 +637,19 @@ def test_a_container_is_told_from_a_number(tmp_path: Path, element: Any) -> None
     ("row", "element"),
     [({"a": 1}, dict[str, Any]), ((1, 2), tuple[int, ...]), ((1, 2), tuple), ([1, 2], list[int])],
 )
-def test_a_container_is_taken_as_it_is(tmp_path: Path, row: Any, element: Any) -> None:
+def test_container_is_encoded_unchanged(tmp_path: Path, row: Any, element: Any) -> None:
     fl.from_items([row]).write_lmdb(tmp_path / "rows.lmdb")
     assert fl.from_lmdb(tmp_path / "rows.lmdb", element).collect() == [row]
 
 
 @pytest.mark.parametrize("element", ["Sample", 3])
-def test_a_declaration_that_can_not_be_checked_is_refused(tmp_path: Path, element: Any) -> None:
+def test_declaration_that_cannot_be_checked_is_refused(tmp_path: Path, element: Any) -> None:
     fl.from_range(3).write_lmdb(tmp_path / "rows.lmdb")
     with pytest.raises(InvalidFlow, match="cannot be checked"):
         fl.from_lmdb(tmp_path / "rows.lmdb", element)
 
 
-def test_a_replaced_file_is_another_file(path: Path) -> None:
+def test_replaced_file_is_detected(path: Path) -> None:
     fl.from_range(5).write_lmdb(path)
     old = fl.from_lmdb(path, int)
     under_way = iter(old)
@@ -660,7 +662,7 @@ def test_a_replaced_file_is_another_file(path: Path) -> None:
         old.collect()
 
 
-def test_a_replacement_with_the_same_rows_is_as_good(path: Path) -> None:
+def test_replacement_with_equal_rows_is_accepted(path: Path) -> None:
     fl.from_range(5).write_lmdb(path)
     old = fl.from_lmdb(path)
     fl.from_range(5).write_lmdb(path, overwrite=True)
@@ -675,7 +677,7 @@ def collect(node: bytes) -> list[object]:
     return [row for _, row in source.reference(0)]
 
 
-def test_the_node_travels_to_another_process(path: Path) -> None:
+def test_node_can_be_sent_to_another_process(path: Path) -> None:
     fl.from_range(5).write_lmdb(path)
     source = fl.from_lmdb(path)
     under_way = iter(source)
@@ -685,7 +687,7 @@ def test_the_node_travels_to_another_process(path: Path) -> None:
     assert next(under_way) == 1
 
 
-def test_a_forked_child_reads_on(path: Path) -> None:
+def test_forked_child_continues_reading(path: Path) -> None:
     program = """
 import os, sys, flowdsl as fl
 run = iter(fl.from_lmdb(sys.argv[1]))
@@ -700,7 +702,7 @@ print(first, *run, *fl.from_lmdb(sys.argv[1]), flush=True)
 
 
 @pytest.mark.parametrize("path", [None, 3, b"rows.lmdb"])
-def test_what_is_no_path(path: Any) -> None:
+def test_invalid_path_is_refused(path: Any) -> None:
     with pytest.raises(InvalidFlow) as caught:
         fl.from_lmdb(path)
     assert str(caught.value) == f"from_lmdb: path must be a str or path, got {path!r}"
@@ -711,7 +713,7 @@ def test_what_is_no_path(path: Any) -> None:
 
 @settings(max_examples=25)
 @given(st.lists(ELEMENTS, max_size=6), st.booleans())
-def test_any_elements_come_back(tmp_path: Path, rows: list[Any], trusted: bool) -> None:
+def test_any_elements_are_read_back(tmp_path: Path, rows: list[Any], trusted: bool) -> None:
     path = tmp_path / "rows.lmdb"
     fl.from_items(rows).write_lmdb(path, overwrite=True, trusted=trusted)
     got = fl.from_lmdb(path).collect()
@@ -719,7 +721,7 @@ def test_any_elements_come_back(tmp_path: Path, rows: list[Any], trusted: bool) 
     assert all(map(same, got, rows))
 
 
-def test_an_array_that_a_row_ends_with_is_read_without_a_copy(path: Path) -> None:
+def test_array_at_the_end_of_a_row_is_read_without_a_copy(path: Path) -> None:
     rows = [np.arange(n, dtype=np.float64) for n in range(20)]
     fl.from_items([("a" * i, row) for i, row in enumerate(rows)]).write_lmdb(path)
     for _, array in fl.from_lmdb(path, tuple[str, NDArray[np.float64]]):
@@ -737,7 +739,7 @@ def test_rows_outlive_their_file(path: Path) -> None:
 
 
 class Opened:
-    """Its pickle, when it is read, makes a file."""
+    """An object whose pickle creates a file when it is read."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -763,7 +765,7 @@ def test_a_pickled_object_is_read_only_where_it_is_trusted(path: Path, tmp_path:
     assert made.exists()
 
 
-def test_objects_come_back_where_they_are_trusted(path: Path) -> None:
+def test_objects_are_read_back_if_trusted(path: Path) -> None:
     rows: list[Any] = [{1: {2, 3}}, (2**70, "\ud800"), [lambda x: x + 1, np.zeros(2, "i4,f4")]]
     fl.from_items(rows).write_lmdb(path, trusted=True)
     got: list[Any] = fl.from_lmdb(path, trusted=True).prefetch(procs=2).collect()
@@ -818,7 +820,7 @@ def test_a_damaged_row_of_version_1_is_named(path: Path) -> None:
 
 
 @pytest.mark.parametrize("element", [int, Sample, NDArray[np.uint8], list[int]])
-def test_rows_of_several_kinds_are_each_held_to_what_is_declared(path: Path, element: Any) -> None:
+def test_rows_of_several_types_are_each_checked(path: Path, element: Any) -> None:
     rows: list[Any] = [1, 2, sample(1), np.zeros(3, np.uint8), np.zeros(3), [1], ["a"], None]
     fl.from_items(rows).write_lmdb(path)
     flow = fl.from_lmdb(path, element)
@@ -833,7 +835,7 @@ def test_rows_of_several_kinds_are_each_held_to_what_is_declared(path: Path, ele
             assert f"{str(path)!r}: row {i}: " in str(caught.value.__cause__)
 
 
-def test_rows_that_are_appended_are_held_to_it_too(path: Path) -> None:
+def test_appended_rows_are_checked_too(path: Path) -> None:
     fl.from_range(2).write_lmdb(path, append=True)
     fl.from_items(["x"]).write_lmdb(path, append=True)
     flow = fl.from_lmdb(path, int)
@@ -842,7 +844,7 @@ def test_rows_that_are_appended_are_held_to_it_too(path: Path) -> None:
         flow.collect()
 
 
-def test_names_that_were_stored_are_not_taken_for_others(path: Path) -> None:
+def test_declared_names_must_match_stored_names(path: Path) -> None:
     class Swapped(NamedTuple):
         label: np.int64
         image: NDArray[np.uint8]

@@ -1,4 +1,4 @@
-"""LMDB stores that grow in place: what is added, what a killed writer leaves, who reads on."""
+"""Appending to LMDB files: added rows, killed writers, and concurrent readers."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def pairs(first: int, last: int) -> fl.Flow[Pair, fl.Exact]:
 
 
 def stays_readable(path: Path) -> None:
-    """Its size is what one says that LMDB's files need, and nothing lies beside it."""
+    """Check that the file's size is what LMDB needs, and that no other files are beside it."""
     with lmdb.open(str(path), subdir=False, readonly=True, lock=False) as env:
         used = (env.info()["last_pgno"] + 1) * env.stat()["psize"]
     assert path.stat().st_size == used + (1 << 17)
@@ -57,7 +57,7 @@ def stays_readable(path: Path) -> None:
 @settings(max_examples=15)
 @given(st.lists(st.integers(0, 11), max_size=5))
 @pytest.mark.usefixtures("few_at_a_time")
-def test_pieces_make_the_store_of_the_whole(tmp_path: Path, pieces: list[int]) -> None:
+def test_appending_in_pieces_equals_writing_at_once(tmp_path: Path, pieces: list[int]) -> None:
     whole, path = tmp_path / "whole.lmdb", tmp_path / "pieces" / "rows.lmdb"
     path.parent.mkdir(exist_ok=True)
     path.unlink(missing_ok=True)
@@ -83,7 +83,7 @@ def test_rows_are_added_to_a_store_that_was_written_whole(path: Path) -> None:
     stays_readable(path)
 
 
-def test_the_spec_is_what_old_and_new_rows_share(path: Path) -> None:
+def test_spec_is_the_join_of_old_and_new_rows(path: Path) -> None:
     fl.from_items([(np.zeros((4, 2)), 1)]).write_lmdb(path, append=True)
     fl.from_items([(np.zeros((4, 3)), "a")]).write_lmdb(path, append=True)
     assert str(fl.from_lmdb(path).spec) == "(float64[4, ?], ?)"
@@ -91,7 +91,7 @@ def test_the_spec_is_what_old_and_new_rows_share(path: Path) -> None:
         fl.from_lmdb(path, tuple[NDArray[np.float32], object])
 
 
-def test_a_store_outgrows_its_map(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_store_may_outgrow_its_map(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lmdb_writing, "_GROWTH_BYTES", 1 << 20)
     monkeypatch.setattr(lmdb_rows, "_COMMIT_BYTES", 1 << 18)
     rows = fl.from_range(40).map(lambda i: np.full(100_000, i, np.uint8))
@@ -101,7 +101,7 @@ def test_a_store_outgrows_its_map(path: Path, monkeypatch: pytest.MonkeyPatch) -
     stays_readable(path)
 
 
-def test_rows_wait_for_no_more_than_seconds(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_are_committed_within_seconds(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter(range(0, 1000, 2))
     monkeypatch.setattr(lmdb_rows, "monotonic", lambda: next(clock))
     seen: list[int] = []
@@ -128,7 +128,7 @@ def failing(i: int) -> int:
 
 @pytest.mark.usefixtures("few_at_a_time")
 @pytest.mark.parametrize("before", [0, 3])
-def test_a_flow_that_fails_leaves_the_first_rows(path: Path, before: int) -> None:
+def test_failing_flow_leaves_the_first_rows(path: Path, before: int) -> None:
     if before:
         fl.from_items([-1] * before).write_lmdb(path)
     with pytest.raises(ElementError, match="element 6") as caught:
@@ -148,7 +148,7 @@ def test_a_flow_that_fails_leaves_the_first_rows(path: Path, before: int) -> Non
 
 
 @pytest.mark.parametrize("before", [0, 3])
-def test_what_fails_before_anything_is_written_changes_nothing(path: Path, before: int) -> None:
+def test_failure_before_the_first_write_changes_nothing(path: Path, before: int) -> None:
     if before:
         fl.from_range(before).write_lmdb(path)
     kept = path.read_bytes() if before else b""
@@ -158,7 +158,7 @@ def test_what_fails_before_anything_is_written_changes_nothing(path: Path, befor
     assert not before or path.read_bytes() == kept
 
 
-def test_a_whole_store_is_read_in_part_as_well(path: Path) -> None:
+def test_partial_also_reads_a_complete_store(path: Path) -> None:
     fl.from_range(3).write_lmdb(path)
     assert fl.from_lmdb(path, partial=True).collect() == [0, 1, 2]
 
@@ -194,10 +194,10 @@ for _ in range(kills):
     source, sink = os.pipe()
     child = os.fork()
     if not child:
-        def told(x):
+        def message(x):
             os.write(sink, b".")
             return x
-        rows(n, 10**6).map(told).write_lmdb(path, append=True)
+        rows(n, 10**6).map(message).write_lmdb(path, append=True)
     os.close(sink)
     for _ in range(draw.randrange(1, 12)):
         os.read(source, 1)
@@ -227,7 +227,7 @@ print("end")
 
 
 @pytest.mark.parametrize("kills", [6, pytest.param(200, marks=pytest.mark.long)])
-def test_a_writer_that_is_killed_leaves_the_first_rows(path: Path, kills: int) -> None:
+def test_killed_writer_leaves_the_first_rows(path: Path, kills: int) -> None:
     outcomes = output_of(KILLED, path, 3, kills).splitlines()
     assert len(outcomes) == kills + 1
     assert "incomplete" in outcomes
@@ -254,7 +254,7 @@ for overwrite in (False, True):
 """
 
 
-def test_a_killed_writer_of_a_new_store_leaves_what_was_there(path: Path) -> None:
+def test_killed_writer_keeps_the_existing_store(path: Path) -> None:
     assert output_of(WHOLE_OR_NONE, path).splitlines() == ["False", "[0, 1, 2]"]
 
 
@@ -272,7 +272,7 @@ print(fl.from_lmdb(sys.argv[1]).collect())
 
 
 @pytest.mark.parametrize("mode", ["append", "overwrite"])
-def test_a_full_disk_leaves_what_was_there(path: Path, mode: str) -> None:
+def test_full_disk_keeps_the_existing_file(path: Path, mode: str) -> None:
     said, kept = output_of(FULL, path, mode).splitlines()
     assert said.startswith(f"write_lmdb: '{path}' cannot be written: ")
     assert "bytes were written" in said
@@ -282,7 +282,9 @@ def test_a_full_disk_leaves_what_was_there(path: Path, mode: str) -> None:
 
 
 @pytest.mark.usefixtures("few_at_a_time")
-def test_a_full_disk_says_how_much_was_needed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_error_reports_the_needed_space(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     commits = iter(range(100))
     make_room = lmdb_writing._Growing._make_room
 
@@ -309,7 +311,7 @@ def never() -> list[int]:
     raise AssertionError("the flow was run")
 
 
-def test_what_cannot_be_added_to_is_refused_before_the_flow_runs(path: Path) -> None:
+def test_append_to_an_invalid_store_is_refused_before_the_flow_runs(path: Path) -> None:
     flow = fl.from_iterable(never)
     with pytest.raises(InvalidFlow, match="overwrite=True and append=True exclude each other"):
         flow.write_lmdb(path, overwrite=True, append=True)
@@ -322,7 +324,7 @@ def test_what_cannot_be_added_to_is_refused_before_the_flow_runs(path: Path) -> 
     assert os.listdir(path.parent) == ["rows.lmdb"]
 
 
-def test_one_writer_at_a_time(path: Path) -> None:
+def test_only_one_writer_at_a_time(path: Path) -> None:
     fl.from_range(3).write_lmdb(path)
     with path.open() as file:
         fcntl.flock(file, fcntl.LOCK_SH)
@@ -334,7 +336,7 @@ def test_one_writer_at_a_time(path: Path) -> None:
 
 @pytest.mark.usefixtures("few_at_a_time")
 @pytest.mark.parametrize("before", [False, True])
-def test_a_writer_holds_its_store(path: Path, before: bool) -> None:
+def test_writer_locks_its_store(path: Path, before: bool) -> None:
     if before:
         fl.from_range(5).write_lmdb(path)
 
@@ -347,7 +349,7 @@ def test_a_writer_holds_its_store(path: Path, before: bool) -> None:
     assert len(fl.from_lmdb(path)) == (14 if before else 9)
 
 
-def test_two_writers_that_begin_a_store(path: Path) -> None:
+def test_only_one_of_two_writers_creates_a_store(path: Path) -> None:
     def rows() -> Iterator[int]:
         fl.from_range(2).write_lmdb(path, append=True)
         yield 7
@@ -357,7 +359,7 @@ def test_two_writers_that_begin_a_store(path: Path) -> None:
     assert fl.from_lmdb(path).collect() == [0, 1]
 
 
-def test_what_this_process_reads_may_be_added_to(path: Path) -> None:
+def test_store_read_by_this_process_may_be_appended_to(path: Path) -> None:
     fl.from_range(3).write_lmdb(path)
     run = iter(fl.from_lmdb(path))
     assert next(run) == 0
@@ -366,7 +368,7 @@ def test_what_this_process_reads_may_be_added_to(path: Path) -> None:
     assert fl.from_lmdb(path).collect() == [0, 1, 2, 3, 4]
 
 
-def test_what_this_process_has_open_otherwise_is_not_added_to(path: Path) -> None:
+def test_store_open_in_lmdb_is_not_appended_to(path: Path) -> None:
     fl.from_range(3).write_lmdb(path)
     with (
         lmdb.open(str(path), subdir=False, lock=False),
@@ -387,7 +389,7 @@ lmdb_rows._COMMIT_ROWS = 4
 path, sessions = sys.argv[1], int(sys.argv[2])
 rows = fl.from_range(300).map(lambda i: np.full(50 + i, i % 256, np.uint8))
 rows.write_lmdb(path)
-(ready, is_ready), (go, is_told) = os.pipe(), os.pipe()
+(ready, is_ready), (go, send_go) = os.pipe(), os.pipe()
 child = os.fork()
 if not child:
     flow = fl.from_lmdb(path)
@@ -414,24 +416,24 @@ os.read(ready, 1)
 for _ in range(sessions):
     fl.from_range(400).map(lambda i: np.full(9000, i % 256, np.uint8)).write_lmdb(
         path, append=True)
-os.write(is_told, b".")
+os.write(send_go, b".")
 os.waitpid(child, 0)
 """
 
 
-def test_who_reads_while_rows_are_added_reads_on(path: Path) -> None:
+def test_reader_continues_while_rows_are_appended(path: Path) -> None:
     said = output_of(READS_ON, path, 1).splitlines()
     assert said[0] == "reads on 300 True"
     assert "holds other rows" in said[-1] or "has grown since this process opened it" in said[-1]
 
 
-def test_who_reads_while_rows_are_added_twice_is_told(path: Path) -> None:
+def test_reader_continues_or_is_refused_after_two_appends(path: Path) -> None:
     said = output_of(READS_ON, path, 2).splitlines()
-    told = "holds other rows than when it was opened" in said[0]
-    assert told or said[0] == "reads on 300 True"
+    message = "holds other rows than when it was opened" in said[0]
+    assert message or said[0] == "reads on 300 True"
 
 
-def test_a_flow_from_before_holds_other_rows(path: Path) -> None:
+def test_flow_built_before_an_append_is_refused(path: Path) -> None:
     fl.from_range(3).write_lmdb(path)
     flow = fl.from_lmdb(path)
     fl.from_range(5).skip(3).write_lmdb(path, append=True)
@@ -443,7 +445,7 @@ def test_a_flow_from_before_holds_other_rows(path: Path) -> None:
 
 
 @pytest.mark.parametrize("append", [False, True])
-def test_a_folder_as_lmdb_makes_it(tmp_path: Path, append: bool) -> None:
+def test_folder_as_created_by_lmdb(tmp_path: Path, append: bool) -> None:
     folder = tmp_path / "rows"
     fl.from_range(3).write_lmdb(f"{folder}/", append=append)
     assert os.listdir(folder) == ["data.mdb"]
@@ -460,14 +462,14 @@ def test_a_folder_as_lmdb_makes_it(tmp_path: Path, append: bool) -> None:
     assert fl.from_lmdb(folder).collect() == [0, 1]
 
 
-def test_an_empty_folder_is_taken(tmp_path: Path) -> None:
+def test_empty_folder_is_accepted(tmp_path: Path) -> None:
     fl.from_range(3).write_lmdb(tmp_path)
     assert os.listdir(tmp_path) == ["data.mdb"]
     assert fl.from_lmdb(tmp_path).collect() == [0, 1, 2]
 
 
 @pytest.mark.parametrize("append", [False, True])
-def test_a_folder_that_was_made_for_nothing_is_gone(tmp_path: Path, append: bool) -> None:
+def test_folder_created_for_a_failed_write_is_removed(tmp_path: Path, append: bool) -> None:
     for there in ([], ["rows"]):
         for name in there:
             (tmp_path / name).mkdir()
@@ -477,7 +479,7 @@ def test_a_folder_that_was_made_for_nothing_is_gone(tmp_path: Path, append: bool
     assert os.listdir(tmp_path / "rows") == []
 
 
-def test_what_is_no_folder_is_refused(path: Path) -> None:
+def test_path_that_is_not_a_folder_is_refused(path: Path) -> None:
     flow = fl.from_iterable(never)
     with pytest.raises(InvalidFlow, match=r"gone/rows' cannot be made: No such file"):
         flow.write_lmdb(f"{path.parent}/gone/rows/")

@@ -1,4 +1,4 @@
-"""LMDB files of others: their rows come back, and a bad file is refused, whatever is in it."""
+"""LMDB files of other programs: rows are read back, and a damaged file is refused."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def store(path: Path, *transactions: dict[bytes, bytes], **options: Any) -> Path:
-    """An LMDB file, as the library writes it."""
+    """Write an LMDB file with the LMDB library."""
     with lmdb.open(
         str(path), subdir=path.is_dir(), lock=False, map_size=1 << 30, sync=False, **options
     ) as env:
@@ -70,7 +70,7 @@ BYTES = st.binary(max_size=60) | st.sampled_from([b"x" * n for n in (1999, 2100,
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.dictionaries(KEYS, BYTES, max_size=40)))
-def test_all_rows_come_in_the_order_of_their_keys(
+def test_rows_are_ordered_by_key(
     tmp_path_factory: pytest.TempPathFactory, transactions: list[dict[bytes, bytes]]
 ) -> None:
     path = store(tmp_path_factory.mktemp("rows") / "rows.lmdb", *transactions)
@@ -82,7 +82,7 @@ def test_all_rows_come_in_the_order_of_their_keys(
 
 
 def test_files_with_many_changes_are_read(tmp_path: Path) -> None:
-    """Pages are used again, and free ones at the end of a file may be missing."""
+    """Pages are reused, and free ones at the end of a file may be missing."""
     short = 0
     for seed in range(80):
         rng, path = random.Random(seed), tmp_path / f"{seed}.lmdb"
@@ -115,7 +115,7 @@ def test_large_trees_are_read_by_number_and_by_key(path: Path) -> None:
     assert fl.from_lmdb_raw(path).collect() == items
 
 
-def test_it_is_a_source(path: Path) -> None:
+def test_source_passes_the_laws(path: Path) -> None:
     rows = numbered(20)
     store(path, rows)
     check_source(lambda: fl.from_lmdb_raw(path), list(rows.items()), examples=5)
@@ -130,14 +130,14 @@ def test_a_path_is_a_file_or_a_folder(tmp_path: Path) -> None:
         assert fl.from_lmdb_raw(path).collect() == list(rows.items())
 
 
-def test_keys_say_which_rows_come(path: Path) -> None:
+def test_keys_select_the_rows(path: Path) -> None:
     store(path, {b"a": b"1", b"b": b"2", b"long": b"3"})
     flow = fl.from_lmdb_raw(path, keys=["b", b"long", "b"])
     assert flow.collect() == [(b"b", b"2"), (b"long", b"3"), (b"b", b"2")]
     assert fl.from_lmdb_raw(path, keys=[]).collect() == []
 
 
-def test_a_key_that_is_missing_is_named(path: Path) -> None:
+def test_missing_key_is_named(path: Path) -> None:
     store(path, {b"a": b"1", b"c": b"2"})
     flow = fl.from_lmdb_raw(path, keys=["a", "b"])
     assert row_of(flow, 0) == (b"a", b"1")
@@ -148,7 +148,7 @@ def test_a_key_that_is_missing_is_named(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("keys", "told"),
+    ("keys", "message"),
     [
         (b"abc", "list of str or bytes"),
         (3, "list of str or bytes"),
@@ -159,26 +159,26 @@ def test_a_key_that_is_missing_is_named(path: Path) -> None:
         ("{", "not a number format"),
     ],
 )
-def test_what_is_no_keys_is_refused(path: Path, keys: Any, told: str) -> None:
+def test_invalid_keys_are_refused(path: Path, keys: Any, message: str) -> None:
     store(path, numbered(2))
-    with pytest.raises(InvalidFlow, match=told):
+    with pytest.raises(InvalidFlow, match=message):
         fl.from_lmdb_raw(path, keys)
 
 
 @pytest.mark.parametrize(
-    ("flag", "told"),
+    ("flag", "message"),
     [(2, "reversed keys"), (4, "several values"), (8, "integers"), (64, "unknown")],
 )
-def test_other_orders_are_refused(path: Path, flag: int, told: str) -> None:
+def test_unsupported_key_orders_are_refused(path: Path, flag: int, message: str) -> None:
     data = bytearray(store(path, numbered(3)).read_bytes())
     for meta in (0, PAGE):
         data[meta + 92] |= flag  # of the tree of rows
     path.write_bytes(data)
-    with pytest.raises(SourceError, match=f"{told}.*not supported"):
+    with pytest.raises(SourceError, match=f"{message}.*not supported"):
         fl.from_lmdb_raw(path)
 
 
-def test_a_named_database_is_no_value(path: Path) -> None:
+def test_named_database_is_not_read_as_a_value(path: Path) -> None:
     with lmdb.open(str(path), subdir=False, lock=False, max_dbs=1) as env:
         env.open_db(b"inner")
     with pytest.raises(ElementError, match="key b'inner' is a named database"):
@@ -186,7 +186,7 @@ def test_a_named_database_is_no_value(path: Path) -> None:
 
 
 @pytest.mark.parametrize("keys", [None, "{:0>8d}"])
-def test_a_position_tells_its_file(tmp_path: Path, keys: str | None) -> None:
+def test_resume_detects_another_file(tmp_path: Path, keys: str | None) -> None:
     rows = numbered(300)
     for name, changed in [("a", rows), ("b", {**rows, b"00000299": b"299 " * 19 + b"29! "})]:
         store(tmp_path / name, changed)
@@ -211,7 +211,7 @@ def test_a_file_that_changed_is_refused(path: Path) -> None:
 
 
 def test_a_file_that_is_written_to_while_it_is_read(path: Path) -> None:
-    """Its pages may be written over, and a value says nothing of whose it is."""
+    """Pages may be overwritten, and a value does not identify its key."""
     many = numbered(20_000)
     first, *_, last = many.items()
     with fl.from_lmdb_raw(store(path, many)).epoch(0) as run:
@@ -246,7 +246,7 @@ def packed(x: object) -> bytes:
 
 @pytest.fixture(params=["pickle", "msgpack"])
 def saved(request: pytest.FixtureRequest, path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A file that tensorpack's own serializer wrote."""
+    """Write a file with tensorpack's own serializer."""
     td = import_module("tensorpack.dataflow")
     serialize = import_module("tensorpack.dataflow.serialize")
     both = import_module("tensorpack.utils.serialize")
@@ -256,7 +256,7 @@ def saved(request: pytest.FixtureRequest, path: Path, monkeypatch: pytest.Monkey
     return path
 
 
-def test_files_of_tensorpack_are_read(saved: Path) -> None:
+def test_files_written_by_tensorpack_are_read(saved: Path) -> None:
     flow = fl.from_tensorpack_lmdb(saved, tuple[NDArray[np.uint8], int], trusted=True)
     assert len(flow) == 2500
     assert all(
@@ -272,7 +272,7 @@ def test_files_of_tensorpack_are_read(saved: Path) -> None:
         fl.from_tensorpack_lmdb(saved, tuple[NDArray[np.uint8], str], trusted=True).collect()
 
 
-def test_the_same_rows_come_as_from_tensorpack(path: Path) -> None:
+def test_rows_equal_tensorpacks(path: Path) -> None:
     td = import_module("tensorpack.dataflow")
     store(path, rows := numbered(50))
     theirs = td.LMDBData(str(path), shuffle=False)
@@ -282,7 +282,7 @@ def test_the_same_rows_come_as_from_tensorpack(path: Path) -> None:
 
 
 class Evil:
-    """Its pickle makes a file when it is read."""
+    """An object whose pickle creates a file when it is read."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -308,7 +308,7 @@ def test_pickles_are_read_only_if_trusted(path: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("protocol", range(2, pickle.HIGHEST_PROTOCOL + 1))
-def test_the_list_of_keys_is_read_without_running_it(path: Path, protocol: int) -> None:
+def test_pickled_list_of_keys_is_read_without_unpickling(path: Path, protocol: int) -> None:
     rows = numbered(3000, 1)
     keys = sorted(rows, reverse=True)
     if protocol == 2:  # it has no bytes: what stands for them is called to make them
@@ -330,7 +330,7 @@ PARTS: list[object] = [
 ]
 
 
-def test_whatever_msgpack_numpy_writes_comes_back(path: Path) -> None:
+def test_msgpack_numpy_values_are_read_back(path: Path) -> None:
     store(path, {b"%02d" % i: packed([part, i]) for i, part in enumerate(PARTS)})
     rows = fl.from_tensorpack_lmdb(path).collect()
     for row, part in zip(rows, PARTS, strict=True):
@@ -363,7 +363,7 @@ def test_whatever_msgpack_numpy_writes_comes_back(path: Path) -> None:
         b"\x91" * 100_000,
     ],
 )
-def test_what_is_no_datapoint_is_refused(path: Path, bad: bytes) -> None:
+def test_invalid_datapoint_is_refused(path: Path, bad: bytes) -> None:
     store(path, {b"key": bad})
     with pytest.raises(ElementError, match="key b'key': it is not a datapoint"):
         fl.from_tensorpack_lmdb(path).collect()
@@ -372,7 +372,7 @@ def test_what_is_no_datapoint_is_refused(path: Path, bad: bytes) -> None:
 # -- damage ----------------------------------------------------------------------------------------
 
 
-def test_what_is_no_file_is_named(tmp_path: Path) -> None:
+def test_path_that_is_not_a_file_is_named(tmp_path: Path) -> None:
     for content in (None, b"", b"text" * 5000):
         if content is not None:
             (tmp_path / "rows.lmdb").write_bytes(content)
@@ -393,7 +393,7 @@ def test_a_file_that_is_cut_off_is_refused_at_once(path: Path, size: int) -> Non
 
 
 def read_all(path: Path, keys: Sequence[bytes] | str | None) -> list[tuple[bytes, bytes]]:
-    """What comes before an error, which names the file."""
+    """Read until the first error, which must name the file."""
     got: list[tuple[bytes, bytes]] = []
     with suppress(FlowError), naming("rows.lmdb"):
         for row in fl.from_lmdb_raw(path, keys):
@@ -412,7 +412,7 @@ def naming(name: str) -> Iterator[None]:
 
 
 def mutants(whole: bytes, n: int, seed: int) -> list[bytes]:
-    """The file with bits flipped, numbers replaced, pages swapped, or its end cut off."""
+    """Return the file with flipped bits, replaced numbers, swapped pages, or a missing end."""
     rng, changed = random.Random(seed), list[bytes]()
     for _ in range(n):
         data, pages = bytearray(whole), len(whole) // PAGE
@@ -447,7 +447,7 @@ def test_damage_is_an_error_or_a_changed_value(path: Path, keys: str | None) -> 
         assert len(read_all(path, keys)) <= len(rows)
 
 
-def test_pages_in_circles_end(path: Path) -> None:
+def test_cyclic_pages_do_not_loop_forever(path: Path) -> None:
     whole = bytearray(store(path, numbered(3000, 30)).read_bytes())
     metas = [struct.unpack_from("<QQQ", whole, at + 128) for at in (0, PAGE)]
     root = max(metas, key=lambda meta: meta[2])[0]
@@ -463,7 +463,7 @@ def test_pages_in_circles_end(path: Path) -> None:
         fl.from_lmdb_raw(path, "{:0>8d}")
 
 
-def test_a_value_on_the_page_of_another_is_refused(path: Path) -> None:
+def test_value_on_another_values_page_is_refused(path: Path) -> None:
     whole = bytearray(store(path, {b"a": b"1" * 5000, b"b": b"2" * 9000}).read_bytes())
     heads = [
         at

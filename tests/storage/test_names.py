@@ -1,4 +1,4 @@
-"""Names of components in files: those of dicts are kept, and those of tuples have to agree."""
+"""Names of components in files: dicts keep their names, and tuples must have equal names."""
 
 from __future__ import annotations
 
@@ -39,9 +39,7 @@ WRITERS: dict[str, Callable[[fl.Flow[Any, Any], str], object]] = {
 
 
 @pytest.mark.parametrize("kind", WRITERS)
-def test_named_tuples_of_other_names_are_not_written_side_by_side(
-    kind: str, tmp_path: Path
-) -> None:
+def test_named_tuples_with_other_names_are_not_mixed(kind: str, tmp_path: Path) -> None:
     flow = fl.from_range(4).map(of_two_classes)
     with pytest.raises(fl.SpecMismatch, match=r"row 1: element.*label.*image.*image.*label"):
         WRITERS[kind](flow, str(tmp_path / "rows"))
@@ -51,7 +49,7 @@ def test_named_tuples_of_other_names_are_not_written_side_by_side(
             WRITERS[kind](nested, str(tmp_path / "nested"))
 
 
-def test_named_tuples_of_other_names_are_not_added_to_a_store(tmp_path: Path) -> None:
+def test_named_tuples_with_other_names_are_not_appended(tmp_path: Path) -> None:
     path = tmp_path / "rows.lmdb"
     fl.from_items([Pair(1, 2.0)]).write_lmdb(path)
     with pytest.raises(fl.SpecMismatch, match=r"element: a NamedTuple of label, image after one"):
@@ -59,7 +57,7 @@ def test_named_tuples_of_other_names_are_not_added_to_a_store(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("kind", ["lmdb", "tfrecord", "arrayrecord", "npz", "parquet", "csv"])
-def test_dicts_whose_order_varies_come_back_by_name(kind: str, tmp_path: Path) -> None:
+def test_dicts_of_varying_order_are_read_back_by_name(kind: str, tmp_path: Path) -> None:
     path = str(tmp_path / "rows")
     flow = fl.from_range(4).map(varying)
     getattr(flow, f"write_{kind}")(path)

@@ -1,4 +1,4 @@
-"""NPZ and NPY files: those of NumPy and tensorpack, what is refused, and what is read of them."""
+"""NPZ and NPY files: files of NumPy and tensorpack, refused files, and memory use."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "rows.npz"
 
 
-def test_records_come_back_as_what_they_were(path: Path) -> None:
+def test_records_are_read_back_unchanged(path: Path) -> None:
     assert fl.from_items(SAMPLES).write_npz(path) == 5
     got = fl.from_npz(path, Sample).collect()
     assert all(map(same, got, SAMPLES))
@@ -45,13 +45,13 @@ def test_records_come_back_as_what_they_were(path: Path) -> None:
     assert [p.name for p in path.parent.iterdir()] == [path.name]
 
 
-def test_no_rows(path: Path) -> None:
+def test_store_without_rows(path: Path) -> None:
     fl.from_items(SAMPLES[:0]).write_npz(path)
     assert fl.from_npz(path, Sample).collect() == []
 
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
-def test_files_of_numpy(path: Path, save: Any) -> None:
+def test_files_written_by_numpy_are_read(path: Path, save: Any) -> None:
     table = np.asfortranarray(np.arange(20, dtype=">i2").reshape(10, 2))
     names = np.array([f"t{i}" for i in range(10)])
     save(path, x=table, names=names)
@@ -63,7 +63,7 @@ def test_files_of_numpy(path: Path, save: Any) -> None:
     assert fl.from_npz(path).collect() == [tuple(range(i, i + 11)) for i in range(3)]
 
 
-def test_files_of_tensorpack_run_code(path: Path) -> None:
+def test_files_of_tensorpack_can_run_code(path: Path) -> None:
     rows = [[np.full((i, 2), i), i] for i in range(3)]
     # what ``NumpySerializer.save`` does, which no longer runs: it names ``np.object``
     np.savez_compressed(path, buffer=np.asarray(rows, dtype=object))
@@ -72,14 +72,14 @@ def test_files_of_tensorpack_run_code(path: Path) -> None:
     assert all(map(same, fl.from_npz(path, trusted=True).collect(), rows))
 
 
-def test_a_file_elsewhere(path: Path) -> None:
+def test_remote_file_is_read(path: Path) -> None:
     fl.from_items(SAMPLES).write_npz(path)
     with served() as server:
         server.files["rows.npz"] = path.read_bytes()
         assert all(map(same, fl.from_npz(server.url("rows.npz"), Sample).collect(), SAMPLES))
 
 
-def test_what_is_no_rows_is_refused(path: Path) -> None:
+def test_file_without_valid_rows_is_refused(path: Path) -> None:
     np.savez(path, x=np.zeros(2), y=np.zeros(3))
     with pytest.raises(SourceError, match="'x' has 2 rows and 'y' has 3"):
         fl.from_npz(path)
@@ -98,7 +98,7 @@ def test_what_is_no_rows_is_refused(path: Path) -> None:
         fl.from_npz(path, Sample)
 
 
-def test_a_bomb_is_refused(path: Path) -> None:
+def test_decompression_bomb_is_refused(path: Path) -> None:
     header = io.BytesIO()
     described = {"descr": "|u1", "fortran_order": False, "shape": (2**30,)}
     np.lib.format.write_array_header_1_0(header, described)
@@ -111,7 +111,7 @@ def test_a_bomb_is_refused(path: Path) -> None:
         fl.from_npz(path)
 
 
-def test_damage_in_a_file_of_numpy_is_told(path: Path) -> None:
+def test_damage_in_a_numpy_file_is_reported(path: Path) -> None:
     np.savez(path, x=np.arange(1000))
     data = bytearray(path.read_bytes())
     data[4000] ^= 1
@@ -120,15 +120,15 @@ def test_damage_in_a_file_of_numpy_is_told(path: Path) -> None:
         fl.from_npz(path).collect()
 
 
-def test_damage_in_a_row_is_told_with_it(path: Path) -> None:
+def test_damaged_row_is_named(path: Path) -> None:
     fl.from_items([b * np.ones(9, np.uint8) for b in b"abc"]).write_npz(path)
     path.write_bytes(path.read_bytes().replace(b"b" * 9, b"x" * 9))
-    with pytest.raises(ElementError) as told:
+    with pytest.raises(ElementError) as raised:
         fl.from_npz(path).collect()
-    assert "row 1 of 'arr_0' cannot be read" in str(told.value.__cause__)
+    assert "row 1 of 'arr_0' cannot be read" in str(raised.value.__cause__)
 
 
-def test_text_and_names_that_cannot_be_are_refused(path: Path) -> None:
+def test_text_and_invalid_names_are_refused(path: Path) -> None:
     for row, why in (
         ((1, "text"), r"element\.1: text cannot be written.*write_hdf5"),
         ({"a\0b": 1}, "cannot be the name of an array"),
@@ -138,7 +138,7 @@ def test_text_and_names_that_cannot_be_are_refused(path: Path) -> None:
             fl.from_items([row]).write_npz(path)
 
 
-def test_neither_side_holds_the_file_in_memory(path: Path) -> None:
+def test_reading_and_writing_take_bounded_memory(path: Path) -> None:
     tracemalloc.start()
     try:
         fl.from_range(4000).map(lambda i: np.full(1000, float(i))).write_npz(path)
@@ -156,7 +156,7 @@ def test_neither_side_holds_the_file_in_memory(path: Path) -> None:
     ),
     st.booleans(),
 )
-def test_any_array_of_numpy(tmp_path: Path, array: NDArray[Any], fortran: bool) -> None:
+def test_any_numpy_array_is_read_back(tmp_path: Path, array: NDArray[Any], fortran: bool) -> None:
     path = tmp_path / "rows.npy"
     np.save(path, np.asfortranarray(array) if fortran else array)
     got = fl.from_npy(path).collect()
@@ -172,7 +172,7 @@ def test_any_array_of_numpy(tmp_path: Path, array: NDArray[Any], fortran: bool) 
         (np.zeros(2, "i4,f4"), "numbers, text and times"),
     ],
 )
-def test_other_arrays_are_refused(tmp_path: Path, array: Any, why: str) -> None:
+def test_unsupported_arrays_are_refused(tmp_path: Path, array: Any, why: str) -> None:
     path = tmp_path / "rows.npy"
     np.save(path, array)
     with pytest.raises(SourceError, match=why):

@@ -1,4 +1,4 @@
-"""Parquet files: other programs' tables come to the dtype, and ours are read by other programs."""
+"""Parquet files: other programs' tables keep their dtypes, and other programs read ours."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def test_a_column_keeps_its_dtype(path: Path, name: str) -> None:
     st.integers(1, 8),
     st.lists(st.integers(0, 19), max_size=30),
 )
-def test_any_row_of_any_group(
+def test_rows_of_all_row_groups_are_read(
     tmp_path: Path, values: list[int | None], group: int, order: list[int]
 ) -> None:
     path = tmp_path / "rows.parquet"
@@ -174,7 +174,7 @@ def test_any_row_of_any_group(
             assert got["y"].tolist() == [i] * i
 
 
-def test_what_is_declared_decides_between_python_and_numpy(path: Path) -> None:
+def test_declaration_selects_python_or_numpy_values(path: Path) -> None:
     pq.write_table(table(name=["a", None], size=pa.array([1, 2], pa.int32())), path)
     rows = fl.from_parquet(path, Named).collect()
     assert rows == [{"name": "a", "size": 1}, {"name": None, "size": 2}]
@@ -196,7 +196,7 @@ def test_what_is_declared_decides_between_python_and_numpy(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("columns", "element", "told"),
+    ("columns", "element", "message"),
     [
         ({"name": ["a"], "size": [1]}, Named, "row.size: declared int32"),
         ({"name": [1], "size": pa.array([1], pa.int32())}, Named, "name: declared str"),
@@ -205,15 +205,15 @@ def test_what_is_declared_decides_between_python_and_numpy(path: Path) -> None:
         ({"x": [1.0, None]}, Point, "column 'x' has a value that is null"),
     ],
 )
-def test_what_is_not_as_declared_is_refused_at_once(
-    path: Path, columns: dict[str, Any], element: Any, told: str
+def test_mismatch_with_the_declaration_is_refused_at_once(
+    path: Path, columns: dict[str, Any], element: Any, message: str
 ) -> None:
     pq.write_table(table(**columns), path)
-    with pytest.raises(SpecMismatch, match=told.replace("{", r"\{")):
+    with pytest.raises(SpecMismatch, match=message.replace("{", r"\{")):
         fl.from_parquet(path, element)
 
 
-def test_a_null_that_no_statistics_tell_fails_at_its_row(path: Path) -> None:
+def test_null_missing_from_statistics_fails_at_its_row(path: Path) -> None:
     pq.write_table(table(x=[1.0, 2.0, None]), path, write_statistics=False)
     rows = iter(fl.from_parquet(path, Point))
     assert [next(rows), next(rows)] == [Point(1.0), Point(2.0)]
@@ -222,7 +222,7 @@ def test_a_null_that_no_statistics_tell_fails_at_its_row(path: Path) -> None:
     assert "null" in str(raised.value.__cause__)
 
 
-def test_a_row_that_its_class_refuses_fails_at_its_place(path: Path) -> None:
+def test_row_refused_by_its_class_fails_at_its_position(path: Path) -> None:
     @attrs.frozen
     class Positive:
         x: float = attrs.field(validator=attrs.validators.gt(0))
@@ -236,7 +236,7 @@ def test_a_row_that_its_class_refuses_fails_at_its_place(path: Path) -> None:
 
 
 class WithoutPandas:
-    """A type of Arrow where pandas is not installed, which its older versions ask for."""
+    """An Arrow type without pandas, which older versions of Arrow need."""
 
     def __init__(self, form: pa.DataType) -> None:
         self.id, self.bit_width = form.id, form.bit_width
@@ -261,7 +261,7 @@ def test_columns_are_chosen_by_name(path: Path) -> None:
             fl.from_parquet(path, columns=columns)
 
 
-def test_files_are_read_in_the_order_given(tmp_path: Path) -> None:
+def test_files_are_read_in_the_listed_order(tmp_path: Path) -> None:
     for i in range(3):
         pq.write_table(table(x=[i, i + 10]), tmp_path / f"{i}.parquet")
     values = [row["x"] for row in fl.from_parquet(tmp_path / "*.parquet").collect()]
@@ -273,7 +273,7 @@ def test_files_are_read_in_the_order_given(tmp_path: Path) -> None:
         fl.from_parquet(tmp_path / "*.parquet")
 
 
-def test_files_elsewhere_are_read_too(path: Path) -> None:
+def test_remote_files_are_read_too(path: Path) -> None:
     fl.from_range(10).write_parquet(path, row_group=3)
     MemoryFileSystem().pipe_file("/bucket/rows.parquet", path.read_bytes())
     assert fl.from_parquet("memory://bucket/*.parquet", int).collect() == list(range(10))
@@ -285,14 +285,14 @@ def test_two_columns_of_one_name_are_refused(path: Path) -> None:
         fl.from_parquet(path)
 
 
-def test_an_array_with_a_null_in_it_is_no_array(path: Path) -> None:
+def test_array_with_a_null_is_refused(path: Path) -> None:
     pq.write_table(table(x=[[1, None]]), path)
     with pytest.raises(ElementError) as raised:
         fl.from_parquet(path).collect()
     assert "column 'x' has an array with an item that is null" in str(raised.value.__cause__)
 
 
-def test_a_group_that_says_it_is_huge_is_refused(
+def test_row_group_that_claims_to_be_huge_is_refused(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pq.write_table(table(x=[0] * 100_000), path)
@@ -319,7 +319,7 @@ def test_a_long_text_in_many_rows_does_not_fill_the_memory(
         assert "it decodes to over " in str(raised.value.__cause__)
 
 
-def test_a_category_that_its_dictionary_has_not(path: Path) -> None:
+def test_dictionary_code_out_of_range_is_refused(path: Path) -> None:
     codes = pa.array([2] * 100, pa.int32())
     column = pa.DictionaryArray.from_arrays(codes, ["a", "b", "c"])
     pq.write_table(table(s=column), path, compression="none")
@@ -333,10 +333,10 @@ def test_a_category_that_its_dictionary_has_not(path: Path) -> None:
 
 
 @pytest.mark.parametrize("version", ["1.0", "2.0"])
-def test_damage_to_a_file_of_another_program_ends_in_an_error_or_rows(
+def test_damaged_file_of_another_program_raises_an_error_or_yields_rows(
     path: Path, version: str
 ) -> None:
-    """Pyarrow ends the process when it is asked for the columns of some damaged footers."""
+    """Pyarrow aborts the process on some damaged footers."""
     columns = table(a=list(range(20)), b=["x"] * 20, c=[[1.5]] * 20, d=[None, 2] * 10)
     pq.write_table(columns, path, data_page_version=version, row_group_size=10)
     content = path.read_bytes()
@@ -360,7 +360,7 @@ def test_damage_to_a_file_of_another_program_ends_in_an_error_or_rows(
 # -- what we write ---------------------------------------------------------------------------------
 
 
-def test_other_programs_read_what_is_written(path: Path) -> None:
+def test_other_programs_read_written_files(path: Path) -> None:
     images = [np.full((2, 3), i, np.uint8) for i in range(4)]
     rows = [{"image": images[i], "at": np.datetime64(i, "ms"), "tokens": [i]} for i in range(4)]
     assert fl.from_items(rows).write_parquet(path, row_group=3) == 4
@@ -373,7 +373,7 @@ def test_other_programs_read_what_is_written(path: Path) -> None:
     assert pq.read_metadata(path).num_row_groups == 2
 
 
-def test_rows_come_back_in_their_classes(path: Path) -> None:
+def test_rows_are_read_back_in_their_classes(path: Path) -> None:
     samples = [Sample(np.full((2, 2), i, np.uint8), i) for i in range(5)]
     fl.from_items(samples).write_parquet(path, row_group=2)
     source = fl.from_parquet(path, Sample)
@@ -387,7 +387,7 @@ def test_rows_come_back_in_their_classes(path: Path) -> None:
     assert fl.from_parquet(path, Point).batch(2).collect()[0].x.tolist() == [0.5, 1.5]
 
 
-def test_not_a_time_is_a_time_and_none_is_not(path: Path) -> None:
+def test_nat_is_stored_as_a_time_and_none_as_null(path: Path) -> None:
     rows = [(np.datetime64("NaT", "ns"), None), (np.datetime64(1, "ns"), np.int8(3))]
     fl.from_items(rows).write_parquet(path)
     got = fl.from_parquet(path).collect()
@@ -395,7 +395,7 @@ def test_not_a_time_is_a_time_and_none_is_not(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "told"),
+    ("rows", "message"),
     [
         ([(1,), ("a",)], "row 1: element.0: str after rows of int"),
         ([{"x": 1}, {"y": 1}], "row 1: element: dict of 'y' after rows of dict of 'x'"),
@@ -414,8 +414,8 @@ def test_not_a_time_is_a_time_and_none_is_not(path: Path) -> None:
         ([()], "row 0: element: it has no components"),
     ],
 )
-def test_what_no_column_holds_is_refused(path: Path, rows: list[Any], told: str) -> None:
-    with pytest.raises(SpecMismatch, match=told):
+def test_value_a_column_cannot_hold_is_refused(path: Path, rows: list[Any], message: str) -> None:
+    with pytest.raises(SpecMismatch, match=message):
         fl.from_items(rows).write_parquet(path, row_group=2)
     assert not list(path.parent.iterdir())
 
@@ -448,14 +448,14 @@ def test_a_column_may_begin_with_row_groups_of_empty_lists(path: Path) -> None:
     assert fl.from_parquet(path).collect() == rows
 
 
-def test_what_is_refused_after_row_groups_of_none_leaves_no_file(path: Path) -> None:
+def test_refused_row_after_row_groups_of_none_leaves_no_file(path: Path) -> None:
     rows: list[Any] = [(None,)] * 5 + [(1,), ("x",)]
     with pytest.raises(SpecMismatch, match=r"row 6: element\.0: str after rows of int"):
         fl.from_items(rows).write_parquet(path, row_group=2)
     assert not list(path.parent.iterdir())
 
 
-def test_the_bytes_of_the_columns_that_are_read_are_checked(path: Path) -> None:
+def test_bytes_of_read_columns_are_verified(path: Path) -> None:
     fl.from_items([{"a": i, "b": float(i)} for i in range(8)]).write_parquet(path)
     at = pq.read_metadata(path).row_group(0).column(1).data_page_offset
     content = bytearray(path.read_bytes())
@@ -476,7 +476,7 @@ def test_arrays_do_not_keep_their_row_group_in_memory(path: Path) -> None:
             assert base is None or base.nbytes <= 1 << 16
 
 
-def test_rows_to_and_fro_decode_each_group_once(
+def test_alternating_between_two_groups_decodes_each_once(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fl.from_range(40).write_parquet(path, row_group=10)
@@ -493,7 +493,7 @@ def test_rows_to_and_fro_decode_each_group_once(
     assert decoded == [0, 1]
 
 
-def test_a_file_that_was_written_again_is_told(path: Path) -> None:
+def test_rewritten_file_is_an_error(path: Path) -> None:
     fl.from_range(4).write_parquet(path)
     source = fl.from_parquet(path)
     fl.from_range(5).write_parquet(path, overwrite=True)
@@ -501,15 +501,17 @@ def test_a_file_that_was_written_again_is_told(path: Path) -> None:
         source.collect()
 
 
-def test_without_pyarrow_the_command_is_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_pyarrow_error_has_the_install_command(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def missing(name: str) -> Any:
         raise ModuleNotFoundError(name)
 
     monkeypatch.setattr(libraries, "import_module", missing)
-    told = r'needs pyarrow, which is not installed: pip install "flowdsl\[parquet\]"'
-    with pytest.raises(MissingLibrary, match=f"from_parquet {told}"):
+    message = r'needs pyarrow, which is not installed: pip install "flowdsl\[parquet\]"'
+    with pytest.raises(MissingLibrary, match=f"from_parquet {message}"):
         fl.from_parquet(path)
-    with pytest.raises(MissingLibrary, match=f"write_parquet {told}"):
+    with pytest.raises(MissingLibrary, match=f"write_parquet {message}"):
         fl.from_range(3).write_parquet(path)
 
 
@@ -524,7 +526,7 @@ def test_bad_arguments_are_named(path: Path) -> None:
         fl.from_parquet(path)
 
 
-def test_a_footer_with_both_of_its_keys_damaged_is_no_file_of_others(tmp_path: Path) -> None:
+def test_footer_with_both_keys_damaged_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     fl.from_items([(1, 2.0)]).write_parquet(path)
     content = path.read_bytes()
@@ -537,15 +539,15 @@ def test_a_footer_with_both_of_its_keys_damaged_is_no_file_of_others(tmp_path: P
         fl.from_parquet(path)
 
 
-def test_a_column_that_only_a_later_file_has_is_not_dropped(tmp_path: Path) -> None:
+def test_column_only_in_a_later_file_is_an_error(tmp_path: Path) -> None:
     first, later = tmp_path / "1.parquet", tmp_path / "2.parquet"
     pq.write_table(table(x=[1]), first)
     pq.write_table(table(x=[2], y=["b"]), later)
-    for paths, told in (
+    for paths, message in (
         ([first, later], "more columns than .*: 'y'"),
         ([later, first], "is missing"),
     ):
-        with pytest.raises(SourceError, match=told):
+        with pytest.raises(SourceError, match=message):
             fl.from_parquet(paths)
     rows = fl.from_parquet([first, later], columns=["x"]).collect()
     assert rows == [{"x": 1}, {"x": 2}]

@@ -1,4 +1,4 @@
-"""SVMlight files: the samples that scikit-learn and tensorpack read, dense and by number."""
+"""SVMlight files: samples equal scikit-learn's and tensorpack's, dense and by index."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blocks of a few bytes, so that short files have many, of which few are kept."""
+    """Use blocks of a few bytes and a small cache, so that short files have many blocks."""
     monkeypatch.setattr(text_blocks, "STRETCH", 9)
     monkeypatch.setattr(svmlight, "STRETCH", 9)
     monkeypatch.setattr(svmlight, "_KEPT_BYTES", 40)
@@ -56,7 +56,7 @@ TABLES = st.integers(1, 6).flatmap(
 @pytest.mark.usefixtures("small")
 @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(TABLES, st.booleans(), st.sampled_from([True, False, "auto"]))
-def test_samples_are_those_of_scikit_learn(
+def test_samples_equal_scikit_learns(
     tmp_path: Path, rows: list[list[float]], from_zero: bool, zero_based: bool | Literal["auto"]
 ) -> None:
     table, path = np.array(rows), tmp_path / "any.svm"
@@ -78,7 +78,7 @@ def test_samples_are_those_of_scikit_learn(
     same_rows([read(i) for i in order], wide[order], its_labels[order])
 
 
-def test_samples_are_those_of_tensorpack(path: Path) -> None:
+def test_samples_equal_tensorpacks(path: Path) -> None:
     dataflow: Any = import_module("tensorpack.dataflow.format")
     rng = np.random.default_rng(0)
     table = rng.random((300, 40)) * (rng.random((300, 40)) < 0.2)
@@ -90,7 +90,7 @@ def test_samples_are_those_of_tensorpack(path: Path) -> None:
     same_rows(ours, [x for x, _ in theirs], [y for _, y in theirs])
 
 
-def test_it_keeps_the_laws(path: Path) -> None:
+def test_source_passes_the_laws(path: Path) -> None:
     path.write_text("".join(f"{i} 2:{i / 3} 5:1\n" for i in range(12)))
     rows = [(np.array([0, i / 3, 0, 0, 1.0]), float(i)) for i in range(12)]
     check_source(lambda: fl.from_svmlight(path), rows, examples=4)
@@ -113,14 +113,14 @@ def test_a_file_without_samples(path: Path) -> None:
 @pytest.mark.parametrize(
     "line", ["x 1:2", "1 1:x", "1 2", "1 3:1 2:1", "1 -1:2", "1 99999999999:1", "1,2 1:1", "\x00"]
 )
-def test_what_is_no_sample_is_named_with_its_line(path: Path, line: str) -> None:
+def test_invalid_sample_is_named_with_its_line(path: Path, line: str) -> None:
     path.write_text(f"1 1:2\n# of it\n0 1:3\n{line}\n1 1:2\n")
     with pytest.raises(SourceError, match=r"rows\.svm', line 4: ") as failed:
         fl.from_svmlight(path)
     assert repr(line) in str(failed.value)
 
 
-def test_features_may_be_more_than_in_the_file(path: Path) -> None:
+def test_n_features_may_exceed_the_files_features(path: Path) -> None:
     path.write_text("1 1:2 3:1\n")
     same_rows(fl.from_svmlight(path, n_features=5).collect(), [[2, 0, 1, 0, 0]], [1])
     assert str(fl.from_svmlight(path).spec) == "(float64[3], float)"
@@ -129,26 +129,26 @@ def test_features_may_be_more_than_in_the_file(path: Path) -> None:
 
 
 @pytest.mark.parametrize("n_features", [0, -1, 1.5, True, "3"])
-def test_a_number_of_features_is_an_int(path: Path, n_features: Any) -> None:
+def test_n_features_must_be_an_int(path: Path, n_features: Any) -> None:
     path.write_text("1 1:2\n")
     with pytest.raises(InvalidFlow, match="n_features must be an int >= 1"):
         fl.from_svmlight(path, n_features=n_features)
 
 
 @pytest.mark.parametrize("zero_based", [0, 1, None, "no"])
-def test_what_counts_from_zero_is_said_in_one_way(path: Path, zero_based: Any) -> None:
+def test_zero_based_accepts_only_documented_values(path: Path, zero_based: Any) -> None:
     path.write_text("1 1:2\n")
     with pytest.raises(InvalidFlow, match="zero_based must be True, False or 'auto'"):
         fl.from_svmlight(path, zero_based=zero_based)
 
 
-def test_a_feature_far_out_makes_no_rows_of_gigabytes(path: Path) -> None:
+def test_huge_feature_number_is_refused(path: Path) -> None:
     path.write_text("1 1:2 2147483647:1\n")
     with pytest.raises(SourceError, match="a feature 2147483647, so that a row takes 17,"):
         fl.from_svmlight(path)
 
 
-def test_files_share_their_features(tmp_path: Path) -> None:
+def test_files_share_the_number_of_features(tmp_path: Path) -> None:
     (tmp_path / "a.svm").write_text("1 1:2\n")
     (tmp_path / "b.svm").write_text("0 0:1 3:1\n")
     flow = fl.from_svmlight([tmp_path / "b.svm", tmp_path / "a.svm"])
@@ -167,7 +167,7 @@ def test_a_file_is_parsed_once_to_find_its_samples(
     assert again.node.fingerprint != fl.from_svmlight(path, zero_based=True).node.fingerprint
 
 
-def test_blocks_that_were_read_are_kept(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_read_blocks_are_cached(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path.write_text("".join(f"{i} 1:{i}\n" for i in range(5_000)))
     flow: Any = fl.from_svmlight(path)
     parsed: list[int] = []
@@ -193,7 +193,7 @@ def test_a_file_that_changed_is_an_error(path: Path) -> None:
         flow.collect()
 
 
-def test_without_scikit_learn_the_command_is_told(
+def test_missing_scikit_learn_error_has_the_install_command(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path.write_text("1 1:2\n")

@@ -1,4 +1,4 @@
-"""Text files: lines by number, whatever is in them, and no line that was not there."""
+"""Text files: lines by index, with any content, and only lines that are in the file."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blocks and reads of a few bytes, so that short files have many."""
+    """Use blocks and reads of a few bytes, so that short files have many."""
     monkeypatch.setattr(text_blocks, "STRETCH", 5)
     monkeypatch.setattr(text_blocks, "_READ_BYTES", 7)
     monkeypatch.setattr(text_blocks, "_FILES_OPEN", 2)
@@ -38,7 +38,7 @@ def reader_of(flow: Any) -> Any:
 
 
 def lines_of(content: str) -> list[str]:
-    """What lines are: each ends with a newline, before which there may be one carriage return."""
+    """Split into lines: each ends with a newline, which one carriage return may precede."""
     lines = content.replace("\r\n", "\n").split("\n")
     return lines if lines[-1] else lines[:-1]
 
@@ -54,7 +54,7 @@ CONTENTS = st.text(st.sampled_from("aä€\n\r\n 😀"), max_size=60) | st.text(
 @pytest.mark.usefixtures("small")
 @settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(CONTENTS, st.lists(st.integers(0, 10**6), max_size=8))
-def test_lines_are_those_of_the_file(tmp_path: Path, content: str, places: list[int]) -> None:
+def test_lines_equal_the_files_lines(tmp_path: Path, content: str, places: list[int]) -> None:
     path = tmp_path / "any.txt"
     path.unlink(missing_ok=True)
     path.write_bytes(content.encode())
@@ -83,12 +83,12 @@ def test_lines_are_those_of_the_file(tmp_path: Path, content: str, places: list[
         ("a\x85b\u2028c\x0bd\x0ce\x00f\n".encode(), ["a\x85b\u2028c\x0bd\x0ce\x00f"]),
     ],
 )
-def test_what_ends_a_line(path: Path, content: bytes, lines: list[str]) -> None:
+def test_line_endings(path: Path, content: bytes, lines: list[str]) -> None:
     path.write_bytes(content)
     assert fl.from_text(path).collect() == lines
 
 
-def test_a_line_may_be_long(path: Path) -> None:
+def test_long_line_is_read(path: Path) -> None:
     lines = ["a" * 3_000_000, "", "b", "c" * 20_000, "d"]
     path.write_text("\n".join(lines))
     flow = fl.from_text(path)
@@ -97,7 +97,7 @@ def test_a_line_may_be_long(path: Path) -> None:
     assert flow.collect() == lines
 
 
-def test_blocks_are_few(path: Path) -> None:
+def test_index_has_few_blocks(path: Path) -> None:
     path.write_bytes(b"\n" * 1_000_000)
     flow: Any = fl.from_text(path)
     assert len(flow) == 1_000_000
@@ -128,14 +128,14 @@ def test_lines_are_decoded(path: Path, encoding: str) -> None:
     assert reader_of(flow)(7) == lines[7]
 
 
-def test_a_mark_of_byte_order_is_one_in_utf_8_alone(path: Path) -> None:
+def test_byte_order_mark_is_skipped_only_in_utf_8(path: Path) -> None:
     path.write_bytes(b"\xef\xbb\xbfa\n")
     for _ in range(2):
         assert fl.from_text(path, encoding="latin-1").collect() == ["\xef\xbb\xbfa"]
         assert fl.from_text(path).collect() == ["a"]
 
 
-def test_a_line_is_decoded_by_itself(path: Path) -> None:
+def test_each_line_is_decoded_separately(path: Path) -> None:
     # A shift to another character set holds to the end of its line, whichever line is read first.
     path.write_bytes(b"\x1b$BF|\n" + b"F|\n")
     flow = fl.from_text(path, encoding="iso2022_jp")
@@ -143,7 +143,7 @@ def test_a_line_is_decoded_by_itself(path: Path) -> None:
 
 
 @pytest.mark.usefixtures("small")
-def test_what_is_not_in_the_encoding_is_named(path: Path) -> None:
+def test_bytes_outside_the_encoding_are_named(path: Path) -> None:
     good = [f"row {i}" for i in range(20)]
     content = "\n".join(good).encode().replace(b"row 11", b"row \xff11")
     path.write_bytes(content)
@@ -151,9 +151,9 @@ def test_what_is_not_in_the_encoding_is_named(path: Path) -> None:
     at = content.index(b"\xff")
     with pytest.raises(ElementError, match="from_text") as failed:
         flow.collect()
-    told = str(failed.value.__cause__)
+    message = str(failed.value.__cause__)
     assert isinstance(failed.value.__cause__, SourceError)
-    assert all(part in told for part in (str(path), "line 12 ", f"byte {at} is not utf-8"))
+    assert all(part in message for part in (str(path), "line 12 ", f"byte {at} is not utf-8"))
     rest = [line for line in good if line != "row 11"]
     assert flow.prefetch(on_error="skip").collect() == rest
     assert fl.from_text(path, encoding="latin-1").collect()[11] == "row \xff11"
@@ -167,7 +167,7 @@ def test_encodings_without_newlines_are_refused(path: Path, encoding: Any) -> No
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         (b"\x1f\x8b\x08\x00", "compressed by gzip.* gunzip"),
         (b"\xfd7zXZ\x00\x00", "compressed by xz.* unxz"),
@@ -175,9 +175,9 @@ def test_encodings_without_newlines_are_refused(path: Path, encoding: Any) -> No
         ("ab\n".encode("utf-16"), "UTF-16.* iconv"),
     ],
 )
-def test_what_is_no_text_is_refused(path: Path, content: bytes, told: str) -> None:
+def test_non_text_is_refused(path: Path, content: bytes, message: str) -> None:
     path.write_bytes(content)
-    with pytest.raises(SourceError, match=told):
+    with pytest.raises(SourceError, match=message):
         fl.from_text(path)
 
 
@@ -185,7 +185,7 @@ def test_what_is_no_text_is_refused(path: Path, content: bytes, told: str) -> No
 
 
 @pytest.mark.usefixtures("small")
-def test_files_are_read_in_turn(tmp_path: Path) -> None:
+def test_files_are_read_one_after_another(tmp_path: Path) -> None:
     lines = {f"part-{k}.txt": [f"{k} {i}" for i in range(k % 4)] for k in range(9)}
     for name, some in lines.items():
         (tmp_path / name).write_text("".join(f"{line}\n" for line in some))
@@ -201,7 +201,7 @@ def test_files_are_read_in_turn(tmp_path: Path) -> None:
     assert two.node.title == "from_text('part-7.txt', 2 files)"
 
 
-def test_no_file_is_an_error(tmp_path: Path) -> None:
+def test_missing_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r"no-such\.txt"):
         fl.from_text(tmp_path / "no-such.txt")
     with pytest.raises(SourceError, match="no file matches"):
@@ -212,7 +212,7 @@ def test_no_file_is_an_error(tmp_path: Path) -> None:
         fl.from_text([])
 
 
-def test_a_path_may_begin_at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_path_may_begin_with_a_tilde(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     assert fl.from_items(["a", "b"]).write_text("~/lines.txt") == 2
     assert (tmp_path / "lines.txt").read_text() == "a\nb\n"
@@ -223,7 +223,7 @@ def test_a_path_may_begin_at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_lines_of_a_url() -> None:
+def test_lines_are_read_from_a_url() -> None:
     fsspec: Any = import_module("fsspec")
     lines = [f"line {i}" for i in range(5000)]
     for k in range(2):
@@ -253,7 +253,7 @@ def test_a_file_that_changed_is_an_error(path: Path) -> None:
     assert fl.from_text(path).collect() == ["a", "c"]
 
 
-def test_a_file_that_was_only_touched_is_the_same(path: Path) -> None:
+def test_touched_file_with_equal_content_is_accepted(path: Path) -> None:
     path.write_text("a\nb\n")
     flow = fl.from_text(path)
     os.utime(path, (1, 1))
@@ -279,7 +279,7 @@ def test_a_file_that_is_written_over_while_it_is_read(path: Path) -> None:
         read(9_999)
 
 
-def test_a_file_whose_lines_are_replaced_by_as_long_ones_while_it_is_read(path: Path) -> None:
+def test_lines_replaced_by_equally_long_ones_while_reading_are_detected(path: Path) -> None:
     path.write_text("one\n" * 200_000)
     read = reader_of(fl.from_text(path))
     assert read(0) == "one"
@@ -296,7 +296,7 @@ def test_a_file_whose_lines_are_replaced_by_as_long_ones_while_it_is_read(path: 
 # -- writing ---------------------------------------------------------------------------------------
 
 
-def test_what_is_written_is_plain(path: Path) -> None:
+def test_text_file_contains_plain_lines(path: Path) -> None:
     assert fl.from_items(["a", "", "\u20ac b\t"]).write_text(path) == 3
     assert path.read_bytes() == "a\n\n\u20ac b\t\n".encode()
     with pytest.raises(InvalidFlow, match="overwrite=True"):
@@ -306,7 +306,7 @@ def test_what_is_written_is_plain(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [
         (3, r"row 1: element: a line must be a str, got int; .*map\(str\)"),
         ("a\nb", "row 1: .*must not contain a newline"),
@@ -314,13 +314,13 @@ def test_what_is_written_is_plain(path: Path) -> None:
         ("\ud800", "row 1: element: .* cannot be encoded as UTF-8"),
     ],
 )
-def test_what_is_no_line_is_refused(path: Path, line: Any, told: str) -> None:
-    with pytest.raises(SpecMismatch, match=told):
+def test_element_that_is_not_a_line_is_refused(path: Path, line: Any, message: str) -> None:
+    with pytest.raises(SpecMismatch, match=message):
         fl.from_items(["a", line]).write_text(path)
     assert list(path.parent.iterdir()) == []
 
 
-def test_a_mark_of_byte_order_is_refused_where_it_would_be_lost(path: Path) -> None:
+def test_byte_order_mark_that_would_be_lost_is_refused(path: Path) -> None:
     with pytest.raises(SpecMismatch, match=r"row 0: .*ufeff"):
         fl.from_items(["\ufeffa"]).write_text(path)
     fl.from_items(["a", "\ufeffb"]).write_text(path)

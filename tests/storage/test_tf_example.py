@@ -1,4 +1,4 @@
-"""Examples: the bytes of TensorFlow's, typed by a record."""
+"""Examples: TensorFlow's bytes, parsed into typed records."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ def flat(sample: Sample) -> bytes:
     return fl.to_example(sample._replace(box=sample.box.ravel()))
 
 
-def told(sample: tuple[Any, ...]) -> list[Any]:
-    """The components with their types, in a form that can be compared."""
+def typed(sample: tuple[Any, ...]) -> list[Any]:
+    """Return the components with their types, in a comparable form."""
     return [
         (x.dtype, x.shape, x.tolist()) if isinstance(x, np.ndarray) else (type(x), x)
         for x in sample
@@ -77,16 +77,16 @@ def told(sample: tuple[Any, ...]) -> list[Any]:
 
 @settings(max_examples=50)
 @given(SAMPLES)
-def test_what_was_made_is_parsed(sample: Sample) -> None:
+def test_created_example_is_parsed(sample: Sample) -> None:
     got = fl.parse_example(Sample)(flat(sample))
     assert type(got) is Sample
-    assert told(got) == told(sample)
+    assert typed(got) == typed(sample)
     assert not got.box.flags.writeable
 
 
 @settings(max_examples=20)
 @given(SAMPLES)
-def test_tensorflow_and_we_agree(sample: Sample) -> None:
+def test_examples_agree_with_tensorflow(sample: Sample) -> None:
     import tensorflow as tf
 
     train: Any = tf.train  # our stubs have what flowdsl uses
@@ -95,7 +95,7 @@ def test_tensorflow_and_we_agree(sample: Sample) -> None:
     assert feature["image"].bytes_list.value[:] == [sample.image]
     assert feature["box"].float_list.value[:] == sample.box.ravel().tolist()
     assert feature["flags"].int64_list.value[:] == sample.flags
-    assert told(fl.parse_example(Sample)(theirs.SerializeToString())) == told(sample)
+    assert typed(fl.parse_example(Sample)(theirs.SerializeToString())) == typed(sample)
 
 
 class Pair(NamedTuple):
@@ -103,7 +103,7 @@ class Pair(NamedTuple):
     x: F32
 
 
-def test_lists_may_be_packed_or_not() -> None:
+def test_packed_and_unpacked_lists_are_parsed() -> None:
     entry = {
         "packed": (b"\x1a\x04\n\x02\x01\x07", b"\x12\x06\n\x04\x00\x00\x80?"),
         "unpacked": (b"\x1a\x04\x08\x01\x08\x07", b"\x12\x05\r\x00\x00\x80?"),
@@ -140,7 +140,7 @@ class Labeled(fl.Record[LabelBatch]):
     ("form", "row"),
     [(Features, {"label": 7}), (Plain, Plain(7)), (Labeled, Labeled(np.int64(7)))],
 )
-def test_any_class_with_names(form: Any, row: Any) -> None:
+def test_any_class_with_named_fields(form: Any, row: Any) -> None:
     data = fl.to_example(row)
     assert data == fl.to_example({"label": 7})
     got = fl.parse_example(form)(data)
@@ -148,13 +148,13 @@ def test_any_class_with_names(form: Any, row: Any) -> None:
     assert type(got) is type(row)
 
 
-def test_the_order_of_components_does_not_show() -> None:
+def test_order_of_components_does_not_change_the_bytes() -> None:
     names = [f"name {i}" for i in range(20)]
     one = fl.to_example({name: name for name in names})
     assert one == fl.to_example({name: name for name in reversed(names)})
 
 
-def test_workers_parse(tmp_path: Path) -> None:
+def test_workers_parse_examples(tmp_path: Path) -> None:
     path = tmp_path / "labels.tfrecord"
     labels = [Labeled(np.int64(i)) for i in range(9)]
     assert fl.from_items(labels).map(fl.to_example).write_tfrecord(path) == 9
@@ -201,12 +201,12 @@ BAD: dict[str, tuple[Any, Any, str]] = {
 
 
 @pytest.mark.parametrize(("form", "stored", "reason"), BAD.values(), ids=BAD)
-def test_what_is_not_as_declared_is_named(form: Any, stored: Any, reason: str) -> None:
+def test_mismatch_with_the_declaration_is_named(form: Any, stored: Any, reason: str) -> None:
     with pytest.raises(SpecMismatch, match=f"parse_example: .*{reason}"):
         parser(form)(fl.to_example(stored))
 
 
-def test_an_empty_list_has_no_kind() -> None:
+def test_empty_list_leaves_the_column_type_open() -> None:
     data = fl.to_example({"x": []})
     assert parser(list[bytes])(data) == {"x": []}
     assert parser(F32)(data)["x"].shape == (0,)
@@ -214,13 +214,13 @@ def test_an_empty_list_has_no_kind() -> None:
 
 @settings(max_examples=50)
 @given(st.binary(max_size=30))
-def test_any_bytes_are_an_error_or_an_example(data: bytes) -> None:
+def test_arbitrary_bytes_raise_an_error_or_parse(data: bytes) -> None:
     parse = fl.parse_example(Sample)
     with pytest.raises((SourceError, SpecMismatch), match="parse_example: "):
         parse(data)
 
 
-def test_what_is_no_example_is_told_with_its_row(tmp_path: Path) -> None:
+def test_invalid_example_is_reported_with_its_row(tmp_path: Path) -> None:
     fl.from_items([fl.to_example({"label": 7}), b"\xff"]).write_tfrecord(tmp_path / "rows")
     run = iter(fl.from_tfrecord(tmp_path / "rows").map(fl.parse_example(Features)))
     assert next(run) == {"label": 7}
@@ -237,7 +237,7 @@ def test_what_is_no_example_is_told_with_its_row(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_a_field_that_no_feature_is(form: Any) -> None:
+def test_field_of_an_unsupported_type_is_refused(form: Any) -> None:
     with pytest.raises(
         InvalidFlow, match=r"parse_example: the field 'x' is .*, and a feature hold"
     ):
@@ -249,7 +249,7 @@ class Empty(NamedTuple):
 
 
 @pytest.mark.parametrize("record", [int, tuple[int, int], dict[str, int], list[int], Empty, "X", 3])
-def test_what_is_no_record(record: Any) -> None:
+def test_invalid_record_is_refused(record: Any) -> None:
     with pytest.raises(InvalidFlow, match="parse_example: record must be a NamedTuple"):
         fl.parse_example(record)
 
@@ -278,7 +278,7 @@ def test_what_is_no_record(record: Any) -> None:
     ],
     ids=str,
 )
-def test_what_no_feature_holds_is_refused(value: Any, reason: str) -> None:
+def test_value_a_feature_cannot_hold_is_refused(value: Any, reason: str) -> None:
     with pytest.raises(SpecMismatch, match=rf"to_example: element\.x: {reason}"):
         fl.to_example({"a": 1, "x": value})
 
@@ -290,7 +290,7 @@ def test_an_element_without_names_is_refused(element: Any) -> None:
 
 
 @pytest.mark.parametrize("name", [1, "\ud800"])
-def test_a_name_that_no_feature_has(name: Any) -> None:
+def test_invalid_feature_name_is_refused(name: Any) -> None:
     with pytest.raises(SpecMismatch, match=r"to_example: .*(must be str|not a valid)"):
         fl.to_example({name: 1})
 
@@ -300,7 +300,7 @@ def test_nan_and_infinity_are_float32() -> None:
     assert str(got["x"]) == "[nan, inf, -inf]"
 
 
-def test_a_missing_library_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_library_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     from flowdsl.storage.tfrecord import example as tf_example
 
     tf_example._example.cache_clear()

@@ -1,4 +1,4 @@
-"""TFRecord files: what TensorFlow wrote is read, and the reverse; a bad file is an error."""
+"""TFRecord files: exchange with TensorFlow in both directions; a bad file is an error."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def masked(data: bytes) -> bytes:
 
 
 def header(length: int) -> bytes:
-    """The header of a record, which is in order."""
+    """The valid header of a record."""
     data = struct.pack("<Q", length)
     return data + masked(data)
 
@@ -93,7 +93,7 @@ def squeezed(content: bytes, compression: Compression) -> bytes:
 
 
 def size_of_file(path: Path, n: int) -> int:
-    """How many bytes the first ``n`` records take."""
+    """Return the size in bytes of the first ``n`` records."""
     rows = fl.from_tfrecord(path).collect()[:n]
     return sum(len(row) + 16 for row in rows)
 
@@ -106,7 +106,7 @@ PAYLOADS = st.lists(st.binary(max_size=60).filter(lambda x: not x.startswith(END
 @pytest.mark.parametrize("compression", COMPRESSIONS)
 @settings(max_examples=20)
 @given(rows=PAYLOADS)
-def test_bytes_are_written_as_they_are(
+def test_bytes_are_written_unchanged(
     tmp_path: Path, compression: Compression, rows: list[bytes]
 ) -> None:
     path = tmp_path / "rows.tfrecord"
@@ -124,7 +124,9 @@ def test_bytes_are_written_as_they_are(
 
 @settings(max_examples=50)
 @given(PAYLOADS, st.integers(16, 70), st.integers(16, 30), st.integers(0, 80))
-def test_a_scan_in_blocks_of_any_size(rows: list[bytes], block: int, little: int, far: int) -> None:
+def test_scan_result_is_independent_of_block_size(
+    rows: list[bytes], block: int, little: int, far: int
+) -> None:
     class Content:
         path, stamp = "rows.tfrecord", ""
         content = b"".join(map(record, rows))
@@ -147,7 +149,7 @@ def test_a_scan_in_blocks_of_any_size(rows: list[bytes], block: int, little: int
     assert [file.content[start:end] for start, end in spans] == rows
 
 
-def test_the_digest_is_of_the_payloads(tmp_path: Path) -> None:
+def test_digest_covers_the_payloads(tmp_path: Path) -> None:
     digests = set()
     for rows in ([b"ab"], [b"ab", b""], [b"ac"], [b"a", b"b"], [b"", b"ab"], [b"ab", b"ac"], []):
         (path := tmp_path / "rows").write_bytes(b"".join(map(record, rows)))
@@ -155,7 +157,7 @@ def test_the_digest_is_of_the_payloads(tmp_path: Path) -> None:
     assert len(digests) == 7
 
 
-def test_files_are_numbered_through(tmp_path: Path) -> None:
+def test_rows_of_several_files_are_numbered_consecutively(tmp_path: Path) -> None:
     for name, rows in {"b": [b"2", b"3"], "a": [b"0", b"1"], "c": []}.items():
         (tmp_path / f"{name}.tfrecord").write_bytes(b"".join(map(record, rows)))
     source = fl.from_tfrecord(tmp_path / "*.tfrecord", size=4)
@@ -167,7 +169,7 @@ def test_files_are_numbered_through(tmp_path: Path) -> None:
     assert fl.from_tfrecord(names).node.title == "from_tfrecord('d.tfrecord', 4 files)"
 
 
-def test_many_files_are_not_all_open_at_once(tmp_path: Path) -> None:
+def test_number_of_open_files_is_limited(tmp_path: Path) -> None:
     names = [tmp_path / f"{i:03}" for i in range(100)]
     for i, name in enumerate(names):
         name.write_bytes(record(b"%d" % i))
@@ -187,14 +189,14 @@ THEIRS = {None: "", "gzip": "GZIP", "zlib": "ZLIB"}
 
 
 def tensorflow() -> Any:
-    """Typed loosely: our stubs have what flowdsl uses."""
+    """Typed loosely: our stubs contain only what flowdsl uses."""
     import tensorflow as tf
 
     return tf
 
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)
-def test_what_tensorflow_wrote_is_read(path: Path, compression: Compression) -> None:
+def test_files_written_by_tensorflow_are_read(path: Path, compression: Compression) -> None:
     with tensorflow().io.TFRecordWriter(str(path), THEIRS[compression]) as writer:
         for row in ROWS:
             writer.write(row)
@@ -202,13 +204,13 @@ def test_what_tensorflow_wrote_is_read(path: Path, compression: Compression) -> 
 
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)
-def test_what_was_written_tensorflow_reads(path: Path, compression: Compression) -> None:
+def test_tensorflow_reads_written_files(path: Path, compression: Compression) -> None:
     fl.from_items(ROWS).write_tfrecord(path, compression=compression)
     dataset = tensorflow().data.TFRecordDataset(str(path), THEIRS[compression])
     assert list(dataset.as_numpy_iterator()) == ROWS
 
 
-def test_what_tensorpack_wrote_is_read_as_its_bytes(path: Path) -> None:
+def test_files_written_by_tensorpack_are_read_as_bytes(path: Path) -> None:
     import pickle
 
     from tensorpack.dataflow import (  # type: ignore[import-untyped]
@@ -242,7 +244,7 @@ def test_neither_tensorflow_nor_protobuf_is_imported(path: Path) -> None:
 
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)
-def test_a_declared_class_is_made(path: Path, compression: Compression) -> None:
+def test_declared_class_is_built(path: Path, compression: Compression) -> None:
     rows = [Sample(np.full((2, i), i, np.uint8), i) for i in range(3)]
     fl.from_items(rows).write_tfrecord(path, compression=compression)
     source = read(path, compression, element=Sample)
@@ -257,7 +259,7 @@ def test_a_declared_class_is_made(path: Path, compression: Compression) -> None:
     assert read(path, compression, element=Point).collect() == points
 
 
-def test_what_is_declared_is_checked_at_once(path: Path) -> None:
+def test_declaration_is_checked_when_the_flow_is_built(path: Path) -> None:
     fl.from_items([("a", 1), ("b", 2)]).write_tfrecord(path)
     with pytest.raises(SpecMismatch, match=r"rows\.tfrecord.*declared \(int, int\), stored \(str"):
         fl.from_tfrecord(path, tuple[int, int])
@@ -268,7 +270,7 @@ def test_what_is_declared_is_checked_at_once(path: Path) -> None:
     assert str(fl.from_tfrecord(path, object).node.spec(False)) == "(str, int)"
 
 
-def test_each_row_of_a_stream_is_checked(path: Path) -> None:
+def test_every_row_of_a_stream_is_checked(path: Path) -> None:
     fl.from_items([("a", 1), ("b", 2), ("c", None)]).write_tfrecord(path, compression="gzip")
     run = iter(fl.from_tfrecord(path, tuple[str, int], compression="gzip"))
     assert [next(run), next(run)] == [("a", 1), ("b", 2)]
@@ -278,7 +280,7 @@ def test_each_row_of_a_stream_is_checked(path: Path) -> None:
         fl.from_tfrecord(path, compression="gzip").collect()
 
 
-def test_bytes_and_others_are_not_mixed(path: Path) -> None:
+def test_bytes_and_other_elements_are_not_mixed(path: Path) -> None:
     mixed: Any = fl.from_items([b"a", b"b", "c"])
     with pytest.raises(SpecMismatch, match=r"^write_tfrecord: row 2: element: str after bytes"):
         mixed.write_tfrecord(path)
@@ -288,7 +290,7 @@ def test_bytes_and_others_are_not_mixed(path: Path) -> None:
     assert os.listdir(path.parent) == []
 
 
-def test_bytes_that_would_end_a_file(path: Path) -> None:
+def test_bytes_that_look_like_the_end_mark_are_refused(path: Path) -> None:
     with pytest.raises(
         SpecMismatch, match="row 1: element: bytes that begin like the end of encoded"
     ):
@@ -304,7 +306,7 @@ def test_bytes_that_would_end_a_file(path: Path) -> None:
 
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)
-def test_no_rows_at_all(path: Path, compression: Compression) -> None:
+def test_file_without_rows(path: Path, compression: Compression) -> None:
     assert fl.from_range(0).write_tfrecord(path, compression=compression) == 0
     assert read(path, compression, element=int).collect() == []
     assert read(path, compression).collect() == []
@@ -322,7 +324,7 @@ def end(length: int, version: int = 1) -> bytes:
 
 
 FIRST = bytes(6)
-"""What row 0 ends with."""
+"""The end of row 0."""
 
 FORGED = {
     "bytes": (record(b"\x05" + FIRST), "no whole flow"),
@@ -341,7 +343,7 @@ FORGED = {
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)
 @pytest.mark.parametrize(("content", "reason"), FORGED.values(), ids=FORGED)
-def test_what_no_flow_wrote(
+def test_file_not_written_by_flowdsl_is_refused(
     path: Path, content: bytes, reason: str, compression: Compression
 ) -> None:
     path.write_bytes(squeezed(content, compression))
@@ -352,7 +354,7 @@ def test_what_no_flow_wrote(
 # -- the index -------------------------------------------------------------------------------------
 
 
-def test_an_index_is_made_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_index_is_built_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> index.Index:
         raise AssertionError("scanned")
 
@@ -369,7 +371,7 @@ def test_an_index_is_made_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)
-def test_a_file_that_was_replaced(path: Path, compression: Compression) -> None:
+def test_replaced_file_is_an_error(path: Path, compression: Compression) -> None:
     path.write_bytes(squeezed(record(b"a") + record(b"b"), compression))
     old = read(path, compression)
     path.unlink()
@@ -383,7 +385,7 @@ def test_a_file_that_was_replaced(path: Path, compression: Compression) -> None:
 
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)
-def test_another_size_is_an_error(path: Path, compression: Compression) -> None:
+def test_wrong_size_is_an_error(path: Path, compression: Compression) -> None:
     fl.from_range(3).write_tfrecord(path, compression=compression)
     assert read(path, compression, element=int, size=3).collect() == [0, 1, 2]
     for size in (0, 2, 4):
@@ -399,7 +401,7 @@ def test_another_size_is_an_error(path: Path, compression: Compression) -> None:
 
 
 def outcome(path: Path, compression: Compression, **options: Any) -> list[Any] | str:
-    """What is read, or the error."""
+    """Return the rows that are read, or the error."""
     error: BaseException | None
     try:
         got: list[Any] = read(path, compression, **options).collect()
@@ -415,7 +417,7 @@ def outcome(path: Path, compression: Compression, **options: Any) -> list[Any] |
 
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)
-def test_a_file_cut_anywhere(path: Path, compression: Compression) -> None:
+def test_file_truncated_anywhere_is_refused(path: Path, compression: Compression) -> None:
     rows = [b"first", b"", b"the third"]
     content = squeezed(b"".join(map(record, rows)), compression)
     ends = {0: 0, 21: 1, 37: 2} if compression is None else {}
@@ -430,7 +432,7 @@ def test_a_file_cut_anywhere(path: Path, compression: Compression) -> None:
 
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)
-def test_a_byte_changed_anywhere(path: Path, compression: Compression) -> None:
+def test_changing_any_byte_raises_an_error(path: Path, compression: Compression) -> None:
     rows = [b"first", b"", b"the third"]
     content = squeezed(b"".join(map(record, rows)), compression)
     silent = {4, 5, 6, 7, 8, 9} if compression == "gzip" else set()  # the time, and the system
@@ -443,7 +445,7 @@ def test_a_byte_changed_anywhere(path: Path, compression: Compression) -> None:
 
 @settings(max_examples=30)
 @given(st.binary(max_size=40), st.sampled_from(COMPRESSIONS), st.booleans())
-def test_any_bytes_are_an_error_or_rows(
+def test_arbitrary_bytes_raise_an_error_or_are_rows(
     tmp_path: Path, content: bytes, compression: Compression, wrapped: bool
 ) -> None:
     path = tmp_path / "rows"
@@ -453,7 +455,7 @@ def test_any_bytes_are_an_error_or_rows(
     assert isinstance(found, str) or (not content and found in ([], [b"a"]))
 
 
-def test_a_damaged_record_is_named_and_the_others_are_read(path: Path) -> None:
+def test_damaged_record_is_named_and_other_records_are_read(path: Path) -> None:
     content = b"".join(map(record, [b"first", b"second", b"third"]))
     path.write_bytes(content.replace(b"second", b"sEcond"))
     source = fl.from_tfrecord(path)
@@ -485,14 +487,16 @@ FOREIGN = {
 
 
 @pytest.mark.parametrize(("content", "compression", "reason"), FOREIGN.values(), ids=FOREIGN)
-def test_a_foreign_file(path: Path, content: bytes, compression: Compression, reason: str) -> None:
+def test_foreign_file_is_refused(
+    path: Path, content: bytes, compression: Compression, reason: str
+) -> None:
     path.write_bytes(content)
     with pytest.raises(SourceError, match=reason) as caught:
         read(path, compression).collect()
     assert str(path) in str(caught.value)
 
 
-def test_a_gzip_file_may_have_parts(path: Path) -> None:
+def test_gzip_file_may_have_several_members(path: Path) -> None:
     content = record(b"a") + record(b"b" * 50)
     path.write_bytes(b"".join(gzip.compress(content[k : k + 9]) for k in range(0, 90, 9)))
     assert read(path, "gzip").collect() == [b"a", b"b" * 50]
@@ -509,9 +513,7 @@ def peak(run: Callable[[], object]) -> int:
 
 @pytest.mark.parametrize("length", [1 << 34, 1 << 50, 2**64 - 1])
 @pytest.mark.parametrize("compression", COMPRESSIONS)
-def test_a_length_takes_no_memory_by_itself(
-    path: Path, length: int, compression: Compression
-) -> None:
+def test_claimed_length_takes_no_memory(path: Path, length: int, compression: Compression) -> None:
     path.write_bytes(squeezed(record(b"a") + header(length) + b"some", compression))
     found: list[object] = []
     used = peak(lambda: found.append(outcome(path, compression)))
@@ -520,7 +522,9 @@ def test_a_length_takes_no_memory_by_itself(
 
 
 @pytest.mark.parametrize("compression", COMPRESSED)
-def test_a_bomb_takes_no_memory(path: Path, compression: Literal["gzip", "zlib"]) -> None:
+def test_decompression_bomb_takes_no_memory(
+    path: Path, compression: Literal["gzip", "zlib"]
+) -> None:
     path.write_bytes(squeezed(header(9) + bytes(40 * MIB), compression))
     found: list[object] = []
     used = peak(lambda: found.append(outcome(path, compression)))
@@ -561,7 +565,7 @@ def test_a_url_is_read(elsewhere: Any, compression: Compression) -> None:
         read("memory://set/3*", compression)
 
 
-def test_a_url_is_not_written(elsewhere: Any) -> None:
+def test_writing_to_a_url_is_refused(elsewhere: Any) -> None:
     with pytest.raises(InvalidFlow, match="this machine's disk; write it here, then"):
         fl.from_items([b"a"]).write_tfrecord("memory://set/0.tfrecord")
 
@@ -569,7 +573,7 @@ def test_a_url_is_not_written(elsewhere: Any) -> None:
 # -- refusals --------------------------------------------------------------------------------------
 
 
-def test_a_missing_library_is_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_library_is_reported(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path.write_bytes(record(b"a"))
     monkeypatch.setitem(sys.modules, "google_crc32c", None)
     command = r'google_crc32c, which is not installed: pip install "flowdsl\[tfrecord\]"'
@@ -589,7 +593,7 @@ def test_another_compression_is_refused(path: Path, compression: Any) -> None:
         fl.from_items([b"a"]).write_tfrecord(path, compression=compression)
 
 
-def test_what_is_no_file(tmp_path: Path, path: Path) -> None:
+def test_missing_file_or_folder_is_refused(tmp_path: Path, path: Path) -> None:
     with pytest.raises(SourceError, match=r"rows\.tfrecord' cannot be opened: No such file"):
         fl.from_tfrecord(path)
     with pytest.raises(SourceError, match="no file matches"):
@@ -602,7 +606,7 @@ def test_what_is_no_file(tmp_path: Path, path: Path) -> None:
         fl.from_tfrecord([3])  # type: ignore[list-item]  # as a mistake
 
 
-def test_the_writer_refuses(path: Path) -> None:
+def test_writer_refuses_an_existing_file_and_an_endless_flow(path: Path) -> None:
     path.write_bytes(record(b"a"))
     with pytest.raises(InvalidFlow, match="exists; pass overwrite=True"):
         fl.from_items([b"b"]).write_tfrecord(path)

@@ -1,4 +1,4 @@
-"""Files elsewhere: their bytes as they are, however often the network fails before it works."""
+"""Remote files: their bytes arrive unchanged, however often the network fails first."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ PARTS = st.lists(st.tuples(st.integers(0, 51_000), st.integers(0, 30_000)), max_
 
 @settings(max_examples=25, deadline=None)
 @given(parts=PARTS, faults=st.lists(st.sampled_from(["error", "cut"]), max_size=3))
-def test_any_part_is_read_whatever_fails_before(
+def test_any_part_is_read_after_earlier_failures(
     parts: list[tuple[int, int]], faults: list[str]
 ) -> None:
     with served() as server, pytest.MonkeyPatch.context() as patch:
@@ -59,12 +59,12 @@ def test_any_part_is_read_whatever_fails_before(
         assert file.size == len(DATA)
 
 
-def test_a_server_without_ranges(server: Server) -> None:
+def test_server_without_range_requests(server: Server) -> None:
     server.ranges = False
     assert open_file("read", server.url("a.bin")).read(9_000, 500) == DATA[9_000:9_500]
 
 
-def test_what_stalls_is_tried_again(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stalled_read_is_retried(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     file = open_file("read", server.url("a.bin"))
     monkeypatch.setattr(urls, "SECONDS", 0.3)
     server.faults = ["stall"]
@@ -73,7 +73,7 @@ def test_what_stalls_is_tried_again(server: Server, monkeypatch: pytest.MonkeyPa
     server.over.clear()
 
 
-def test_the_bound_is_told_with_the_file(server: Server) -> None:
+def test_most_pixels_error_names_the_file(server: Server) -> None:
     file = open_file("from_x", server.url("a.bin"))
     server.faults = ["error"] * 100
     with pytest.raises(fl.SourceError, match=r"^from_x: .*a\.bin' cannot be read, after 4 .*503"):
@@ -82,7 +82,7 @@ def test_the_bound_is_told_with_the_file(server: Server) -> None:
     assert file.read(0, 100) == DATA[:100]  # nothing of the failure is kept
 
 
-def test_what_is_missing_or_forbidden_is_told_at_once(server: Server) -> None:
+def test_missing_or_forbidden_file_fails_at_once(server: Server) -> None:
     with pytest.raises(fl.SourceError, match="none' is missing"):
         open_file("from_text", server.url("none"))
     file = open_file("read", server.url("a.bin"))
@@ -105,12 +105,12 @@ def test_a_file_that_is_replaced_while_it_is_read(server: Server) -> None:
         file.read(40_000, 10)
 
 
-def test_servers_that_do_not_agree_on_a_time(server: Server) -> None:
+def test_servers_that_disagree_on_a_files_time(server: Server) -> None:
     server.times["a.bin"] = MORNING
     file = open_file("read", server.url("a.bin"))
 
     class Others(dict[str, str]):
-        """What the server that sends the file says, and not the one that is asked for its time."""
+        """Answers as a second server that reports another time for the file."""
 
         def get(self, name: str, default: Any = None) -> Any:
             return EVENING
@@ -119,7 +119,7 @@ def test_servers_that_do_not_agree_on_a_time(server: Server) -> None:
     assert file.read(40_000, 10) == DATA[40_000:40_010]
 
 
-def test_reading_in_order_has_several_reads_in_flight(server: Server) -> None:
+def test_sequential_reading_fetches_blocks_ahead(server: Server) -> None:
     file = open_file("read", server.url("a.bin"))
     server.reads.clear()
     parts = [file.read(start, 1000) for start in range(0, len(DATA), 1000)]
@@ -131,7 +131,7 @@ def test_reading_in_order_has_several_reads_in_flight(server: Server) -> None:
     assert server.reads["a.bin"] == 1  # one row at random does not read ahead
 
 
-def test_a_copy_is_made_once(server: Server, tmp_path: Path) -> None:
+def test_file_is_fetched_once(server: Server, tmp_path: Path) -> None:
     server.files["b.bin"] = b""
     given = [server.url("b.bin"), server.url("a.bin"), str(tmp_path / "local.bin")]
     server.faults = ["cut", "error"]
@@ -143,7 +143,7 @@ def test_a_copy_is_made_once(server: Server, tmp_path: Path) -> None:
     assert sorted(map(str, (tmp_path / "copies").iterdir())) == sorted([empty, copy])
 
 
-def test_a_copy_that_fails_leaves_nothing(server: Server, tmp_path: Path) -> None:
+def test_failed_fetch_leaves_no_file(server: Server, tmp_path: Path) -> None:
     server.faults = ["error"] * 1000
     with pytest.raises(fl.SourceError, match=r"a\.bin' cannot be read, after 4 tries"):
         fl.fetch(server.url("a.bin"), tmp_path)
@@ -164,13 +164,13 @@ def test_patterns_of_urls() -> None:
         all_paths("from_text", "memory://patterns/*.txt")
 
 
-def test_a_file_system_that_is_not_there() -> None:
+def test_unknown_file_system_is_an_error() -> None:
     with pytest.raises(fl.SourceError, match=r"Protocol not known|protocol.*carrier"):
         open_file("from_text", "carrier-pigeon://loft/a.txt")
 
 
 @pytest.mark.parametrize("path", ["http://127.0.0.1/a.lmdb", "s3://bucket/a.lmdb"])
-def test_what_is_read_here_wants_a_local_file(path: str) -> None:
+def test_local_only_format_refuses_a_url(path: str) -> None:
     with pytest.raises(
         fl.InvalidFlow, match=r"must be a file on this machine's disk.*copy it first: fl\.fetch"
     ):

@@ -1,4 +1,4 @@
-"""WebDataset's tar files: samples of any writer by number, and ours are read by WebDataset."""
+"""WebDataset tar files: samples of any writer by index, and WebDataset reads ours."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def write_tar(path: Path, files: list[tuple[str, bytes]], form: int = tarfile.GN
 
 
 def read_by_webdataset(path: Path) -> list[dict[str, Any]]:
-    """By the parts that do not leave a file open."""
+    """Read with WebDataset's functions that do not leave a file open."""
     with path.open("rb") as file:
         files = [{**one, "__url__": ""} for one in tar_file_iterator(file)]  # pyright: ignore[reportArgumentType]  # it says TarFile, and opens one
     samples = list(group_by_keys(files))
@@ -68,7 +68,7 @@ FILES = st.dictionaries(st.sampled_from(["jpg", "cls", "seg.png"]), st.binary(ma
     st.sampled_from([tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]),
     st.booleans(),
 )
-def test_samples_are_those_of_webdataset(
+def test_samples_equal_webdatasets(
     tmp_path: Path, samples: list[tuple[str, dict[str, bytes]]], form: int, by_us: bool
 ) -> None:
     path = tmp_path / "samples.tar"
@@ -86,7 +86,7 @@ def test_samples_are_those_of_webdataset(
     assert [row(i) for i in reversed(range(len(rows)))] == rows[::-1]
 
 
-def test_what_webdataset_writes_is_read(path: Path) -> None:
+def test_files_written_by_webdataset_are_read(path: Path) -> None:
     with TarWriter(str(path)) as writer:
         for i in range(3):
             writer.write({"__key__": f"a/{i}", "cls": i, "txt": f"text {i}"})
@@ -95,7 +95,7 @@ def test_what_webdataset_writes_is_read(path: Path) -> None:
     ]
 
 
-def test_what_is_in_no_sample_is_passed_over(path: Path) -> None:
+def test_members_outside_samples_are_skipped(path: Path) -> None:
     files = ["README", "a.JPG", "__about__/x.json", "a.txt", "b.v1/c.jpg"]
     write_tar(path, [(name, name.encode()) for name in files])
     with tarfile.open(path, "a") as file:
@@ -111,7 +111,7 @@ def test_what_is_in_no_sample_is_passed_over(path: Path) -> None:
     ]
 
 
-def test_files_are_made_what_is_declared(path: Path) -> None:
+def test_files_are_converted_to_the_declared_types(path: Path) -> None:
     rows = [
         {"__key__": "cat", "txt": "Kätzchen", "cls": -3, "jpg": b"\xff"},
         {"__key__": "dog", "txt": "", "cls": 10**20},
@@ -123,7 +123,7 @@ def test_files_are_made_what_is_declared(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("sample", "told"),
+    ("sample", "message"),
     [
         ({"cls": 1}, "'txt' is missing"),
         ({"txt": "a", "cls": "one"}, "'cls' is not int"),
@@ -131,8 +131,8 @@ def test_files_are_made_what_is_declared(path: Path) -> None:
         ({"txt": "a", "cls": 1, "png": b""}, "has more than is declared: png"),
     ],
 )
-def test_a_sample_that_is_not_as_declared_fails_at_its_place(
-    path: Path, sample: dict[str, Any], told: str
+def test_sample_that_contradicts_its_declaration_fails_at_its_position(
+    path: Path, sample: dict[str, Any], message: str
 ) -> None:
     good = {"__key__": "a", "txt": "a", "cls": 1}
     fl.from_items([good, {"__key__": "b", **sample}]).write_webdataset(path)
@@ -141,18 +141,18 @@ def test_a_sample_that_is_not_as_declared_fails_at_its_place(
     with pytest.raises(ElementError, match="row 1 of") as raised:
         next(rows)
     assert isinstance(raised.value.__cause__, SpecMismatch)
-    assert told in str(raised.value.__cause__)
+    assert message in str(raised.value.__cause__)
 
 
 @pytest.mark.parametrize("element", [int, tuple[int, str], list[int], TypedDict("F", {"x": float})])  # type: ignore[operator]  # a class made here
-def test_what_files_are_not_cannot_be_declared(path: Path, element: Any) -> None:
+def test_unsupported_declaration_is_refused(path: Path, element: Any) -> None:
     fl.from_items([{"__key__": "a", "x": 1}]).write_webdataset(path)
     with pytest.raises(InvalidFlow, match="from_webdataset: "):
         fl.from_webdataset(path, element)
 
 
 @pytest.mark.parametrize(
-    ("row", "told"),
+    ("row", "message"),
     [
         ((1, 2), "row 1: element: tuple is not a sample"),
         ({"jpg": b""}, "row 1: element: it has no '__key__'"),
@@ -170,13 +170,13 @@ def test_what_files_are_not_cannot_be_declared(path: Path, element: Any) -> None
         ({"__key__": "a", "x": "\ud800"}, "row 1: element.x: not Unicode"),
     ],
 )
-def test_what_is_no_sample_is_refused(path: Path, row: Any, told: str) -> None:
-    with pytest.raises(SpecMismatch, match=told):
+def test_invalid_sample_is_refused(path: Path, row: Any, message: str) -> None:
+    with pytest.raises(SpecMismatch, match=message):
         fl.from_items([{"__key__": "same", "x": 1}, row]).write_webdataset(path)
     assert not list(path.parent.iterdir())
 
 
-def test_a_file_with_no_end_is_cut_off(path: Path) -> None:
+def test_file_without_an_end_mark_is_refused(path: Path) -> None:
     write_tar(path, [("a.jpg", b"x" * 1000), ("b.jpg", b"y")])
     whole = path.read_bytes()
     end = len(whole.rstrip(b"\0")) // 512 * 512 + 512
@@ -203,7 +203,7 @@ def test_two_files_of_one_name_are_an_error(path: Path) -> None:
         fl.from_webdataset(path)
 
 
-def test_any_damage_to_another_writers_headers_ends_in_an_error_or_samples(path: Path) -> None:
+def test_damaged_headers_of_other_writers_raise_an_error_or_yield_samples(path: Path) -> None:
     files = [(f"{'long' * 30}/{i}.{e}", b"%d" % i) for i in range(3) for e in ("jpg", "cls")]
     for form in (tarfile.GNU_FORMAT, tarfile.PAX_FORMAT):
         write_tar(path, files, form)
@@ -223,7 +223,7 @@ def test_any_damage_to_another_writers_headers_ends_in_an_error_or_samples(path:
         assert outcomes["named"] == outcomes["error"] > 10
 
 
-def test_files_are_read_in_the_order_given_and_elsewhere(tmp_path: Path) -> None:
+def test_files_and_urls_are_read_in_the_listed_order(tmp_path: Path) -> None:
     for i in range(2):
         rows = [{"__key__": f"{i}", "cls": i}]
         fl.from_items(rows).write_webdataset(tmp_path / f"{i}.tar")
@@ -235,7 +235,7 @@ def test_files_are_read_in_the_order_given_and_elsewhere(tmp_path: Path) -> None
     assert [one["cls"] for one in fl.from_webdataset(order)] == [b"1", b"0"]
 
 
-def test_headers_are_read_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_headers_are_scanned_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fl.from_items([{"__key__": f"{i}", "cls": i} for i in range(5)]).write_webdataset(path)
     os.utime(path, (1, 1))  # an index is trusted that is younger than its file
     assert len(fl.from_webdataset(path)) == 5
@@ -247,7 +247,7 @@ def test_headers_are_read_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert len(fl.from_webdataset(path).collect()) == 5
 
 
-def test_a_large_size_is_read_as_gnu_tar_writes_it(path: Path) -> None:
+def test_large_size_in_gnu_form_is_read(path: Path) -> None:
     write_tar(path, [("a.jpg", b"x" * 3)])
     content = bytearray(path.read_bytes())
     content[124:136] = b"\x80" + (3).to_bytes(11, "big")
@@ -283,22 +283,24 @@ def test_a_file_that_is_cut_in_mid_pass_is_an_error_with_the_file_and_the_sample
 
 
 @pytest.mark.parametrize(
-    ("names", "told"),
+    ("names", "message"),
     [
         (["a.jpg", "b.jpg", "a.txt"], "'a.txt' comes after"),
         (["a.jpg", "b.jpg", "a.jpg"], "'a.jpg' comes after"),
         (["a.jpg", "README", "b.jpg", "b.txt", "c.jpg", "a.json"], "'a.json' comes after"),
     ],
 )
-def test_files_of_a_sample_that_are_apart_are_an_error_with_its_key(
-    path: Path, names: list[str], told: str
+def test_separated_files_of_a_sample_are_an_error(
+    path: Path, names: list[str], message: str
 ) -> None:
     write_tar(path, [(name, b"x") for name in names])
-    with pytest.raises(SourceError, match=rf"samples\.tar': sample 'a' is in two places: {told}"):
+    with pytest.raises(
+        SourceError, match=rf"samples\.tar': sample 'a' is in two places: {message}"
+    ):
         fl.from_webdataset(path)
 
 
-def test_a_key_that_comes_again_later_is_not_written(path: Path) -> None:
+def test_repeated_key_is_refused(path: Path) -> None:
     rows = [{"__key__": key, "x": 1} for key in "xyx"]
     with pytest.raises(SpecMismatch, match=r"row 2: element.__key__: 'x' is the key of an earlier"):
         fl.from_items(rows).write_webdataset(path)

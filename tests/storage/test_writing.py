@@ -1,4 +1,4 @@
-"""What all writers share, seen through one of them, or by itself."""
+"""The shared part of all writers, tested through one of them or directly."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from flowdsl.storage.writing import write_file
 from tests.storage.formats import FORMATS
 
 
-def test_what_a_killed_writer_leaves_is_swept_by_the_next(tmp_path: Path) -> None:
+def test_leftovers_of_a_killed_writer_are_removed_by_the_next(tmp_path: Path) -> None:
     program = """
 import os, sys
 from flowdsl.storage.temp_dirs import temporary_directory
@@ -53,7 +53,7 @@ with temporary_directory(sys.argv[1]) as folder:
         alive.communicate("")
 
 
-def test_a_full_disk_is_told_with_what_was_needed(tmp_path: Path) -> None:
+def test_full_disk_error_reports_the_needed_space(tmp_path: Path) -> None:
     def write(path: Path, rows: Iterable[int]) -> None:
         for i in rows:
             with path.open("ab") as file:
@@ -65,15 +65,16 @@ def test_a_full_disk_is_told_with_what_was_needed(tmp_path: Path) -> None:
     path.write_text("old")
     with pytest.raises(fl.SourceError) as caught:
         write_file("write_rows", fl.from_range(20), path, True, write)
-    told = "400 bytes were written, about 2,000 are needed for 20 rows, and "
-    assert f"write_rows: {str(path)!r} cannot be written: No space left on device; {told}" in str(
-        caught.value
+    message = "400 bytes were written, about 2,000 are needed for 20 rows, and "
+    assert (
+        f"write_rows: {str(path)!r} cannot be written: No space left on device; {message}"
+        in str(caught.value)
     )
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_bar_is_drawn_on_a_terminal(
+def test_progress_bar_is_drawn_on_a_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
@@ -83,7 +84,7 @@ def test_a_bar_is_drawn_on_a_terminal(
     assert "write_rows" in capsys.readouterr().err
 
 
-def test_a_library_that_is_missing_is_told_with_the_command() -> None:
+def test_missing_library_error_has_the_install_command() -> None:
     with pytest.raises(ImportError, match=r'pip install "flowdsl\[parquet\]"'):
         library("no_such_library.part", "from_parquet", "parquet")
 
@@ -91,7 +92,7 @@ def test_a_library_that_is_missing_is_told_with_the_command() -> None:
 # -- names -----------------------------------------------------------------------------------------
 
 
-def test_names_come_in_the_order_given_and_those_of_a_pattern_sorted(tmp_path: Path) -> None:
+def test_listed_names_keep_their_order_and_matches_are_sorted(tmp_path: Path) -> None:
     for name in ("b1", "a2", "a1", "c[1]"):
         (tmp_path / name).touch()
     given: list[str | Path] = [
@@ -105,7 +106,7 @@ def test_names_come_in_the_order_given_and_those_of_a_pattern_sorted(tmp_path: P
 
 
 @pytest.mark.parametrize("path", [None, 3, b"a", [], [None], "", "a\0b"], ids=repr)
-def test_what_is_no_path(path: Any) -> None:
+def test_invalid_path_is_refused(path: Any) -> None:
     with pytest.raises(fl.InvalidFlow, match="from_rows: path must be a str or path"):
         all_paths("from_rows", path)
 
@@ -118,7 +119,7 @@ def test_a_pattern_that_matches_nothing_names_the_folder(tmp_path: Path) -> None
 # -- bytes and indexes -----------------------------------------------------------------------------
 
 
-def test_what_is_no_file(tmp_path: Path) -> None:
+def test_missing_file_or_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(fl.SourceError, match="not a file"):
         open_file("from_rows", str(tmp_path))
     with pytest.raises(fl.SourceError, match="cannot be opened: No such file"):
@@ -138,7 +139,7 @@ def _indexed(path: Path, counted: list[int], form: str = "rows 1") -> Index:
     return index_of(open_file("read", str(path)), form, _scanned(counted))
 
 
-def test_an_index_is_made_once_for_a_state_of_its_file(tmp_path: Path) -> None:
+def test_index_is_built_once_per_version_of_its_file(tmp_path: Path) -> None:
     path, counted, then = tmp_path / "rows", list[int](), time.time() - 100
     path.write_bytes(b"abc")
     os.utime(path, (then, then))
@@ -167,7 +168,7 @@ def test_an_index_as_old_as_its_file_is_not_trusted(tmp_path: Path) -> None:
     assert counted == [3, 3]
 
 
-def test_an_index_that_cannot_be_kept_is_made_again(
+def test_index_that_cannot_be_stored_is_rebuilt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, counted, then = tmp_path / "rows", list[int](), time.time() - 100
@@ -182,7 +183,7 @@ def test_an_index_that_cannot_be_kept_is_made_again(
     assert counted == [3, 3]
 
 
-def test_a_disk_that_is_full_leaves_what_was_there(tmp_path: Path) -> None:
+def test_full_disk_keeps_the_existing_file(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tests.storage.disk_full", str(tmp_path)],
         capture_output=True,
@@ -190,11 +191,11 @@ def test_a_disk_that_is_full_leaves_what_was_there(tmp_path: Path) -> None:
         check=True,
         timeout=120,
     )
-    told = dict(line.rsplit(": ", 1) for line in done.stdout.splitlines())
-    assert told == {name: "None" for name in FORMATS if name != "npy"}
+    message = dict(line.rsplit(": ", 1) for line in done.stdout.splitlines())
+    assert message == {name: "None" for name in FORMATS if name != "npy"}
 
 
-def test_a_file_that_appears_meanwhile_is_kept(tmp_path: Path) -> None:
+def test_file_created_meanwhile_is_kept(tmp_path: Path) -> None:
     path = tmp_path / "rows.txt"
 
     def line(i: int) -> str:
@@ -209,13 +210,13 @@ def test_a_file_that_appears_meanwhile_is_kept(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_overwrite_is_yes_or_no(tmp_path: Path) -> None:
+def test_overwrite_must_be_a_bool(tmp_path: Path) -> None:
     no: Any = "no"
     with pytest.raises(fl.InvalidFlow, match="overwrite must be True or False, got 'no'"):
         fl.from_items(["a"]).write_text(tmp_path / "a", overwrite=no)
 
 
-def test_a_folder_of_somebody_else_is_left_alone_whatever_its_name(tmp_path: Path) -> None:
+def test_folder_of_another_program_is_not_removed(tmp_path: Path) -> None:
     theirs = [tmp_path / ".flowdsl-notes", tmp_path / ".flowdsl-a1b2c3d4"]
     kept = tmp_path / "kept"
     kept.mkdir()

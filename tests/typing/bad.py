@@ -1,6 +1,6 @@
 """Mistakes: mypy and pyright reject every marked line, on that line; mypy with these codes.
 
-Here is what consumers refuse, functions of flows, and running; the operators are in the files of
+This file has consumers, functions of flows, and running; the operators are in the files of
 their families.
 """
 

@@ -71,7 +71,7 @@ numbers.random_map(lambda i: i)  # E: arg-type, misc
 numbers.random_map(noisy)  # E: arg-type
 arrays.random_map(noisy, seed="7")  # E: arg-type
 
-# -- images, and what lies in them -----------------------------------------------------------------
+# -- images, and the masks and points in them ------------------------------------------------------
 samples.augment()  # E: call-arg
 samples.augment(7)  # E: arg-type
 samples.augment([Shift(), 7])  # E: list-item

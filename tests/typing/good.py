@@ -1,7 +1,7 @@
 """Chains of exactly these types in both checkers; run, their elements are of these types.
 
-Here are the elements that all the good and bad files build on, what consumers ask for, functions of
-flows, and running; the operators are in the files of their families.
+This file has the elements that all good and bad files use, consumers and functions of flows, and
+running; the operators are in the files of their families.
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ assert_type(samples.select(fl.c1, fl.c0).batch(4), Flow[tuple[I64, U8], Exact])
 assert_type(points.select(lambda p: p.weight), Flow[tuple[float], Exact])
 assert_type(dicts.select("right", "left"), Flow[dict[str, U8], Exact])
 
-# -- images, and what lies in them -----------------------------------------------------------------
+# -- images, and the masks and points in them ------------------------------------------------------
 
 
 class Shifted:

@@ -1,7 +1,7 @@
 """The effects that a checker reveals for a chain are the effects that it has at run time.
 
-Every method is called on a flow of every row that there is, and every operator over two flows on
-every two of them, in one run of each checker. What a checker refuses is refused when it is built.
+Every method is called on a flow of every possible row, and every operator over two flows on
+every two of them, in one run of each checker. Chains that a checker refuses are refused when built.
 """
 
 from __future__ import annotations

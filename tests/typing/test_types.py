@@ -1,6 +1,6 @@
 """Type checkers over the package and these files: only the marked lines fail.
 
-That all of it passes in pyright, ``make types`` shows: it takes too long to be checked twice.
+``make types`` checks all of it with pyright, which takes too long to be repeated here.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ import tensorflow as tf
 from flowdsl.effects import Endless
 from flowdsl.elements.specs import UNKNOWN, Spec, StructSpec
 from flowdsl.elements.structure import assemble
-from flowdsl.errors import EndlessFlow, InvalidFlow, NotResumable, UnknownLength
+from flowdsl.errors import EndlessFlow, InvalidArgument, NotResumable, UnknownLength
 from flowdsl.flow import Flow
 from flowdsl.ops.sources import from_iterable
 from flowdsl.tensorflow.inputs.queue_input import QueuedInput, checked_flow
@@ -44,7 +44,7 @@ class TFDatasetInput(QueuedInput):
     [[0, 1, 2], [3, 4, 5], [6]]
 
     Raises:
-        InvalidFlow: ``dataset`` is neither a dataset nor a flow.
+        InvalidArgument: ``dataset`` is neither a dataset nor a flow.
         SpecMismatch: A component is not a plain tensor, e.g. a ragged one.
 
     Source: ``TFDatasetInput`` in tensorpack, which needs an endless one for training.
@@ -65,7 +65,7 @@ class TFDatasetInput(QueuedInput):
             self._flow, self._dataset = _elements_of(dataset), dataset
             signature = signature_of_tensors("TFDatasetInput", dataset.element_spec)
         else:
-            raise InvalidFlow(
+            raise InvalidArgument(
                 f"TFDatasetInput: dataset must be a tf.data.Dataset or a Flow, got "
                 f"{type(dataset).__name__}"
             )
@@ -171,7 +171,7 @@ def distributed_dataset(
     [[0, 1], [2, 3]]
 
     Raises:
-        InvalidFlow: The length of the flow is unknown, or too small for one step.
+        InvalidArgument: The length of the flow is unknown, or too small for one step.
         SpecMismatch: As for ``dataflow_to_dataset``.
 
     Source: ``Strategy.distribute_datasets_from_function`` of TensorFlow.
@@ -180,12 +180,12 @@ def distributed_dataset(
     replicas = strategy.num_replicas_in_sync
     rows = flow.node.length
     if rows is None and Endless not in flow.effects:
-        raise InvalidFlow(
+        raise InvalidArgument(
             "distributed_dataset: the flow must have a known length, or none, so that all input "
             "workers end together: set it with .fixed_size(n), or make it endless with .repeat()"
         )
     if rows is not None and rows < replicas:
-        raise InvalidFlow(
+        raise InvalidArgument(
             f"distributed_dataset: a step takes {replicas} element(s), one per replica, but the "
             f"flow has {rows}"
         )

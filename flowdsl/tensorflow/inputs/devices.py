@@ -20,7 +20,7 @@ def logical_cpus(n: int) -> tuple[str, ...]:
 
     Raises:
         FlowError: TensorFlow has already created fewer devices.
-        InvalidFlow: ``n`` is not an int of at least 1.
+        InvalidArgument: ``n`` is not an int of at least 1.
     """
     n = checked_int("logical_cpus: n", n, 1)
     cpu = tf.config.list_physical_devices("CPU")[0]
@@ -42,7 +42,7 @@ def towers(n: int) -> tuple[str, ...]:
 
     Raises:
         FlowError: There are not enough of either.
-        InvalidFlow: ``n`` is not an int of at least 1.
+        InvalidArgument: ``n`` is not an int of at least 1.
     """
     n = checked_int("towers: n", n, 1)
     seen: list[str] = []

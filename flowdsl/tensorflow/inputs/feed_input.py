@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from flowdsl.errors import FlowError, InvalidFlow, NotResumable
+from flowdsl.errors import FlowError, InvalidArgument, NotResumable
 from flowdsl.feeding.pump import EndOfPass
 from flowdsl.flow import Flow
 from flowdsl.nodes import checked_flag, checked_int
@@ -104,7 +104,7 @@ class FeedInput(InputSource):
 
     def next_args(self, elements: int = 1) -> tuple[tf.Tensor, ...]:
         if elements != 1:
-            raise InvalidFlow(
+            raise InvalidArgument(
                 f"FeedInput: a step takes one element, not {elements}: use QueueInput"
             )
         run = self._begun()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from flowdsl.errors import FlowError, InvalidFlow, SpecMismatch, StateMismatch, UnknownLength
+from flowdsl.errors import FlowError, InvalidArgument, SpecMismatch, StateMismatch, UnknownLength
 from flowdsl.nodes import checked_int, is_int
 from flowdsl.tensorflow.inputs.source import InputSource, State
 
@@ -31,7 +31,7 @@ class PlaceholderInput(InputSource):
     3.0
 
     Raises:
-        InvalidFlow: ``specs`` is not a list of ``tf.TensorSpec``.
+        InvalidArgument: ``specs`` is not a list of ``tf.TensorSpec``.
 
     Source: ``PlaceholderInput`` in tensorpack.
     """
@@ -39,7 +39,7 @@ class PlaceholderInput(InputSource):
     def __init__(self, specs: Sequence[tf.TensorSpec]) -> None:
         listed = list(specs)
         if not listed or not all(isinstance(spec, tf.TensorSpec) for spec in listed):
-            raise InvalidFlow(
+            raise InvalidArgument(
                 f"PlaceholderInput: specs must list a tf.TensorSpec(shape, dtype, name) for each "
                 f"component, got {specs!r}"
             )
@@ -101,7 +101,7 @@ class PlaceholderInput(InputSource):
 
     def next_args(self, elements: int = 1) -> tuple[tf.Tensor, ...]:
         if elements != 1:
-            raise InvalidFlow("PlaceholderInput: a step takes one element, which was fed")
+            raise InvalidArgument("PlaceholderInput: a step takes one element, which was fed")
         if self._fed is None:
             raise FlowError("PlaceholderInput: nothing was fed: call feed(...) before each step")
         fed, self._fed = self._fed, None

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from flowdsl.errors import FlowError, InvalidFlow, NotResumable, SpecMismatch
+from flowdsl.errors import FlowError, InvalidArgument, NotResumable, SpecMismatch
 from flowdsl.feeding.pump import PATIENCE, EndOfPass, Pump, Sink
 from flowdsl.flow import Flow
 from flowdsl.nodes import checked_int
@@ -203,7 +203,7 @@ class QueueInput(QueuedInput):
     end
 
     Raises:
-        InvalidFlow: ``capacity`` is not an int of at least 1.
+        InvalidArgument: ``capacity`` is not an int of at least 1.
         SpecMismatch: A component has no dtype or is not an array, or the queue has other types;
             raised by the constructor, before anything runs.
 
@@ -257,8 +257,8 @@ class BatchQueueInput(QueueInput):
     [0, 1, 2, 3]
 
     Raises:
-        InvalidFlow: ``batch_size`` or ``capacity`` is not an int of at least 1; ``remainder`` has
-            another value, or is "smaller" with a queue of your own.
+        InvalidArgument: ``batch_size`` or ``capacity`` is not an int of at least 1; ``remainder``
+            has another value, or is "smaller" with a queue of your own.
         SpecMismatch: As for ``QueueInput``; or the rank of a component is unknown.
 
     Source: ``BatchQueueInput`` in tensorpack.
@@ -275,11 +275,11 @@ class BatchQueueInput(QueueInput):
         spec: Sequence[tf.TensorSpec] | None = None,
     ) -> None:
         if remainder not in ("drop", "smaller"):
-            raise InvalidFlow(
+            raise InvalidArgument(
                 f"BatchQueueInput: remainder must be 'drop' or 'smaller', got {remainder!r}"
             )
         if remainder == "smaller" and queue is not None:
-            raise InvalidFlow(
+            raise InvalidArgument(
                 "BatchQueueInput: remainder='smaller' needs a queue that ends with the pass: leave "
                 "queue= out, or batch in the flow with .batch(n) and use QueueInput"
             )
@@ -335,9 +335,9 @@ class BatchQueueInput(QueueInput):
 
 
 def checked_flow(source: str, flow: object) -> Flow[object]:
-    """Return the flow; raises InvalidFlow for anything else."""
+    """Return the flow; raises InvalidArgument for anything else."""
     if not isinstance(flow, Flow):
-        raise InvalidFlow(
+        raise InvalidArgument(
             f"{source}: flow must be a Flow, got {type(flow).__name__}; make one with from_items "
             f"or from_iterable"
         )
@@ -409,7 +409,7 @@ def _queue(signature: Signature, capacity: int) -> tf.queue.QueueBase:
 def _fitting(source: str, queue: tf.queue.QueueBase, signature: Signature) -> tf.queue.QueueBase:
     """Return the queue if it accepts the elements; raises SpecMismatch, with both specs, if not."""
     if not isinstance(queue, tf.queue.QueueBase):
-        raise InvalidFlow(
+        raise InvalidArgument(
             f"{source}: queue must be a tf.queue, such as FIFOQueue, got {type(queue).__name__}"
         )
     specs, shapes = signature.specs, queue.shapes or [tf.TensorShape(None)] * len(queue.dtypes)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from flowdsl.errors import FlowError, InvalidFlow, SpecMismatch
+from flowdsl.errors import FlowError, InvalidArgument, SpecMismatch
 from flowdsl.tensorflow.inputs.placeholder_input import PlaceholderInput
 from flowdsl.tensorflow.inputs.source import InputOver, InputSource
 
@@ -39,7 +39,7 @@ def remap_input_source(
     [3, 7, 1.5]
 
     Raises:
-        InvalidFlow: There are not as many names as components, or a name is repeated.
+        InvalidArgument: There are not as many names as components, or a name is repeated.
         SpecMismatch: ``signature`` has no component of a name, or another type for it.
 
     Source: ``remap_input_source`` in tensorpack.
@@ -54,12 +54,12 @@ class RemapInput(InputOver):
         self, source: InputSource, names: Sequence[str], signature: Sequence[tf.TensorSpec] | None
     ) -> None:
         if not isinstance(source, InputSource):
-            raise InvalidFlow(
+            raise InvalidArgument(
                 f"remap_input_source: input must be an InputSource, got {type(source).__name__}"
             )
         own = source.specs
         if isinstance(names, str) or len({*names}) != len(names) or len(names) != len(own):
-            raise InvalidFlow(
+            raise InvalidArgument(
                 f"remap_input_source: names must have a name for each of the {len(own)} "
                 f"component(s) ({', '.join(str(spec.name) for spec in own)}), each once, got "
                 f"{names!r}"
@@ -101,10 +101,12 @@ class RemapInput(InputOver):
     def feed(self, **components: object) -> None:
         """Set the components of the next element that are not in the source."""
         if self._others is None:
-            raise InvalidFlow("remap_input_source: nothing to feed: the source has all components")
+            raise InvalidArgument(
+                "remap_input_source: nothing to feed: the source has all components"
+            )
         names = [str(spec.name) for spec in self._others.specs]
         if {*components} != {*names}:
-            raise InvalidFlow(
+            raise InvalidArgument(
                 f"remap_input_source: feed takes {', '.join(names)}, got {', '.join(components)}"
             )
         self._others.feed(*(components[name] for name in names))

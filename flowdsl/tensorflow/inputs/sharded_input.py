@@ -6,7 +6,7 @@ from math import inf
 
 import tensorflow as tf
 
-from flowdsl.errors import EndlessFlow, InvalidFlow, StateMismatch, UnknownLength
+from flowdsl.errors import EndlessFlow, InvalidArgument, StateMismatch, UnknownLength
 from flowdsl.feeding.pump import EndOfPass
 from flowdsl.flow import Flow
 from flowdsl.nodes import checked_int, is_int
@@ -30,14 +30,16 @@ class ShardedInput(InputOver):
     2
 
     Raises:
-        InvalidFlow: ``i`` is not an int from 0 to ``n - 1``, or the flow's length is unknown.
+        InvalidArgument: ``i`` is not an int from 0 to ``n - 1``, or the flow's length is unknown.
     """
 
     def __init__(self, flow: Flow[object], n: int, i: int, *, capacity: int = 50) -> None:
         self.flow = checked_flow("ShardedInput", flow)
         self.n = checked_int("ShardedInput: n", n, 1)
         if not is_int(i, 0) or i >= self.n:
-            raise InvalidFlow(f"ShardedInput: i must be an int from 0 to {self.n - 1}, got {i!r}")
+            raise InvalidArgument(
+                f"ShardedInput: i must be an int from 0 to {self.n - 1}, got {i!r}"
+            )
         self.i = i
         self._capacity = capacity
         try:
@@ -45,7 +47,7 @@ class ShardedInput(InputOver):
         except EndlessFlow:
             self._length = inf
         except UnknownLength as error:
-            raise InvalidFlow(
+            raise InvalidArgument(
                 f"ShardedInput: {error}; workers end a pass together, so its length has to be "
                 f"known: make the flow endless with .repeat(), or write it to a file first"
             ) from error

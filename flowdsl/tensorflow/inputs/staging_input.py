@@ -8,7 +8,7 @@ from itertools import count
 
 import tensorflow as tf
 
-from flowdsl.errors import InvalidFlow
+from flowdsl.errors import InvalidArgument
 from flowdsl.feeding.pump import EndOfPass
 from flowdsl.nodes import checked_int
 from flowdsl.tensorflow.inputs.source import InputOver, InputSource, State, Taken
@@ -38,7 +38,7 @@ class StagingInput(InputOver):
     [0, 1, 2, 3, 4]
 
     Raises:
-        InvalidFlow: ``input`` is not an input source, passes its elements as arguments, or is
+        InvalidArgument: ``input`` is not an input source, passes its elements as arguments, or is
             staged already; ``nr_stage`` is not an int of at least 1.
 
     Source: ``StagingInput`` in tensorpack; the ``StagingArea`` of TensorFlow.
@@ -51,17 +51,19 @@ class StagingInput(InputOver):
         device: str | None = None,
     ) -> None:
         if not isinstance(input, InputSource):
-            raise InvalidFlow(
+            raise InvalidArgument(
                 f"StagingInput: input must be an InputSource, got {type(input).__name__}; for a "
                 f"flow that is QueueInput(flow)"
             )
         if input.most_a_step is not None:
-            raise InvalidFlow(
+            raise InvalidArgument(
                 f"StagingInput: {type(input).__name__} passes its elements as arguments of each "
                 f"step, so they cannot be staged; use a QueueInput"
             )
         if _is_staged(input):
-            raise InvalidFlow("StagingInput: input is staged already; one StagingInput is enough")
+            raise InvalidArgument(
+                "StagingInput: input is staged already; one StagingInput is enough"
+            )
         super().__init__(input)
         self._nr_stage = checked_int("StagingInput: nr_stage", nr_stage, 1)
         self._device = device
@@ -120,7 +122,7 @@ class StagingInput(InputOver):
 
     def _begin(self, elements: int) -> None:
         if self._staged:
-            raise InvalidFlow(
+            raise InvalidArgument(
                 f"StagingInput: a step takes {self._elements} element(s) of those that are staged, "
                 f"not {elements}"
             )

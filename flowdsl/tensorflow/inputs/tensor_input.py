@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 import tensorflow as tf
 
-from flowdsl.errors import EndlessFlow, FlowError, InvalidFlow, StateMismatch
+from flowdsl.errors import EndlessFlow, FlowError, InvalidArgument, StateMismatch
 from flowdsl.feeding.pump import EndOfPass
 from flowdsl.nodes import checked_int, is_int
 from flowdsl.tensorflow.inputs.source import InputSource, State
@@ -37,7 +37,7 @@ class TensorInput(InputSource):
     [1, 2, 3]
 
     Raises:
-        InvalidFlow: ``get_tensor_fn`` is not a function, or does not return a list of tensors;
+        InvalidArgument: ``get_tensor_fn`` is not a function, or does not return a list of tensors;
             ``size`` is not an int of at least 1.
 
     Source: ``TensorInput`` in tensorpack.
@@ -48,7 +48,7 @@ class TensorInput(InputSource):
     ) -> None:
         name = type(self).__name__
         if not callable(get_tensor_fn):
-            raise InvalidFlow(
+            raise InvalidArgument(
                 f"{name}: get_tensor_fn must be a function that returns a list of tensors, got "
                 f"{type(get_tensor_fn).__name__}"
             )
@@ -108,7 +108,7 @@ class TensorInput(InputSource):
     def _checked_tensors(self) -> list[tf.Tensor]:
         tensors = self._make()
         if not isinstance(tensors, (list, tuple)):
-            raise InvalidFlow(
+            raise InvalidArgument(
                 f"{type(self).__name__}: get_tensor_fn must return a list of tensors, got "
                 f"{type(tensors).__name__}"
             )
@@ -157,7 +157,7 @@ class DummyConstantInput(TensorInput):
     (TensorShape([32, 224, 224, 3]), tf.int64)
 
     Raises:
-        InvalidFlow: A shape is not fully known, or the numbers of dtypes and shapes differ.
+        InvalidArgument: A shape is not fully known, or the numbers of dtypes and shapes differ.
 
     Source: ``DummyConstantInput`` in tensorpack.
     """
@@ -166,13 +166,13 @@ class DummyConstantInput(TensorInput):
         sizes = [tuple(shape) for shape in shapes]
         for shape in sizes:
             if not all(is_int(dim, 0) for dim in shape):
-                raise InvalidFlow(
+                raise InvalidArgument(
                     f"DummyConstantInput: shapes must be fully known, each a list of ints >= 0, "
                     f"got {shape}"
                 )
         kinds = [tf.float32] * len(sizes) if dtypes is None else list(dtypes)
         if not sizes or len(kinds) != len(sizes):
-            raise InvalidFlow(
+            raise InvalidArgument(
                 f"DummyConstantInput: at least one shape is needed, and as many dtypes as shapes, "
                 f"got {len(sizes)} shape(s) and {len(kinds)} dtype(s)"
             )

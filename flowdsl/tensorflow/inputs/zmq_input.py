@@ -36,7 +36,7 @@ class ZMQInput(QueuedInput):
     tf.int64
 
     Raises:
-        InvalidFlow: The address is invalid, or open to others; ``hwm`` is not an int of at least 1.
+        InvalidArgument: The address is invalid, or open to others; ``hwm`` is not an int above 0.
 
     Source: ``ZMQInput`` in tensorpack, on its zmq_ops.
     """

@@ -9,7 +9,7 @@ from math import isfinite
 
 import tensorflow as tf
 
-from flowdsl.errors import InvalidFlow
+from flowdsl.errors import InvalidArgument
 from flowdsl.tensorflow.train.compiled import CompiledModel
 from flowdsl.tensorflow.train.config import TrainConfig
 from flowdsl.tensorflow.train.multi_gpu import MultiGPUTrainerBase, shared_variables
@@ -33,13 +33,13 @@ class AsyncTrainerBase(MultiGPUTrainerBase):
     def __init__(self, config: TrainConfig, towers: SharedVariables, scale_gradient: bool) -> None:
         self.scale_gradient = scale_gradient
         if config.steps_per_call > 1 or config.remainder != "drop":
-            raise InvalidFlow(
+            raise InvalidArgument(
                 f"{type(self).__name__}: each tower takes one element at a time: leave "
                 f"steps_per_call and remainder at their defaults"
             )
         super().__init__(config, towers, gpu_prefetch=False)
         if hasattr(self.optimizer, "dynamic_scale"):
-            raise InvalidFlow(
+            raise InvalidArgument(
                 f"{type(self).__name__}: a LossScaleOptimizer changes its scale with each update, "
                 f"also between the gradients of a tower and their update: use a trainer whose "
                 f"towers are in step, or loss_scale_factor= of the optimizer"
@@ -60,7 +60,7 @@ class AsyncTrainerBase(MultiGPUTrainerBase):
 
     def require_can_train(self, model: CompiledModel) -> None:
         if model.has_its_own_step:
-            raise InvalidFlow(
+            raise InvalidArgument(
                 f"{type(self).__name__}: {type(model.net).__name__} overrides train_step, which "
                 f"computes and applies gradients together; this trainer does so separately"
             )

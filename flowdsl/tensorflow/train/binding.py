@@ -9,7 +9,7 @@ from typing import TypeVar
 import attrs
 import tensorflow as tf
 
-from flowdsl.errors import InvalidFlow
+from flowdsl.errors import InvalidArgument
 from flowdsl.tensorflow.inputs import InputSource
 
 R = TypeVar("R")
@@ -38,7 +38,7 @@ def binding_of(function: Callable[..., object], label: str, source: InputSource)
     names.
 
     Raises:
-        InvalidFlow: The function does not take them; the message begins with ``label``.
+        InvalidArgument: The function does not take them; the message begins with ``label``.
     """
     names = [str(spec.name) for spec in source.specs]
     return binding_of_names(function, label, names, source.by_place)
@@ -60,7 +60,7 @@ def binding_of_names(
     places = list(taken.parameters)
     moved = [n for k, n in enumerate(names) if n in explicit and places[k : k + 1] != [n]]
     if moved:
-        raise InvalidFlow(
+        raise InvalidArgument(
             f"{label}{taken} has {', '.join(moved)} at another position than an element, whose "
             f"components are ({', '.join(names)}): use all of these names, or none"
         )
@@ -80,7 +80,7 @@ def _require(taken: Signature, at: str, names: Sequence[str], unknown: Sequence[
         raise _refused(taken, at, names, str(error)) from None
 
 
-def _refused(taken: Signature, at: str, names: Sequence[str], why: str) -> InvalidFlow:
-    return InvalidFlow(
+def _refused(taken: Signature, at: str, names: Sequence[str], why: str) -> InvalidArgument:
+    return InvalidArgument(
         f"{at}{taken} does not take an element, whose components are ({', '.join(names)}): {why}"
     )

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from flowdsl.errors import FlowError, InvalidFlow
+from flowdsl.errors import FlowError, InvalidArgument
 
 _log = logging.getLogger(__name__)
 
@@ -25,7 +25,7 @@ def cluster_from_environment(trainer: str, cluster: str) -> Cluster:
     """Return the cluster of ``TF_CONFIG``; ``cluster`` is an example for errors."""
     config = os.environ.get("TF_CONFIG")
     if not config:
-        raise InvalidFlow(
+        raise InvalidArgument(
             f"{trainer}: the environment variable TF_CONFIG is missing, which lists the processes, "
             f'e.g. {{"cluster": {cluster}, "task": {{"type": "worker", "index": 0}}}}; or pass '
             f"server="
@@ -33,16 +33,16 @@ def cluster_from_environment(trainer: str, cluster: str) -> Cluster:
     try:
         json.loads(config)
     except ValueError as error:
-        raise InvalidFlow(f"{trainer}: TF_CONFIG is not JSON: {error}") from error
+        raise InvalidArgument(f"{trainer}: TF_CONFIG is not JSON: {error}") from error
     return tf.distribute.cluster_resolver.TFConfigClusterResolver()
 
 
 def require_jobs(trainer: str, resolver: Cluster, jobs: Sequence[str]) -> None:
-    """Raise InvalidFlow if a job has no process in the cluster."""
+    """Raise InvalidArgument if a job has no process in the cluster."""
     there = resolver.cluster_spec().jobs
     missing = [job for job in jobs if job not in there]
     if missing:
-        raise InvalidFlow(
+        raise InvalidArgument(
             f"{trainer}: the cluster has no {' and no '.join(missing)}, only "
             f"{', '.join(there) or 'nothing'}"
         )

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from flowdsl.errors import InvalidFlow
+from flowdsl.errors import InvalidArgument
 from flowdsl.tensorflow.inputs import InputSource
 from flowdsl.tensorflow.train.binding import Binding, binding_of_names
 
@@ -35,13 +35,13 @@ class CompiledModel(tf.Module):
     as L2, are part of the loss, and metrics are updated.
 
     Raises:
-        InvalidFlow: The model is not compiled.
+        InvalidArgument: The model is not compiled.
     """
 
     def __init__(self, net: tf.keras.Model) -> None:
         super().__init__()
         if getattr(net, "optimizer", None) is None:  # set by compile()
-            raise InvalidFlow(
+            raise InvalidArgument(
                 f"TrainConfig: the Keras model {net.name!r} is not compiled, so it has no loss: "
                 f"call its compile(optimizer=..., loss=...), or derive a model from ModelDesc"
             )
@@ -67,13 +67,13 @@ class CompiledModel(tf.Module):
         """Return how ``loss`` takes the elements of a source.
 
         Raises:
-            InvalidFlow: The elements are not ``(x, y)`` or ``(x, y, sample_weight)``.
+            InvalidArgument: The elements are not ``(x, y)`` or ``(x, y, sample_weight)``.
         """
         paths = tuple(tuple(str(spec.name).split(".")) for spec in source.specs)
         tops = list(dict.fromkeys(path[0] for path in paths))
         label = f"the Keras model {self.net.name!r}: loss"
         if not source.by_place and not {"x", *tops} <= {"x", "y", "sample_weight"}:
-            raise InvalidFlow(
+            raise InvalidArgument(
                 f"{label}(x, y, sample_weight) does not take an element, whose components are "
                 f"({', '.join(tops)}): make it (x, y) with .map, where x and y may be dicts"
             )

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import attrs
 import tensorflow as tf
 
-from flowdsl.errors import InvalidFlow
+from flowdsl.errors import InvalidArgument
 from flowdsl.flow import Flow
 from flowdsl.nodes import checked_int, is_int, plain_int
 from flowdsl.tensorflow.inputs import InputSource, QueueInput, towers
@@ -75,14 +75,16 @@ def _one_of(*names: str) -> Callable[[TrainConfig, attrs.Attribute[Any], object]
     def check(config: TrainConfig, field: attrs.Attribute[Any], value: object) -> None:
         if value not in names:
             choices = ", ".join(map(repr, names))
-            raise InvalidFlow(f"TrainConfig: {field.name} must be one of {choices}, got {value!r}")
+            raise InvalidArgument(
+                f"TrainConfig: {field.name} must be one of {choices}, got {value!r}"
+            )
 
     return check
 
 
 def _makes_model(config: TrainConfig, field: attrs.Attribute[Any], value: object) -> None:
     if not callable(value) and not isinstance(value, tf.Module):
-        raise InvalidFlow(
+        raise InvalidArgument(
             f"TrainConfig: model must be a function that creates it, or for one device the "
             f"model itself, got {value!r}"
         )
@@ -90,7 +92,7 @@ def _makes_model(config: TrainConfig, field: attrs.Attribute[Any], value: object
 
 def _makes_optimizer(config: TrainConfig, field: attrs.Attribute[Any], value: object) -> None:
     if value is not None and not callable(value):
-        raise InvalidFlow(
+        raise InvalidArgument(
             f"TrainConfig: optimizer must be a function that creates it (its variables belong on "
             f"the towers), got the {type(value).__name__} itself: write optimizer=lambda: ..."
         )
@@ -98,7 +100,7 @@ def _makes_optimizer(config: TrainConfig, field: attrs.Attribute[Any], value: ob
 
 def _not_in_tf2(config: TrainConfig, field: attrs.Attribute[Any], value: object) -> None:
     if value is not None:
-        raise InvalidFlow(
+        raise InvalidArgument(
             f"TrainConfig: {field.name} made a session, which TensorFlow 2 does not have: devices "
             f"are chosen by nr_tower or tower, initial values by session_init, and threads and "
             f"memory by session_config"
@@ -123,7 +125,7 @@ class TrainConfig:
     pass begins, with fresh shuffles. An epoch is ``steps_per_epoch`` steps, independent of passes.
 
     Raises:
-        InvalidFlow: An argument is missing, contradicts another, or is out of bounds.
+        InvalidArgument: An argument is missing, contradicts another, or is out of bounds.
 
     Source: ``TrainConfig`` in tensorpack.
     """
@@ -232,28 +234,30 @@ class TrainConfig:
             object.__setattr__(self, "monitors", _default_monitors(self))  # the class is frozen
         if (self.dataflow is None) == (self.data is None):
             got = "neither" if self.data is None else "both"
-            raise InvalidFlow(f"TrainConfig: pass either dataflow or data, got {got}")
+            raise InvalidArgument(f"TrainConfig: pass either dataflow or data, got {got}")
         if self.dataflow is not None and not isinstance(self.dataflow, Flow):
-            raise InvalidFlow(f"TrainConfig: dataflow must be a Flow, got {_kind(self.dataflow)}")
+            raise InvalidArgument(
+                f"TrainConfig: dataflow must be a Flow, got {_kind(self.dataflow)}"
+            )
         if self.data is not None and not isinstance(self.data, InputSource):
-            raise InvalidFlow(
+            raise InvalidArgument(
                 f"TrainConfig: data must be an InputSource, got {_kind(self.data)}; a Flow goes to "
                 f"dataflow=, or into QueueInput(flow)"
             )
         for name, devices in (("tower", self.tower), ("predict_tower", self.predict_tower)):
             if devices is not None and not _are_devices(devices):
-                raise InvalidFlow(
+                raise InvalidArgument(
                     f"TrainConfig: {name} must list devices, numbers of GPUs or names such as "
                     f"'/gpu:0', got {devices!r}"
                 )
         if self.nr_tower is not None and self.tower is not None:
-            raise InvalidFlow(
+            raise InvalidArgument(
                 f"TrainConfig: pass either nr_tower or tower, got {self.nr_tower} and {self.tower}"
             )
         if self.tower is not None and not self.tower:
-            raise InvalidFlow("TrainConfig: tower must list a device or more, got none")
+            raise InvalidArgument("TrainConfig: tower must list a device or more, got none")
         if self.max_epoch < self.starting_epoch:
-            raise InvalidFlow(
+            raise InvalidArgument(
                 f"TrainConfig: max_epoch must be >= starting_epoch={self.starting_epoch}, "
                 f"got {self.max_epoch}"
             )
@@ -272,11 +276,11 @@ class TrainConfig:
         """Return the device of predictors, by its position in ``predict_tower``.
 
         Raises:
-            InvalidFlow: The position does not exist.
+            InvalidArgument: The position does not exist.
             FlowError: The device does not exist.
         """
         if not is_int(tower, 0) or tower >= len(self.predict_tower):
-            raise InvalidFlow(
+            raise InvalidArgument(
                 f"get_predictor: tower must be a position in predict_tower={self.predict_tower!r}, "
                 f"got {tower!r}"
             )

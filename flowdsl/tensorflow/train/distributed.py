@@ -6,7 +6,7 @@ import sys
 
 import tensorflow as tf
 
-from flowdsl.errors import FlowError, InvalidFlow
+from flowdsl.errors import FlowError, InvalidArgument
 from flowdsl.tensorflow.inputs import InputSource, StagingInput
 from flowdsl.tensorflow.inputs.sharded_input import ShardedInput
 from flowdsl.tensorflow.train.asynchronous import AsyncTrainerBase
@@ -39,7 +39,7 @@ class DistributedReplicatedTrainer(MultiGPUTrainerBase):
     the last checkpoint. No element up to the checkpoint is repeated or left out.
 
     Raises:
-        InvalidFlow: ``TF_CONFIG`` is missing or names no workers; or ``config`` has a ``data``
+        InvalidArgument: ``TF_CONFIG`` is missing or names no workers; or ``config`` has a ``data``
             source, which each process would read completely.
 
     Source: ``DistributedReplicatedTrainer`` in tensorpack; implemented with TensorFlow's
@@ -54,12 +54,12 @@ class DistributedReplicatedTrainer(MultiGPUTrainerBase):
         gpu_prefetch: bool = True,
     ) -> None:
         if config.dataflow is None:
-            raise InvalidFlow(
+            raise InvalidArgument(
                 "DistributedReplicatedTrainer: pass dataflow, of which each process computes its "
                 "own part: data is an input source that each would read completely"
             )
         if config.remainder != "drop":
-            raise InvalidFlow(
+            raise InvalidArgument(
                 "DistributedReplicatedTrainer: remainder must be 'drop': processes end a pass "
                 "together"
             )
@@ -70,7 +70,7 @@ class DistributedReplicatedTrainer(MultiGPUTrainerBase):
         try:
             strategy = MultiWorkerMirrored(cluster_resolver=resolver)
         except RuntimeError as error:
-            raise InvalidFlow(
+            raise InvalidArgument(
                 f"DistributedReplicatedTrainer: TensorFlow has started already; make the trainer "
                 f"before its first operation ({error})"
             ) from error
@@ -85,7 +85,7 @@ class DistributedReplicatedTrainer(MultiGPUTrainerBase):
     def require_can_train(self, model: CompiledModel) -> None:
         if model.has_its_own_step or model.has_metrics:
             what = "overrides train_step" if model.has_its_own_step else "has metrics"
-            raise InvalidFlow(
+            raise InvalidArgument(
                 f"DistributedReplicatedTrainer: the Keras model {model.net.name!r} {what}; metrics "
                 f"would have to be read in all processes at once: compile it without them, or "
                 f"derive a model from ModelDesc, whose loss returns scalars"
@@ -119,7 +119,7 @@ class AsyncDistributedTrainer(AsyncTrainerBase):
     is repeated or left out.
 
     Raises:
-        InvalidFlow: ``TF_CONFIG`` is missing, or names no chief, workers or parameter servers.
+        InvalidArgument: ``TF_CONFIG`` is missing, or names no chief, workers or parameter servers.
         FlowError: Another process was not reachable within five minutes.
 
     Source: ``tf.distribute.ParameterServerStrategy``. Its ``ClusterCoordinator`` is not used: it

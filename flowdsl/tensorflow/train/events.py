@@ -19,7 +19,7 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from flowdsl.errors import InvalidFlow
+from flowdsl.errors import InvalidArgument
 from flowdsl.tensorflow.train.monitors import Monitor
 
 _Event = tf.compat.v1.Event
@@ -40,7 +40,7 @@ class TFEventWriter(Monitor):
 
     def start(self, logdir: Path | None, step: int) -> None:
         if logdir is None:
-            raise InvalidFlow("TFEventWriter needs a place: pass TrainConfig(logdir=...)")
+            raise InvalidArgument("TFEventWriter needs a place: pass TrainConfig(logdir=...)")
         logdir.mkdir(parents=True, exist_ok=True)
         now = time.time()
         name = f"events.out.tfevents.{int(now):010d}.{socket.gethostname()}.{os.getpid()}"

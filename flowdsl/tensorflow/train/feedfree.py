@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from flowdsl.errors import InvalidFlow
+from flowdsl.errors import InvalidArgument
 from flowdsl.tensorflow.inputs import EndOfPass
 from flowdsl.tensorflow.train.binding import Binding, binding_of
 from flowdsl.tensorflow.train.callbacks.base import Callback, StopTraining
@@ -41,7 +41,7 @@ class FeedfreeTrainerBase(Trainer):
 
     def build_train_tower(self, *args: Any, **kwargs: Any) -> Scalars:  # for any override
         """Train on one element; return scalars to monitor, which are averaged over the towers."""
-        raise InvalidFlow(
+        raise InvalidArgument(
             f"{type(self).__name__} does not define what a tower does with its element: define "
             f"build_train_tower, with the components of an element as its arguments"
         )
@@ -49,7 +49,7 @@ class FeedfreeTrainerBase(Trainer):
     def make_step(self) -> Step:
         """Create the step of all towers."""
         if self.config.remainder != "drop":
-            raise InvalidFlow(
+            raise InvalidArgument(
                 f"TrainConfig: remainder={self.config.remainder!r} needs a loss whose elements can "
                 f"be weighted, but {type(self).__name__} has a step of its own"
             )
@@ -133,7 +133,7 @@ class SingleCostFeedfreeTrainer(FeedfreeTrainerBase):
         elif isinstance(self.model, CompiledModel):
             optimizer = self.model.net.optimizer
         else:
-            raise InvalidFlow(
+            raise InvalidArgument(
                 "TrainConfig: optimizer is missing: pass optimizer=lambda: "
                 "tf.keras.optimizers.Adam(1e-3), or a compiled Keras model, which has its own"
             )
@@ -156,11 +156,11 @@ class SingleCostFeedfreeTrainer(FeedfreeTrainerBase):
         """Refuse what this trainer would do differently from ``fit``.
 
         Raises:
-            InvalidFlow: The model has a step or metrics of its own that it cannot train with.
+            InvalidArgument: The model has a step or metrics of its own that it cannot train with.
         """
         several = self.towers > 1
         if model.has_its_own_step and several and not isinstance(self.devices, Replicas):
-            raise InvalidFlow(
+            raise InvalidArgument(
                 f"{type(self).__name__}: {type(model.net).__name__} overrides train_step, which "
                 f"applies the gradients of one tower separately; for several towers use "
                 f"SyncMultiGPUTrainerReplicated"
@@ -170,7 +170,7 @@ class SingleCostFeedfreeTrainer(FeedfreeTrainerBase):
             if what is None and self.config.remainder == "pad" and model.has_metrics:
                 what = "has metrics, which would count an element twice"
             if what is not None:
-                raise InvalidFlow(
+                raise InvalidArgument(
                     f"TrainConfig: remainder={self.config.remainder!r} cannot be used with a model "
                     f"that {what}"
                 )

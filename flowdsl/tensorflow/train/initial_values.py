@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import ArrayLike
 
-from flowdsl.errors import InvalidFlow, StateMismatch
+from flowdsl.errors import InvalidArgument, StateMismatch
 from flowdsl.tensorflow.train.model import Model
 from flowdsl.tensorflow.train.variables import group, held_by, named_variables, untracked
 
@@ -30,7 +30,7 @@ def begin_with(model: Model, initial: Initial) -> None:
     Raises:
         StateMismatch: A variable does not exist, or has another shape or dtype; or a checkpoint is
             of another model. No variable has been changed.
-        InvalidFlow: The file does not exist.
+        InvalidArgument: The file does not exist.
     """
     if isinstance(initial, Mapping):
         _assign(named_variables(model), initial, "session_init")
@@ -38,13 +38,13 @@ def begin_with(model: Model, initial: Initial) -> None:
     path = Path(initial)
     if path.suffix == ".npz":
         if not path.exists():
-            raise InvalidFlow(f"TrainConfig: session_init: there is no file {str(path)!r}")
+            raise InvalidArgument(f"TrainConfig: session_init: there is no file {str(path)!r}")
         with np.load(path, allow_pickle=False) as values:
             _assign(named_variables(model), dict(values), f"session_init {str(path)!r}")
         return
     checkpoint = tf.train.latest_checkpoint(str(path)) if path.is_dir() else str(path)
     if checkpoint is None or not Path(f"{checkpoint}.index").exists():
-        raise InvalidFlow(
+        raise InvalidArgument(
             f"TrainConfig: session_init: there is no checkpoint {str(path)!r}; pass the path of "
             f"one without its suffix, or a folder of checkpoints"
         )

@@ -7,7 +7,7 @@ from typing import Protocol, TypeAlias, cast
 
 import tensorflow as tf
 
-from flowdsl.errors import InvalidFlow
+from flowdsl.errors import InvalidArgument
 from flowdsl.tensorflow.inputs import InputSource
 from flowdsl.tensorflow.train.binding import Binding, binding_of
 from flowdsl.tensorflow.train.compiled import CompiledModel, Loss
@@ -82,16 +82,16 @@ def binding_of_loss(model: Model, source: InputSource) -> Binding:
     """Return how the loss of a model takes the elements of a source.
 
     Raises:
-        InvalidFlow: It does not, or the model has nothing to train; the message has a remedy.
+        InvalidArgument: It does not, or the model has nothing to train; the message has a remedy.
     """
     name = type(model).__name__
     if not callable(getattr(model, "loss", None)):
-        raise InvalidFlow(
+        raise InvalidArgument(
             f"{name} has no method loss(self, <components of an element>): define it, or train "
             f"with a step of your own, by FeedfreeTrainerBase.build_train_tower"
         )
     if not model.trainable_variables:
-        raise InvalidFlow(
+        raise InvalidArgument(
             f"{name} has no trainable variables: derive it from ModelDesc, which finds the "
             f"variables of Keras layers, and build these with an input shape (tf.keras.Input)"
         )
@@ -108,16 +108,18 @@ def named_scalars(
     """Return the loss of one element, as ``"loss"``, and the model's other scalars to monitor.
 
     Raises:
-        InvalidFlow: A value is not a scalar, or another one is named ``loss``.
+        InvalidArgument: A value is not a scalar, or another one is named ``loss``.
     """
     result = binding.call(model.loss, inputs)
     loss, others = result if isinstance(result, tuple) else (result, {})
     if "loss" in others:
-        raise InvalidFlow(f"{type(model).__name__}.loss: 'loss' names the loss itself; rename it")
+        raise InvalidArgument(
+            f"{type(model).__name__}.loss: 'loss' names the loss itself; rename it"
+        )
     scalars = {"loss": loss, **others}
     for name, value in scalars.items():
         if value.shape.rank != 0:
-            raise InvalidFlow(
+            raise InvalidArgument(
                 f"{type(model).__name__}.loss: {name!r} has shape {_described(value.shape)}, but a "
                 f"scalar is needed: reduce it over the batch, e.g. with tf.reduce_mean"
             )
@@ -134,18 +136,18 @@ def create_model(source: Callable[[], GivenModel] | GivenModel | None, towers: i
     """Return the model of a configuration, which is a model or a function that creates it.
 
     Raises:
-        InvalidFlow: It is missing; or it is a model, but several towers need a copy each; or it is
-            a Keras model that is not compiled.
+        InvalidArgument: It is missing; or it is a model, but several towers need a copy each; or it
+            is a Keras model that is not compiled.
     """
     if source is None:
-        raise InvalidFlow(
+        raise InvalidArgument(
             "TrainConfig: model is missing: pass the class, or a function without "
             "arguments that creates it"
         )
     model: object
     if isinstance(source, (tf.Module, tf.keras.Model)) or not callable(source):
         if towers > 1:
-            raise InvalidFlow(
+            raise InvalidArgument(
                 f"TrainConfig: model is a {type(source).__name__} that is made already, and each "
                 f"of {towers} towers needs its variables: pass a function that creates it, "
                 f"model=lambda: ..."

@@ -10,7 +10,7 @@ from typing import Any, TextIO, cast
 
 from numpy.typing import NDArray
 
-from flowdsl.errors import InvalidFlow, SourceError
+from flowdsl.errors import InvalidArgument, SourceError
 from flowdsl.tensorflow.train.callbacks.base import Callback
 
 
@@ -57,11 +57,11 @@ class Monitors(Callback):
         """Record a scalar of this epoch; a later step, or the epoch's end, may replace it.
 
         Raises:
-            InvalidFlow: It was already recorded at this station of training, with another value.
+            InvalidArgument: It was already recorded at this moment of training, with another value.
         """
         before = self._put.get(name, value)
         if name in self._put_now and before != value and not math.isnan(before):
-            raise InvalidFlow(
+            raise InvalidArgument(
                 f"put_scalar: {name!r} is recorded twice after step {self.trainer.global_step}, as "
                 f"{before!r} and as {value!r}: use a name or prefix of its own for each"
             )
@@ -72,10 +72,10 @@ class Monitors(Callback):
         """Reserve the names of scalars that begin with ``prefix`` for one callback.
 
         Raises:
-            InvalidFlow: Another callback has reserved them.
+            InvalidArgument: Another callback has reserved them.
         """
         if self._prefixes.setdefault(prefix, callback) is not callback:
-            raise InvalidFlow(
+            raise InvalidArgument(
                 f"{type(callback).__name__}: another one records scalars as {prefix}_... too, and "
                 f"they would replace each other: use a different prefix=... for each"
             )
@@ -86,12 +86,12 @@ class Monitors(Callback):
         At the end of the epoch it is the epoch's value, also after the monitors have received it.
 
         Raises:
-            InvalidFlow: The scalar was not recorded in the epoch; the message begins with
+            InvalidArgument: The scalar was not recorded in the epoch; the message begins with
                 ``label``.
         """
         record = self._record() or self._last
         if name not in record:
-            raise InvalidFlow(
+            raise InvalidArgument(
                 f"{label}: no scalar {name!r} was recorded in this epoch, or only later; there are "
                 f"{', '.join(sorted(record))}"
             )
@@ -157,7 +157,7 @@ class JSONWriter(Monitor):
 
     def start(self, logdir: Path | None, step: int) -> None:
         if logdir is None:
-            raise InvalidFlow("JSONWriter needs a place: pass TrainConfig(logdir=...)")
+            raise InvalidArgument("JSONWriter needs a place: pass TrainConfig(logdir=...)")
         logdir.mkdir(parents=True, exist_ok=True)
         self._path = logdir / "stats.json"
         self._entries = [e for e in read_stats(logdir) if cast("int", e["global_step"]) <= step]

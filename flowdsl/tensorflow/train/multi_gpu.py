@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeVar
 
 import tensorflow as tf
 
-from flowdsl.errors import InvalidFlow
+from flowdsl.errors import InvalidArgument
 from flowdsl.tensorflow.inputs import InputSource, StagingInput
 from flowdsl.tensorflow.inputs.devices import device_of
 from flowdsl.tensorflow.train.config import TrainConfig
@@ -41,7 +41,7 @@ class MultiGPUTrainerBase(SingleCostFeedfreeTrainer):
     def __init__(self, config: TrainConfig, towers: Towers, gpu_prefetch: bool = True) -> None:
         self._towers = len(towers.devices)
         if config.nr_tower not in (None, self._towers):
-            raise InvalidFlow(
+            raise InvalidArgument(
                 f"{type(self).__name__}: nr_tower={config.nr_tower}, but {self._towers} devices "
                 f"are listed: {', '.join(towers.devices)}"
             )
@@ -85,16 +85,16 @@ class MultiGPUTrainerBase(SingleCostFeedfreeTrainer):
         ['tower0/w:0', 'tower1/w:0']
 
         Raises:
-            InvalidFlow: The arguments do not match; or on a later tower ``func`` creates
+            InvalidArgument: The arguments do not match; or on a later tower ``func`` creates
                 other variables than on the first.
         """
         if var_strategy not in ("shared", "replicated"):
-            raise InvalidFlow(
+            raise InvalidArgument(
                 f"build_on_multi_tower: var_strategy must be 'shared' or 'replicated', got "
                 f"{var_strategy!r}"
             )
         if var_strategy == "shared" and vs_names is not None:
-            raise InvalidFlow("build_on_multi_tower: vs_names is for var_strategy='replicated'")
+            raise InvalidArgument("build_on_multi_tower: vs_names is for var_strategy='replicated'")
         on = (
             devices
             if devices is not None
@@ -102,7 +102,7 @@ class MultiGPUTrainerBase(SingleCostFeedfreeTrainer):
         )
         names = vs_names if vs_names is not None else [f"tower{k}" for k in range(len(towers))]
         if not len(on) == len(towers) == len(names) or not towers:
-            raise InvalidFlow(
+            raise InvalidArgument(
                 f"build_on_multi_tower: one or more towers are needed, and as many devices and "
                 f"names, got {len(towers)}, {len(on)} and {len(names)}"
             )
@@ -133,7 +133,7 @@ class _Shared:
 
     def require_all(self, k: int) -> None:
         if k and self._next != len(self._variables):
-            raise InvalidFlow(
+            raise InvalidArgument(
                 f"build_on_multi_tower: on tower {k} func made {self._next} variables, on the "
                 f"first {len(self._variables)}"
             )
@@ -145,7 +145,7 @@ class _Shared:
     def _again(self, make: Callable[..., tf.Variable], **settings: Any) -> tf.Variable:
         self._next += 1
         if self._next > len(self._variables):
-            raise InvalidFlow(
+            raise InvalidArgument(
                 f"build_on_multi_tower: func makes more variables than the {len(self._variables)} "
                 f"of the first tower"
             )
@@ -153,7 +153,7 @@ class _Shared:
         initial = settings["initial_value"]
         shape = tf.convert_to_tensor(initial() if callable(initial) else initial).shape
         if shape.as_list() != variable.shape.as_list():
-            raise InvalidFlow(
+            raise InvalidArgument(
                 f"build_on_multi_tower: variable {self._next} of func has shape {shape.as_list()}, "
                 f"on the first tower it had {variable.shape.as_list()}"
             )
@@ -183,7 +183,7 @@ class SyncMultiGPUTrainerReplicated(MultiGPUTrainerBase):
         optimizer: object = getattr(self.optimizer, "inner_optimizer", self.optimizer)
         for name, why in _NOT_ON_REPLICAS.items():
             if getattr(optimizer, name, None) is not None and self.towers > 1:
-                raise InvalidFlow(
+                raise InvalidArgument(
                     f"SyncMultiGPUTrainerReplicated: {name} of the optimizer {why}; use "
                     f"SyncMultiGPUTrainerParameterServer"
                 )
@@ -206,7 +206,7 @@ class SyncMultiGPUTrainerParameterServer(MultiGPUTrainerBase):
     statistics of their batches process the towers' batches one after another.
 
     Raises:
-        InvalidFlow: ``ps_device`` is neither "gpu" nor "cpu".
+        InvalidArgument: ``ps_device`` is neither "gpu" nor "cpu".
 
     Source: ``SyncMultiGPUTrainerParameterServer`` in tensorpack.
     """
@@ -229,7 +229,7 @@ SyncMultiGPUTrainer = SyncMultiGPUTrainerParameterServer
 def shared_variables(trainer: str, config: TrainConfig, ps_device: str) -> SharedVariables:
     """Create towers with shared variables: on the devices, or on the CPU."""
     if ps_device not in ("gpu", "cpu"):
-        raise InvalidFlow(f"{trainer}: ps_device must be 'gpu' or 'cpu', got {ps_device!r}")
+        raise InvalidArgument(f"{trainer}: ps_device must be 'gpu' or 'cpu', got {ps_device!r}")
     devices = config.devices()
     return SharedVariables(devices, devices if ps_device == "gpu" else ["/cpu:0"])
 

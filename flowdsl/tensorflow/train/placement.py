@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from flowdsl.errors import InvalidFlow
+from flowdsl.errors import InvalidArgument
 
 
 class LeastLoadedDeviceSetter:
@@ -27,14 +27,14 @@ class LeastLoadedDeviceSetter:
     {'/cpu:0': 100, '/cpu:1': 120}
 
     Raises:
-        InvalidFlow: ``ps_devices`` is empty, or lists a device twice.
+        InvalidArgument: ``ps_devices`` is empty, or lists a device twice.
 
     Source: ``LeastLoadedDeviceSetter`` in tensorpack, which counts elements instead of bytes.
     """
 
     def __init__(self, worker_device: str, ps_devices: Sequence[str]) -> None:
         if isinstance(ps_devices, str) or not ps_devices or len({*ps_devices}) < len(ps_devices):
-            raise InvalidFlow(
+            raise InvalidArgument(
                 f"LeastLoadedDeviceSetter: ps_devices must list different devices, one or more, "
                 f"got {ps_devices!r}"
             )

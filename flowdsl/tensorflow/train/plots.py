@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from flowdsl.errors import InvalidFlow
+from flowdsl.errors import InvalidArgument
 from flowdsl.tensorflow.train.events import read_events
 
 _LARGEST_WINDOW = 41
@@ -23,7 +23,7 @@ def draw_curves(
     the format: ``.svg``, ``.png`` or ``.pdf``. Needs matplotlib.
 
     Raises:
-        InvalidFlow: A scalar is not in the event files; the message lists the ones that are.
+        InvalidArgument: A scalar is not in the event files; the message lists the ones that are.
     """
     from matplotlib.figure import Figure  # an optional dependency
 
@@ -31,7 +31,7 @@ def draw_curves(
     for name in names:
         if name not in series:
             known = ", ".join(sorted(series)) or "nothing"
-            raise InvalidFlow(f"draw_curves: no scalar {name!r} in {logdir}; it has {known}")
+            raise InvalidArgument(f"draw_curves: no scalar {name!r} in {logdir}; it has {known}")
     figure = Figure(figsize=(8, 2.5 * len(names)), layout="constrained")
     panels = figure.subplots(len(names), sharex=True, squeeze=False)[:, 0]
     for panel, name in zip(panels, names, strict=True):

@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 from numpy.typing import ArrayLike, NDArray
 
-from flowdsl.errors import InvalidFlow
+from flowdsl.errors import InvalidArgument
 from flowdsl.tensorflow.train.compiled import CompiledModel
 from flowdsl.tensorflow.train.model import Model
 
@@ -44,10 +44,10 @@ class OnlinePredictor:
         """Return the outputs for these inputs.
 
         Raises:
-            InvalidFlow: There are too few inputs, or too many.
+            InvalidArgument: There are too few inputs, or too many.
         """
         if len(inputs) != len(self.input_names):
-            raise InvalidFlow(
+            raise InvalidArgument(
                 f"predictor: it takes {len(self.input_names)} inputs "
                 f"({', '.join(self.input_names)}), got {len(inputs)}"
             )
@@ -58,14 +58,14 @@ class OnlinePredictor:
 def predictor_of(
     model: Model, input_names: Sequence[str], output_names: Sequence[str], device: str
 ) -> OnlinePredictor:
-    """Create the predictor of a model; raises InvalidFlow for unknown methods or inputs."""
+    """Create the predictor of a model; raises InvalidArgument for unknown methods or inputs."""
     for argument, names in (("input_names", input_names), ("output_names", output_names)):
         if isinstance(names, str) or not names or not all(isinstance(n, str) for n in names):
-            raise InvalidFlow(f"get_predictor: {argument} must list names, got {names!r}")
+            raise InvalidArgument(f"get_predictor: {argument} must list names, got {names!r}")
     used: set[str] = set()
     outputs = [_output(model, name, input_names, used) for name in output_names]
     if unused := [name for name in input_names if name not in used]:
-        raise InvalidFlow(
+        raise InvalidArgument(
             f"get_predictor: none of {', '.join(output_names)} takes the input {unused[0]!r}"
         )
     return OnlinePredictor(outputs, input_names, output_names, device)
@@ -77,7 +77,7 @@ def _output(
     if isinstance(model, CompiledModel):
         net = model.net
         if name not in _outputs_of_keras(net) or len(inputs) != len(net.inputs):
-            raise InvalidFlow(
+            raise InvalidArgument(
                 f"get_predictor: the Keras model {net.name!r} has the output(s) "
                 f"{', '.join(_outputs_of_keras(net))} and {len(net.inputs)} input(s); requested: "
                 f"{name!r} of {len(inputs)}"
@@ -86,7 +86,7 @@ def _output(
         return lambda values: _of_keras(net, name, [values[each] for each in inputs])
     method = getattr(model, name, None)
     if not callable(method):
-        raise InvalidFlow(
+        raise InvalidArgument(
             f"get_predictor: {type(model).__name__} has no method {name!r}: an output is the "
             f"result of a method of the model, whose arguments are named as the inputs"
         )
@@ -94,7 +94,7 @@ def _output(
     taken = [p.name for p in parameters if p.name in inputs]
     missing = [p.name for p in parameters if p.default is Parameter.empty and p.name not in inputs]
     if missing or not taken:
-        raise InvalidFlow(
+        raise InvalidArgument(
             f"get_predictor: {type(model).__name__}.{name}{signature(method)} needs "
             f"{', '.join(missing) or 'none of the inputs'}, the inputs are {', '.join(inputs)}"
         )

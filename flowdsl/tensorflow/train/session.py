@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 import tensorflow as tf
 
-from flowdsl.errors import InvalidFlow
+from flowdsl.errors import InvalidArgument
 
 SessionConfig: TypeAlias = tf.compat.v1.ConfigProto
 
@@ -20,17 +20,17 @@ def configure(config: SessionConfig) -> None:
     """Set the threads, the placement and the GPU memory of a session's configuration.
 
     Raises:
-        InvalidFlow: It has a setting that TensorFlow 2 lacks, or TensorFlow has started already.
+        InvalidArgument: A setting does not exist in TensorFlow 2, or TensorFlow has started.
     """
     for field, _ in config.ListFields():
         if field.name not in _KNOWN:
-            raise InvalidFlow(
+            raise InvalidArgument(
                 f"TrainConfig: session_config sets {field.name}, which TensorFlow 2 does not "
                 f"have; it may set {', '.join(_KNOWN)}"
             )
     for field, _ in config.gpu_options.ListFields():
         if field.name != "allow_growth":
-            raise InvalidFlow(
+            raise InvalidArgument(
                 f"TrainConfig: session_config sets gpu_options.{field.name}; of GPU memory only "
                 f"allow_growth is supported; for limits use tf.config.LogicalDeviceConfiguration"
             )
@@ -47,7 +47,7 @@ def configure(config: SessionConfig) -> None:
             for device in tf.config.list_physical_devices("GPU"):
                 tf.config.experimental.set_memory_growth(device, True)
     except RuntimeError as error:
-        raise InvalidFlow(
+        raise InvalidArgument(
             f"TrainConfig: session_config comes too late, TensorFlow has started: make the trainer "
             f"before the first TensorFlow operation of the program ({error})"
         ) from error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from flowdsl.errors import InvalidFlow
+from flowdsl.errors import InvalidArgument
 from flowdsl.tensorflow.inputs import FeedInput, InputSource, QueueInput
 from flowdsl.tensorflow.train.config import TrainConfig
 from flowdsl.tensorflow.train.feedfree import SingleCostFeedfreeTrainer
@@ -40,14 +40,14 @@ class QueueInputTrainer(SimpleFeedfreeTrainer):
     ``data=QueueInput(flow, input_queue)``.
 
     Raises:
-        InvalidFlow: The configuration has no ``dataflow``.
+        InvalidArgument: The configuration has no ``dataflow``.
 
     Source: ``QueueInputTrainer`` in tensorpack.
     """
 
     def __init__(self, config: TrainConfig, input_queue: tf.queue.QueueBase | None = None) -> None:
         if config.dataflow is None:
-            raise InvalidFlow(
+            raise InvalidArgument(
                 "QueueInputTrainer: config.dataflow is missing; with data= use SimpleTrainer"
             )
         self._input_queue = input_queue

@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 import tensorflow as tf
 
-from flowdsl.errors import InvalidFlow
+from flowdsl.errors import InvalidArgument
 from flowdsl.tensorflow.train.binding import Binding
 from flowdsl.tensorflow.train.compiled import CompiledModel
 from flowdsl.tensorflow.train.model import Model, Optimizer, named_scalars
@@ -129,7 +129,7 @@ class SingleCost:
         pairs = zip(gradients, self.model.trainable_variables, strict=True)
         there = [(gradient, variable) for gradient, variable in pairs if gradient is not None]
         if not there:
-            raise InvalidFlow(
+            raise InvalidArgument(
                 f"{type(self.model).__name__}.loss depends on none of the model's trainable "
                 f"variables, so there is nothing to train"
             )

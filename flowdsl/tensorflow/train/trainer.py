@@ -12,7 +12,7 @@ from typing import TypedDict
 
 import tensorflow as tf
 
-from flowdsl.errors import EndlessFlow, FlowError, InvalidFlow, UnknownLength
+from flowdsl.errors import EndlessFlow, FlowError, InvalidArgument, UnknownLength
 from flowdsl.nodes import checked_int
 from flowdsl.tensorflow.inputs import EndOfPass, InputSource
 from flowdsl.tensorflow.inputs.source import LeftOver, State
@@ -202,7 +202,7 @@ class Trainer(ABC):
             FlowError: ``setup`` has ended: the callback would miss stations.
         """
         if not isinstance(callback, Callback):
-            raise InvalidFlow(f"register_callback: expected a Callback, got {callback!r}")
+            raise InvalidArgument(f"register_callback: expected a Callback, got {callback!r}")
         if self._callbacks is not None:
             raise FlowError(
                 f"register_callback: setup() has ended, so {type(callback).__name__} would miss "
@@ -216,14 +216,14 @@ class Trainer(ABC):
         A second call does nothing.
 
         Raises:
-            InvalidFlow: ``resume`` is False, and ``logdir`` contains a checkpoint.
+            InvalidArgument: ``resume`` is False, and ``logdir`` contains a checkpoint.
             StateMismatch: The checkpoint, or ``session_init``, is of another model.
         """
         if self._callbacks is not None:
             return
         checkpoint = latest_checkpoint(self.config.logdir)
         if checkpoint and not resume:
-            raise InvalidFlow(
+            raise InvalidArgument(
                 f"train(resume=False): {checkpoint} exists already; use another logdir, or "
                 f"continue from it with resume=True"
             )
@@ -386,7 +386,7 @@ class Trainer(ABC):
     def _check_input(self) -> None:
         name, most = type(self.input).__name__, self.input.most_a_step
         if self.towers > (most or self.towers):
-            raise InvalidFlow(
+            raise InvalidArgument(
                 f"{name} feeds one element a step, and {self.towers} towers take {self.towers}: "
                 f"use QueueInput"
             )
@@ -395,7 +395,7 @@ class Trainer(ABC):
             *["remainder"] * (self.config.remainder != "drop" and self.towers > 1),
         ]
         if nested and not self.input.nests:
-            raise InvalidFlow(
+            raise InvalidArgument(
                 f"TrainConfig: {' and '.join(nested)} cannot be had with {name}, which passes the "
                 f"step its elements call by call: use QueueInput"
             )
@@ -405,11 +405,11 @@ class Trainer(ABC):
         try:
             elements = self.input.size()
         except (EndlessFlow, UnknownLength) as error:
-            raise InvalidFlow(f"TrainConfig: steps_per_epoch must be given: {error}") from error
+            raise InvalidArgument(f"TrainConfig: steps_per_epoch must be given: {error}") from error
         if self.config.remainder != "drop" and elements:
             return -(-elements // towers)
         if elements < towers:
-            raise InvalidFlow(
+            raise InvalidArgument(
                 f"a step of {towers} tower(s) takes {towers} element(s), the flow has {elements}"
             )
         if elements % towers:
@@ -429,8 +429,8 @@ class Trainer(ABC):
         Predictors are cached.
 
         Raises:
-            InvalidFlow: The model has no such method, or it takes other arguments; or ``tower`` is
-            not a position in ``config.predict_tower``.
+            InvalidArgument: The model has no such method, or it takes other arguments; or ``tower``
+            is not a position in ``config.predict_tower``.
         """
         key = (*input_names, None, *output_names, None, tower)
         if key not in self._predictors:
@@ -492,7 +492,7 @@ class Trainer(ABC):
 def _one_tower(trainer: str, config: TrainConfig) -> Towers:
     devices = config.devices()
     if len(devices) != 1:
-        raise InvalidFlow(
+        raise InvalidArgument(
             f"{trainer} has one tower, got {', '.join(devices)}; for several use "
             f"SyncMultiGPUTrainerReplicated"
         )

@@ -1,4 +1,4 @@
-"""What TensorFlow does not document, and QueueInput's speed rests on: a canary for new versions."""
+"""Undocumented behaviour of TensorFlow that QueueInput's speed relies on."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SIZE = 1024
 
 
 def at_offset(offset: int) -> NDArray[np.float32]:
-    """Ones, that many bytes after a multiple of 64."""
+    """Return ones, ``offset`` bytes after a multiple of 64."""
     memory = np.empty(4 * SIZE + 128, np.uint8)
     start = -memory.ctypes.data % 64 + offset
     array = memory[start : start + 4 * SIZE].view(np.float32)
@@ -96,7 +96,7 @@ INPUTS: dict[str, Callable[[fl.Flow[object]], InputSource]] = {
 
 
 def of_a_slab(tensor: tf.Tensor) -> NDArray[np.uint8] | None:
-    """The bytes of a tensor, if they lie in the memory that a worker filled."""
+    """Return the bytes of a tensor if they are in the memory that a worker filled."""
     content = np.frombuffer(memoryview(tensor), np.uint8)  # type: ignore[arg-type]  # it is one
     start = content.__array_interface__["data"][0]
     for line in Path("/proc/self/maps").read_text().splitlines():
@@ -107,7 +107,7 @@ def of_a_slab(tensor: tf.Tensor) -> NDArray[np.uint8] | None:
 
 
 @pytest.mark.parametrize("name", INPUTS)
-def test_what_a_worker_made_is_not_copied_on_its_way_into_the_graph(name: str) -> None:
+def test_worker_arrays_enter_the_graph_without_a_copy(name: str) -> None:
     with INPUTS[name](fl.from_range(10).map(batch).prefetch(procs=1)) as source:
         source.reset()
         step = tf.function(input_signature=source.signature)(source.tensors)
@@ -119,7 +119,7 @@ def test_what_a_worker_made_is_not_copied_on_its_way_into_the_graph(name: str) -
 
 
 @pytest.mark.parametrize("jit", [False, True], ids=["plain", "XLA"])
-def test_tensorflow_does_not_write_into_what_a_worker_made(jit: bool) -> None:
+def test_tensorflow_does_not_write_into_worker_memory(jit: bool) -> None:
     state = tf.Variable(tf.zeros((64, 1000)))
 
     @tf.function(jit_compile=jit)

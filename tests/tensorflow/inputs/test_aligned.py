@@ -1,4 +1,4 @@
-"""A copy is the array, aligned, and memory is used again only when nobody reads it any more."""
+"""AlignedCopies: copies equal the array, and memory is reused only when no longer read."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def unaligned(nbytes: int, value: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
     return memory[start : start + nbytes]
 
 
-def test_what_is_small_or_aligned_is_not_copied() -> None:
+def test_small_or_aligned_array_is_not_copied() -> None:
     copies = AlignedCopies()
     small, large = unaligned(1000, 1), AlignedCopies().of(unaligned(2 * MIB, 1))
     assert copies.of(small) is small
@@ -40,7 +40,7 @@ def test_what_is_small_or_aligned_is_not_copied() -> None:
 
 
 @pytest.mark.parametrize("transposed", [False, True])
-def test_a_copy_is_the_array(transposed: bool) -> None:
+def test_copy_equals_the_array(transposed: bool) -> None:
     array = unaligned(8 * MIB, 0).view(np.float64).reshape(1024, 512, 2)
     array[:] = np.random.default_rng(0).random(array.shape)
     array = array.T if transposed else array
@@ -50,7 +50,7 @@ def test_a_copy_is_the_array(transposed: bool) -> None:
     np.testing.assert_array_equal(copy, array, strict=True)
 
 
-def test_memory_is_used_again_once_it_is_free() -> None:
+def test_memory_is_reused_once_it_is_free() -> None:
     copies = AlignedCopies()
     first = copies.of(unaligned(MIB, 1))
     second = copies.of(unaligned(MIB, 2))
@@ -65,7 +65,7 @@ def test_memory_is_used_again_once_it_is_free() -> None:
 
 @settings(max_examples=10)
 @given(held=st.integers(0, 12), ahead=st.integers(1, 8), size=st.integers(MIB, 3 * MIB))
-def test_what_a_step_holds_is_never_overwritten(held: int, ahead: int, size: int) -> None:
+def test_arrays_held_by_a_step_are_never_overwritten(held: int, ahead: int, size: int) -> None:
     flow = fl.from_range(30).map(lambda i: unaligned(size, i))
     with QueueInput(flow, capacity=ahead, spec=[tf.TensorSpec((size,), tf.uint8)]) as source:
         source.reset()

@@ -1,4 +1,4 @@
-"""BatchQueueInput: batches are those of ``batch``, as far as they are whole."""
+"""BatchQueueInput: complete batches equal those of ``batch``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from flowdsl.tensorflow.inputs import BatchQueueInput, EndOfPass
 
 
 def batches(source: BatchQueueInput, together: int = 1) -> tuple[list[Any], int]:
-    """What steps of so many batches get of a pass, and how many rows are left."""
+    """Return the batches of each step of a pass, and the number of rows left."""
 
     @tf.function(input_signature=source.signature)
     def step(*args: tf.Tensor) -> list[list[tf.Tensor]]:
@@ -37,7 +37,7 @@ def row(i: int) -> tuple[np.int64, str, Any]:
 
 @settings(max_examples=20)
 @given(st.integers(1, 40), st.integers(1, 7), st.integers(1, 3))
-def test_batches_are_those_of_the_flow(n: int, size: int, together: int) -> None:
+def test_batches_equal_the_flows_batches(n: int, size: int, together: int) -> None:
     flow = fl.from_range(n).map(row)
     with BatchQueueInput(flow, size, capacity=30) as source:
         got, left = batches(source, together)
@@ -68,7 +68,7 @@ def test_the_last_batch_may_be_smaller(n: int, size: int, together: int) -> None
     assert left == (len(expected) - len(got)) * size
 
 
-def test_a_queue_of_the_user_does_not_know_its_end() -> None:
+def test_user_queue_leaves_out_the_remainder() -> None:
     queue = tf.queue.FIFOQueue(9, [tf.int64], [()])
     with pytest.raises(fl.InvalidFlow, match=r"remainder='smaller' needs a queue that ends"):
         BatchQueueInput(fl.from_range(5), 2, queue, remainder="smaller", capacity=9)
@@ -87,7 +87,7 @@ def test_rows_of_other_sizes_are_padded() -> None:
     assert left == 1
 
 
-def test_what_cannot_be_a_batch_is_refused() -> None:
+def test_invalid_batch_arguments_are_refused() -> None:
     rows = fl.from_range(5).map(row)
     with pytest.raises(fl.InvalidFlow, match="BatchQueueInput: batch_size must be an int >= 1"):
         BatchQueueInput(rows, 0)

@@ -1,4 +1,4 @@
-"""Every law of input sources is seen to fail: what breaks it, and which laws notice."""
+"""Every law of input sources can fail: broken sources, and the laws that detect them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class OtherSpecs(QueueInput):
 
 
 class OneQueue(QueueInput):
-    """The queue is no argument of the step, but a part of it: that of the pass it was traced in."""
+    """The queue is not an argument of the step: the step keeps the queue of its tracing pass."""
 
     def tensors(self, *args: tf.Tensor) -> list[tf.Tensor]:
         return super().tensors(self.queue.queue_ref)
@@ -52,7 +52,7 @@ class OneEpoch(QueueInput):
 
 
 class GoesOn(QueueInput):
-    """A pass that is under way is not begun anew."""
+    """Does not restart a running pass."""
 
     _begun_once = False
 
@@ -145,7 +145,7 @@ def fed(change: Callable[[AnyFlow], Any]) -> MakeInput:
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
-def test_what_is_broken_is_noticed(
+def test_broken_implementation_is_detected(
     broken: MakeInput, noticed_by: InputLaw, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(endings, "PATIENCE", 0.3)
@@ -155,16 +155,16 @@ def test_what_is_broken_is_noticed(
         KEPT.pop().close()
 
 
-def test_every_law_is_seen_to_fail() -> None:
+def test_every_law_can_fail() -> None:
     (mark,) = [
         mark
-        for mark in test_what_is_broken_is_noticed.pytestmark  # type: ignore[attr-defined]  # pytest's
+        for mark in test_broken_implementation_is_detected.pytestmark  # type: ignore[attr-defined]  # pytest's
         if mark.name == "parametrize"
     ]
     assert {noticed_by for _, noticed_by in mark.args[1]} == set(INPUT_LAWS)
 
 
-def test_check_input_says_which_law() -> None:
+def test_check_input_names_the_violated_law() -> None:
     with pytest.raises(AssertionError, match="a flow of 11 elements is said to have 12") as failed:
         check_input(OneMore)
     assert failed.value.__notes__[-1].startswith("the law: It is the length of a pass")

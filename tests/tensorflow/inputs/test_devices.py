@@ -10,12 +10,12 @@ import flowdsl as fl
 from flowdsl.tensorflow.inputs import logical_cpus, towers
 
 
-def test_asking_again_for_no_more_is_fine() -> None:
+def test_repeated_call_for_no_more_cpus_is_allowed() -> None:
     assert logical_cpus(2) == ("/cpu:0", "/cpu:1")
     assert logical_cpus(1) == ("/cpu:0",)
 
 
-def test_asking_for_more_after_the_start_is_an_error() -> None:
+def test_more_cpus_after_the_start_is_an_error() -> None:
     tf.constant(0)
     with pytest.raises(fl.FlowError, match=r"already started, with 4 CPU.*before the first"):
         logical_cpus(5)
@@ -25,14 +25,14 @@ def test_towers_are_the_first_devices() -> None:
     assert towers(2) in (("/cpu:0", "/cpu:1"), ("/gpu:0", "/gpu:1"))
 
 
-def test_too_few_devices_are_named_with_the_cure() -> None:
+def test_too_few_devices_is_an_error_with_a_remedy() -> None:
     with pytest.raises(fl.FlowError, match=r"9 towers need 9 devices.*4 CPU.*logical_cpus\(9\)"):
         towers(9)
 
 
-def test_without_tensorflow_the_import_says_what_to_install() -> None:
+def test_missing_tensorflow_error_has_the_install_command() -> None:
     code = "import sys; sys.modules['tensorflow'] = None\nimport flowdsl\nimport flowdsl.train"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert ran.returncode == 1
-    assert "ImportError: flowdsl.tensorflow needs TensorFlow" in ran.stderr
+    assert "MissingLibrary: flowdsl.tensorflow needs TensorFlow" in ran.stderr
     assert 'pip install "flowdsl[tensorflow]"' in ran.stderr

@@ -20,7 +20,7 @@ def mirrored() -> tf.distribute.Strategy:
 
 
 def steps(flow: Any, strategy: tf.distribute.Strategy) -> list[list[Any]]:
-    """What the replicas get in each step of a pass."""
+    """Return the elements of the replicas in each step of a pass."""
     return [
         [one.numpy().tolist() for one in strategy.experimental_local_results(element)]
         for element in distributed_dataset(flow, strategy)
@@ -40,7 +40,7 @@ def test_each_replica_takes_an_element_of_its_own() -> None:
         assert got == [batches[:2], batches[2:]]
 
 
-def test_what_is_too_little_for_a_step_is_left_out_and_said() -> None:
+def test_elements_too_few_for_a_step_are_left_out_with_a_warning() -> None:
     with pytest.warns(LeftOver, match="the last 1 element.*2 replicas"):
         assert steps(fl.from_range(5), mirrored()) == [[0, 1], [2, 3]]
 
@@ -56,7 +56,7 @@ def test_input_workers_share_a_pass_and_end_together(n: int, workers: int, repli
     assert sorted(i for part in parts for i in part) == [*range(n - n % towers)]
 
 
-def test_what_has_no_common_end_is_refused() -> None:
+def test_flow_of_unknown_length_is_refused_for_shards() -> None:
     with pytest.raises(fl.InvalidFlow, match=r"known length, or none, .*fixed_size\(n\)"):
         distributed_dataset(fl.from_range(5).filter(bool), mirrored())
     with pytest.raises(fl.InvalidFlow, match=r"takes 2 element\(s\), .* has 1"):
@@ -65,7 +65,7 @@ def test_what_has_no_common_end_is_refused() -> None:
         distributed_dataset([1, 2], mirrored())  # type: ignore[arg-type]  # that is the mistake
 
 
-def test_a_flow_without_end_gives_as_many_steps_as_are_taken() -> None:
+def test_endless_flow_runs_any_number_of_steps() -> None:
     strategy = mirrored()
     elements = iter(distributed_dataset(fl.from_range(3).repeat(), strategy))
     got = [strategy.experimental_local_results(next(elements)) for _ in range(3)]

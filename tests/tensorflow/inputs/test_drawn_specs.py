@@ -1,4 +1,4 @@
-"""Elements of any spec come into the graph unchanged; what is not of its spec is named."""
+"""Elements of any spec enter the graph unchanged; a mismatch is named."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MAKE: dict[str, Callable[[Any, Any], InputSource]] = {
 
 @attrs.frozen
 class Drawn:
-    """Some elements, and what is declared of their components."""
+    """Some elements, and the declared specs of their components."""
 
     rows: list[dict[str, Any]]
     spec: list[tf.TensorSpec]
@@ -80,10 +80,12 @@ def taken(source: InputSource) -> list[list[Any]]:
 @pytest.mark.parametrize("name", MAKE)
 @settings(max_examples=15)
 @given(data=drawn())
-def test_elements_come_unchanged(name: str, data: Drawn) -> None:
+def test_elements_arrive_unchanged(name: str, data: Drawn) -> None:
     flow = fl.from_items(data.rows).map(_unknown)
     source = MAKE[name](flow, data.spec)
-    assert [tuple(s) for s in map(_told, source.specs)] == [tuple(s) for s in map(_told, data.spec)]
+    assert [tuple(s) for s in map(_shape_and_dtype, source.specs)] == [
+        tuple(s) for s in map(_shape_and_dtype, data.spec)
+    ]
     for got, row in zip(taken(source), data.rows, strict=True):
         for one, other in zip(got, row.values(), strict=True):
             same = one == other.tolist() if other.shape == () else np.array_equal(one, other)
@@ -114,12 +116,12 @@ def _unknown(row: dict[str, Any]) -> Any:
     return row
 
 
-def _told(spec: tf.TensorSpec) -> tuple[str | None, Any, tf.DType]:
+def _shape_and_dtype(spec: tf.TensorSpec) -> tuple[str | None, Any, tf.DType]:
     return spec.name, spec.shape.as_list() if spec.shape.rank is not None else None, spec.dtype
 
 
 @pytest.mark.parametrize(
-    ("ragged", "told"),
+    ("ragged", "message"),
     [
         (tf.ragged.constant([[1], [2, 3]]), "RaggedTensor"),
         (np.array([[1], [2, 3]], object), "(array of objects|object)"),
@@ -128,13 +130,13 @@ def _told(spec: tf.TensorSpec) -> tuple[str | None, Any, tf.DType]:
     ids=["ragged tensor", "array of objects", "list of lists"],
 )
 @pytest.mark.parametrize("name", MAKE)
-def test_what_is_ragged_is_refused_with_the_reason(name: str, ragged: Any, told: str) -> None:
+def test_ragged_array_is_refused_with_the_reason(name: str, ragged: Any, message: str) -> None:
     for declared in (None, [tf.TensorSpec(None, tf.int64, "x")]):
-        with pytest.raises(fl.SpecMismatch, match=rf"'x'.*{told}"):
+        with pytest.raises(fl.SpecMismatch, match=rf"'x'.*{message}"):
             taken(MAKE[name](fl.from_items([{"x": ragged}]), declared))
 
 
-def test_a_ragged_dataset_is_refused_with_the_cure() -> None:
+def test_ragged_dataset_is_refused_with_a_remedy() -> None:
     ragged = tf.data.Dataset.from_tensors({"x": tf.ragged.constant([[1], [2, 3]])})
     with pytest.raises(fl.SpecMismatch, match=r"component 'x' is RaggedTensorSpec.*to_tensor\(\)"):
         TFDatasetInput(ragged)

@@ -1,4 +1,4 @@
-"""An input that nobody holds any more leaves nothing behind, wherever it is collected."""
+"""A garbage-collected input leaves nothing behind, wherever it is collected."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def feeders() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "QueueInput"]
 
 
-def test_its_thread_ends() -> None:
+def test_pump_thread_ends() -> None:
     source = QueueInput(FLOW.repeat())
     source.reset()
     source.next_args()
@@ -32,7 +32,7 @@ def test_its_thread_ends() -> None:
     assert not feeders()
 
 
-def test_an_error_of_the_flow_does_not_keep_it() -> None:
+def test_flow_error_does_not_keep_the_input_alive() -> None:
     source = QueueInput(FLOW.map(lambda i: np.int64(1) if i < 2 else np.int64(1 // 0)))
     source.reset()
     source.next_args(2)
@@ -45,7 +45,7 @@ def test_an_error_of_the_flow_does_not_keep_it() -> None:
     assert gone() is None
 
 
-def test_it_may_be_collected_while_a_step_is_traced() -> None:
+def test_queue_may_be_collected_while_a_step_is_traced() -> None:
     held = [QueueInput(FLOW.repeat(), capacity=2)]
     held[0].reset()
     held[0].next_args(2)  # no step runs, so there is no room: the thread waits in TensorFlow

@@ -1,4 +1,4 @@
-"""Where an int is asked for, nothing else is taken for one, and NumPy's are ints."""
+"""Int arguments accept ints, including NumPy's, and nothing else."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def refused(what: str, least: int, value: object) -> Any:
 
 
 @pytest.mark.parametrize("value", [*NO_INTS, None, 0])
-def test_capacity(value: Any) -> None:
+def test_capacity_must_be_an_int(value: Any) -> None:
     with refused("QueueInput: capacity", 1, value):
         QueueInput(FLOW, capacity=value)
 
@@ -33,7 +33,7 @@ def test_a_capacity_that_tensorflow_cannot_count() -> None:
 
 
 @pytest.mark.parametrize("value", [*NO_INTS, None, 0])
-def test_elements_of_a_step(value: Any) -> None:
+def test_elements_argument_must_be_an_int(value: Any) -> None:
     with QueueInput(FLOW) as source:
         source.reset()
         with refused("QueueInput: elements", 1, value):
@@ -42,7 +42,7 @@ def test_elements_of_a_step(value: Any) -> None:
 
 
 @pytest.mark.parametrize("value", [*NO_INTS, None, -1])
-def test_the_epoch_to_begin(value: Any) -> None:
+def test_epoch_argument_must_be_an_int(value: Any) -> None:
     with QueueInput(FLOW) as source:
         source.reset(3)
         with refused("QueueInput: epoch", 0, value):
@@ -53,7 +53,7 @@ def test_the_epoch_to_begin(value: Any) -> None:
 
 @pytest.mark.parametrize("value", [*NO_INTS, None, -1])
 @pytest.mark.parametrize("run", [None, FLOW.epoch(1).state_dict()])
-def test_the_epoch_of_a_state(value: Any, run: object) -> None:
+def test_epoch_of_a_state_must_be_an_int(value: Any, run: object) -> None:
     with (
         QueueInput(FLOW) as source,
         pytest.raises(
@@ -64,14 +64,14 @@ def test_the_epoch_of_a_state(value: Any, run: object) -> None:
 
 
 @pytest.mark.parametrize("value", [*NO_INTS, None, 0, -1])
-def test_a_number_of_devices(value: Any) -> None:
+def test_number_of_devices_must_be_an_int(value: Any) -> None:
     with refused("logical_cpus: n", 1, value):
         logical_cpus(value)
     with refused("towers: n", 1, value):
         towers(value)
 
 
-def test_those_of_numpy_are_ints() -> None:
+def test_numpy_ints_are_accepted() -> None:
     two: Any = np.int16(2)
     assert logical_cpus(two) == ("/cpu:0", "/cpu:1")
     assert len(towers(two)) == 2

@@ -1,4 +1,4 @@
-"""What happens to a waiting program; each test is a process of its own."""
+"""Interrupts of a waiting program; each test runs its own process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every input source through every law; a new one is one more entry."""
+"""Every input source through every law; a new source needs one entry."""
 
 from __future__ import annotations
 
@@ -36,5 +36,5 @@ INPUTS: dict[str, MakeInput] = {
 
 @pytest.mark.parametrize("law", INPUT_LAWS, ids=lambda law: law.__name__)
 @pytest.mark.parametrize("name", INPUTS)
-def test_input(name: str, law: InputLaw) -> None:
+def test_input_passes_the_laws(name: str, law: InputLaw) -> None:
     law(INPUTS[name])

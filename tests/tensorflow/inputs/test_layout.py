@@ -25,7 +25,7 @@ class Nested(NamedTuple):
 
 
 def fed(flow: fl.Flow[object], spec: list[tf.TensorSpec] | None = None) -> list[list[Any]]:
-    """What a step sees of every element."""
+    """Return the tensors that a step receives for every element."""
     with QueueInput(flow, spec=spec) as source:
         step = tf.function(input_signature=source.signature)(source.tensors)
         source.reset()
@@ -45,7 +45,7 @@ def test_specs_carry_names_dtypes_and_shapes() -> None:
     assert (label.name, label.dtype, label.shape.as_list()) == ("1", tf.int64, [None])
 
 
-def test_python_numbers_have_the_dtypes_that_a_batch_has() -> None:
+def test_python_numbers_have_the_dtypes_of_batch() -> None:
     rows = [(i % 2 == 0, i, i / 2, complex(i, 1), np.int32(i)) for i in range(-1, 3)]
     flow = fl.from_items(rows)
     source = QueueInput(flow)
@@ -58,14 +58,14 @@ def test_python_numbers_have_the_dtypes_that_a_batch_has() -> None:
 
 
 def test_a_python_number_that_does_not_fit_is_an_error_at_its_place() -> None:
-    for bad, told in (
+    for bad, message in (
         (2**63, "is int"),
         (True, "is bool"),
         (1.0, "is float"),
         (None, "is NoneType"),
     ):
         flow: fl.Flow[Any] = fl.from_items([{"image": np.zeros(2), "label": x} for x in (3, bad)])
-        with pytest.raises(fl.SpecMismatch, match=f"'label' of element 1 {told}.*int64"):
+        with pytest.raises(fl.SpecMismatch, match=f"'label' of element 1 {message}.*int64"):
             fed(flow)
 
 
@@ -81,18 +81,18 @@ def test_a_python_number_that_does_not_fit_is_an_error_at_its_place() -> None:
         (np.zeros(2, "M8[s]"), r"dtype <M8\[s\], which TensorFlow lacks"),
     ],
 )
-def test_what_is_no_tensor_is_refused_by_name(element: object, says: str) -> None:
+def test_non_tensor_component_is_refused_by_name(element: object, says: str) -> None:
     with pytest.raises(fl.SpecMismatch, match=says):
         signature_of("QueueInput", spec_of(element))
 
 
-def test_what_is_unknown_is_refused_before_anything_runs() -> None:
+def test_unknown_dtype_is_refused_before_anything_runs() -> None:
     stream = (1 // i for i in range(3))  # its first element is an error
     with pytest.raises(fl.SpecMismatch, match=r"its dtype is not known.*spec="):
         QueueInput(fl.from_iterable(stream))
 
 
-def test_spec_says_what_the_flow_does_not() -> None:
+def test_spec_argument_adds_unknown_dtypes() -> None:
     def unknown() -> Iterator[Any]:
         return iter([(np.ones((2,), np.float32), np.int64(7))])
 
@@ -144,7 +144,7 @@ def test_a_declaration_against_the_flow_is_refused(spec: list[tf.TensorSpec], sa
         ((np.zeros(3, ">f4"), np.int64(1)), "'0' of element 7 is >f4"),
     ],
 )
-def test_an_element_that_is_not_as_announced_is_named(element: object, says: str) -> None:
+def test_element_that_contradicts_its_spec_is_named(element: object, says: str) -> None:
     layout = signature_of("QueueInput", spec_of((np.zeros(3, np.float32), np.int64(0))))
     with pytest.raises(fl.SpecMismatch, match=says):
         layout.arrays(element, 7)
@@ -158,7 +158,7 @@ def test_arrays_are_not_copied_and_scalars_become_arrays() -> None:
     assert scalar.shape == ()
 
 
-def test_a_wrong_element_is_an_error_of_the_training_loop() -> None:
+def test_mismatched_element_fails_in_the_training_loop() -> None:
     flow = fl.from_items([np.float32(1), np.float32(2), np.float64(3)])
     with QueueInput(flow, spec=[tf.TensorSpec((), tf.float32)]) as source:
         source.reset()
@@ -199,7 +199,7 @@ TEXTS: list[list[Any]] = [
 
 
 @pytest.mark.parametrize("rows", TEXTS)
-def test_text_comes_out_as_it_went_in(rows: list[Any]) -> None:
+def test_text_arrives_unchanged(rows: list[Any]) -> None:
     flow = fl.from_items([{"i": np.int64(i), "text": text} for i, text in enumerate(rows)])
     wanted = list(map(as_bytes, rows))
     assert [(int(i), text) for i, text in fed(flow)] == list(enumerate(wanted))
@@ -229,13 +229,13 @@ def test_text_is_declared_as_strings() -> None:
         QueueInput(fl.from_items(["a"]), spec=[tf.TensorSpec((None,), tf.string)])
 
 
-def test_texts_of_any_width_stack_for_the_queue() -> None:
+def test_text_of_any_width_can_be_queued() -> None:
     flow = fl.from_items([np.array(["a"]), np.array(["bcd"])])
     assert fed(flow.batch(2))[0][0].tolist() == [[b"a"], [b"bcd"]]
 
 
 class Tensor:
-    """What another library gives, in the memory of the CPU."""
+    """A tensor of another library, in CPU memory."""
 
     def __init__(self, array: NDArray[Any]) -> None:
         self.array = array
@@ -267,19 +267,19 @@ def test_shapes_may_vary_where_they_are_unknown() -> None:
     assert [got[0].shape for got in fed(fl.from_range(3).map(ragged))] == [(0, 2), (1, 2), (2, 2)]
 
 
-def test_even_the_rank_may_vary() -> None:
+def test_rank_may_vary() -> None:
     spec = [tf.TensorSpec(None, tf.int32)]
     shapes = [got[0].shape for got in fed(fl.from_range(3).map(rank), spec)]
     assert shapes == [(), (1,), (1, 1)]
 
 
-def test_shapes_vary_only_as_announced() -> None:
+def test_shape_that_contradicts_the_spec_is_refused() -> None:
     with pytest.raises(
         fl.SpecMismatch, match=r"element 1 is int32\[1\], but its spec is int32\[\].*spec="
     ):
         fed(fl.from_range(3).map(rank))  # announced by its first element
 
 
-def test_memory_layout_does_not_matter() -> None:
+def test_any_memory_layout_is_accepted() -> None:
     column = np.arange(12, dtype=np.float32).reshape(3, 4).T
     np.testing.assert_array_equal(fed(fl.from_items([column]))[0][0], column)

@@ -1,4 +1,4 @@
-"""Components with names reach the step under these names, whatever order they come in."""
+"""Named components reach the step under their names, in any order."""
 
 from __future__ import annotations
 
@@ -107,13 +107,13 @@ def stream() -> fl.Flow[Any, Any]:
     return fl.from_iterable(iter([varying(i) for i in range(4)]))
 
 
-def test_of_a_stream_the_names_in_spec_say_the_order() -> None:
+def test_names_in_spec_set_the_order_for_a_stream() -> None:
     spec = [tf.TensorSpec((), tf.float64, name) for name in ("image", "label")]
     assert fed(QueueInput(stream(), spec=spec)) == ROWS
     assert fed(QueueInput(stream(), spec=spec[::-1])) == ROWS
 
 
-def test_of_a_stream_without_names_in_spec_another_order_is_refused() -> None:
+def test_stream_in_another_order_without_names_is_refused() -> None:
     source = remap_input_source(QueueInput(stream(), spec=[SCALAR] * 2), ["label", "image"])
     with pytest.raises(fl.SpecMismatch, match=r"element 1: its keys are image, label.*name them"):
         fed(source)

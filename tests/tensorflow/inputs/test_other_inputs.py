@@ -1,4 +1,4 @@
-"""Input sources that are fed by hand, by TensorFlow, or by other programs."""
+"""Input sources that are fed by the caller, by TensorFlow, or by other programs."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ IMAGE = tf.TensorSpec((None, 2), tf.float32, "image")
 LABEL = tf.TensorSpec((), tf.int64)
 
 
-def test_what_is_fed_comes_once() -> None:
+def test_fed_element_is_used_once() -> None:
     source = PlaceholderInput([IMAGE, LABEL])
     assert [spec.name for spec in source.specs] == ["image", "1"]
     step = stepping(source)
@@ -63,19 +63,19 @@ def test_what_is_fed_comes_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fed", "told"),
+    ("fed", "message"),
     [
         ((np.ones((3, 2)), np.int64(7)), r"'image' is float64\[3, 2\], but its spec is"),
         ((np.ones((3, 3), np.float32), np.int64(7)), r"'image' is float32\[3, 3\]"),
         ((np.ones((3, 2), np.float32),), r"1 component\(s\) were fed, its specs are image, 1"),
     ],
 )
-def test_what_is_not_as_announced_is_not_fed(fed: tuple[Any, ...], told: str) -> None:
-    with pytest.raises(fl.SpecMismatch, match=told):
+def test_element_that_contradicts_specs_is_not_fed(fed: tuple[Any, ...], message: str) -> None:
+    with pytest.raises(fl.SpecMismatch, match=message):
         PlaceholderInput([IMAGE, LABEL]).feed(*fed)
 
 
-def test_one_element_a_step_is_told_where_more_are_asked_for() -> None:
+def test_source_of_one_element_per_step_refuses_more() -> None:
     for source in (PlaceholderInput([IMAGE]), FeedInput(fl.from_range(3))):
         source.reset()
         assert source.most_a_step == 1
@@ -83,7 +83,7 @@ def test_one_element_a_step_is_told_where_more_are_asked_for() -> None:
             source.next_args(2)
 
 
-def test_feeding_says_whether_training_ends_with_the_pass() -> None:
+def test_feed_input_infinite_controls_the_end_of_training() -> None:
     flow = fl.from_range(3)
     assert (FeedInput(flow).infinite, FeedInput(flow, False).infinite) == (True, False)
     assert QueueInput(flow).infinite
@@ -94,7 +94,7 @@ def test_feeding_says_whether_training_ends_with_the_pass() -> None:
 # -- by TensorFlow ---------------------------------------------------------------------------------
 
 
-def test_tensors_are_made_for_each_tower_and_in_each_step() -> None:
+def test_get_tensor_fn_runs_for_each_tower_and_step() -> None:
     calls: list[int] = []
 
     def make() -> list[tf.Tensor]:
@@ -126,7 +126,7 @@ def test_tensors_are_made_for_each_tower_and_in_each_step() -> None:
         assert source.state_dict() == state
 
 
-def test_without_a_size_there_is_no_end() -> None:
+def test_input_without_a_size_is_endless() -> None:
     source = TensorInput(lambda: [tf.constant(1)])
     source.reset()
     for _ in range(100):
@@ -136,7 +136,7 @@ def test_without_a_size_there_is_no_end() -> None:
 
 
 @pytest.mark.parametrize("made", [3, {"x": 1}])
-def test_what_gives_no_list_is_refused(made: Any) -> None:
+def test_function_without_a_list_result_is_refused(made: Any) -> None:
     with pytest.raises(fl.InvalidFlow, match="get_tensor_fn must return a list of tensors, got"):
         _ = TensorInput(lambda: made).specs
 
@@ -174,7 +174,7 @@ FORMS: dict[str, Callable[[int], Any]] = {
 
 
 def plain(x: Any) -> Any:
-    """An element of a dataset as Python has it."""
+    """An element of a dataset as Python values."""
     if isinstance(x, dict):
         return {name: plain(part) for name, part in x.items()}
     if isinstance(x, tuple):
@@ -185,7 +185,7 @@ def plain(x: Any) -> Any:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_flow_is_a_dataset_and_a_dataset_an_input(form: str) -> None:
+def test_flow_converts_to_dataset_and_back_to_input(form: str) -> None:
     flow = fl.from_range(7).map(FORMS[form])
     dataset = dataflow_to_dataset(flow)
     assert int(dataset.cardinality()) == 7
@@ -224,7 +224,7 @@ def test_lengths_of_datasets(n: int, size: int) -> None:
             ]
 
 
-def test_datasets_that_know_no_length() -> None:
+def test_dataset_size_needs_a_known_length() -> None:
     with pytest.raises(fl.EndlessFlow, match="never ends"):
         TFDatasetInput(tf.data.Dataset.range(3).repeat()).size()
     unknown = tf.data.Dataset.from_generator(
@@ -239,7 +239,7 @@ def test_datasets_that_know_no_length() -> None:
     assert [int(x) for x in dataflow_to_dataset(stream)] == [1, 2]
 
 
-def test_a_dataset_begins_its_pass_again(caplog: pytest.LogCaptureFixture) -> None:
+def test_dataset_restarts_its_pass_on_restore(caplog: pytest.LogCaptureFixture) -> None:
     with TFDatasetInput(tf.data.Dataset.range(5)) as source:
         source.reset()
         source.next_args()
@@ -249,7 +249,7 @@ def test_a_dataset_begins_its_pass_again(caplog: pytest.LogCaptureFixture) -> No
         assert int(source.tensors(*source.next_args())[0]) == 0
 
 
-def test_an_error_of_a_dataset_comes_at_its_place() -> None:
+def test_dataset_error_is_raised_at_its_position() -> None:
     def numbers() -> Iterator[int]:
         yield from range(3)
         raise ValueError("the disk is on fire")
@@ -264,7 +264,7 @@ def test_an_error_of_a_dataset_comes_at_its_place() -> None:
         assert "the disk is on fire" in str(raised.value.__cause__)
 
 
-def test_what_is_no_plain_tensor_is_refused() -> None:
+def test_non_plain_tensor_is_refused() -> None:
     ragged = tf.ragged.constant([[1], [2, 3]])
     with pytest.raises(fl.SpecMismatch, match=r"'element' is RaggedTensorSpec.*to_tensor"):
         TFDatasetInput(tf.data.Dataset.from_tensor_slices(ragged))
@@ -275,7 +275,7 @@ def test_what_is_no_plain_tensor_is_refused() -> None:
 # -- other names -----------------------------------------------------------------------------------
 
 
-def test_names_reorder_and_the_others_are_given_by_hand() -> None:
+def test_names_reorder_components_and_others_are_fed() -> None:
     flow = fl.from_items([(np.float32(i), i) for i in range(3)])
     wanted = [
         tf.TensorSpec((2,), tf.float32, "score"),
@@ -300,7 +300,7 @@ def test_each_component_has_a_name_of_its_own(names: Any) -> None:
         remap_input_source(QueueInput(fl.from_items([(1, 2)])), names)
 
 
-def test_a_signature_of_others_is_refused() -> None:
+def test_mismatched_signature_is_refused() -> None:
     source = QueueInput(fl.from_items([(1, 2)]))
     with pytest.raises(fl.SpecMismatch, match="signature has a, but no 'b'"):
         remap_input_source(source, ["a", "b"], [tf.TensorSpec((), tf.int64, "a")])
@@ -312,7 +312,7 @@ def test_a_signature_of_others_is_refused() -> None:
 # -- other programs --------------------------------------------------------------------------------
 
 
-def test_what_is_sent_in_zmq_ops_arrives(tmp_path: Path) -> None:
+def test_zmq_ops_elements_arrive(tmp_path: Path) -> None:
     address = f"ipc://{tmp_path}/ops"
     # More than are read: the format loses what a connection holds when its sender goes.
     flow = fl.from_range(90).map(lambda i: (np.full((2, 2), i, np.uint8), np.int64(i)))
@@ -330,7 +330,7 @@ def test_what_is_sent_in_zmq_ops_arrives(tmp_path: Path) -> None:
             source.size()
 
 
-def test_where_nobody_sends_a_pass_may_begin_anew(tmp_path: Path) -> None:
+def test_pass_without_senders_can_be_restarted(tmp_path: Path) -> None:
     spec = [tf.TensorSpec((), tf.int64)]
     before = {*threading.enumerate()}
     for _ in range(2):

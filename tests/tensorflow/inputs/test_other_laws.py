@@ -1,4 +1,4 @@
-"""Every input source that is not made of a flow through every law; a new one is one more entry."""
+"""Every input source without a flow through every law; a new source needs one entry."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_other_input(name: str, law: OtherInputLaw) -> None:
 
 
 @pytest.mark.parametrize("law", OTHER_INPUT_LAWS, ids=lambda law: law.__name__)
-def test_what_other_programs_send(law: OtherInputLaw, tmp_path: Path) -> None:
+def test_elements_of_other_programs_arrive(law: OtherInputLaw, tmp_path: Path) -> None:
     address = f"ipc://{tmp_path}/socket"
     end = threading.Event()
 
@@ -199,7 +199,7 @@ BROKEN: list[tuple[Callable[[], InputSource], list[Any], str]] = [
 
 
 @pytest.mark.parametrize(("make", "elements", "law"), BROKEN, ids=[law for _, _, law in BROKEN])
-def test_what_is_broken_is_noticed(
+def test_broken_implementation_is_detected(
     make: Callable[[], InputSource], elements: list[Any], law: str
 ) -> None:
     with pytest.raises(AssertionError) as noticed:
@@ -207,13 +207,13 @@ def test_what_is_broken_is_noticed(
     assert law in noticed.value.__notes__[0]
 
 
-def test_a_thread_that_is_left_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_leftover_thread_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("flowdsl.testing.endings.PATIENCE", 0.1)
     with pytest.raises(AssertionError, match="after close there are the threads"):
         check_other_input(broken(LeavesAThread), ZEROS)
 
 
-def test_a_step_that_is_traced_anew_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_retracing_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     from flowdsl.testing import inputs
 
     post_init = inputs.Feeding.__attrs_post_init__

@@ -1,4 +1,4 @@
-"""A queue of the user's own: matching, emptied, and left open."""
+"""A queue passed by the user: checked, emptied, and left open."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ DTYPES, SHAPES = [tf.int64, tf.float32], [(), (3,)]
         lambda: tf.queue.PaddingFIFOQueue(60, DTYPES, [(), (None,)]),
     ],
 )
-def test_it_serves_one_pass_after_the_other(queue: Any) -> None:
+def test_user_queue_serves_several_passes(queue: Any) -> None:
     own = queue()
     with QueueInput(pairs(20), own) as source:
         for taken in (20, 4, 20):
@@ -56,7 +56,7 @@ def test_it_serves_one_pass_after_the_other(queue: Any) -> None:
     assert not bool(own.is_closed())
 
 
-def test_closing_ends_a_thread_that_waits_for_room() -> None:
+def test_closing_ends_a_waiting_thread() -> None:
     own = tf.queue.FIFOQueue(2, DTYPES, SHAPES)
     source = QueueInput(pairs(100), own)
     source.reset()
@@ -65,7 +65,7 @@ def test_closing_ends_a_thread_that_waits_for_room() -> None:
     assert not bool(own.is_closed())
 
 
-def test_a_shuffling_queue_gives_its_last_elements_too() -> None:
+def test_shuffling_queue_releases_its_last_elements() -> None:
     own = tf.queue.RandomShuffleQueue(60, 10, DTYPES, SHAPES, seed=3)
     with QueueInput(pairs(40), own) as source:
         source.reset()
@@ -76,7 +76,7 @@ def test_a_shuffling_queue_gives_its_last_elements_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("queue", "told"),
+    ("queue", "message"),
     [
         (lambda: tf.queue.FIFOQueue(9, [tf.int64]), r"holds \(int64\[\.\.\.\]\), but an element"),
         (lambda: tf.queue.FIFOQueue(9, DTYPES, [(), (4,)]), r"float32\[4\]\), .* float32\[3\]\)"),
@@ -84,11 +84,11 @@ def test_a_shuffling_queue_gives_its_last_elements_too() -> None:
         (lambda: tf.queue.FIFOQueue(9, DTYPES, SHAPES, names=["x", "n"]), "named x, n"),
     ],
 )
-def test_a_queue_of_other_types_is_refused_with_both_sides(queue: Any, told: str) -> None:
-    with pytest.raises(fl.SpecMismatch, match=f"QueueInput: the queue .*{told}|{told}"):
+def test_a_queue_of_other_types_is_refused_with_both_sides(queue: Any, message: str) -> None:
+    with pytest.raises(fl.SpecMismatch, match=f"QueueInput: the queue .*{message}|{message}"):
         QueueInput(pairs(3), queue())
 
 
-def test_what_is_no_queue_is_refused() -> None:
+def test_non_queue_is_refused() -> None:
     with pytest.raises(fl.InvalidFlow, match=r"queue must be a tf\.queue, .*got int"):
         QueueInput(pairs(3), 50)  # type: ignore[arg-type]  # what is tested

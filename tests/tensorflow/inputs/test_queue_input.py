@@ -39,7 +39,7 @@ def step_of(source: QueueInput) -> Step:
 
 
 def drain(source: QueueInput, step: Step) -> list[int]:
-    """The label of every element up to the end of the pass."""
+    """Return the label of every element until the end of the pass."""
     labels: list[int] = []
     try:
         while True:
@@ -50,14 +50,14 @@ def drain(source: QueueInput, step: Step) -> list[int]:
 
 @pytest.mark.parametrize("n", [0, 1, 5, 120])
 @pytest.mark.parametrize("capacity", [1, 50])
-def test_a_pass_is_every_element_in_order_and_then_an_end(n: int, capacity: int) -> None:
+def test_pass_yields_every_element_in_order_and_ends(n: int, capacity: int) -> None:
     spec = [tf.TensorSpec((3,), tf.float32), tf.TensorSpec((), tf.int64)]
     with QueueInput(pairs(n), capacity=capacity, spec=spec) as source:
         source.reset()
         assert drain(source, step_of(source)) == list(range(n))
 
 
-def test_every_component_arrives_as_it_was() -> None:
+def test_every_component_arrives_unchanged() -> None:
     flow = pairs(5).batch(2)
     with QueueInput(flow) as source:
         source.reset()
@@ -136,7 +136,7 @@ def test_an_error_of_the_flow_is_raised_after_the_elements_before_it(procs: int)
             assert isinstance(failed.value.__cause__, ValueError)
 
 
-def test_an_error_says_what_did_not_fill_a_step() -> None:
+def test_error_reports_elements_that_fill_no_step() -> None:
     def fragile(i: int) -> Pair:
         return pair(i) if i < 3 else pair(1 // 0)
 
@@ -163,7 +163,7 @@ def test_quitting_inside_the_flow_is_an_error_too() -> None:
         assert any(isinstance(error, SystemExit) for error in chain)
 
 
-def test_a_state_is_the_last_element_taken_whatever_is_queued() -> None:
+def test_state_ignores_queued_elements() -> None:
     flow = pairs(30).shuffle(seed=3)
     labels = [int(y) for _, y in flow.epoch(2)]
     with QueueInput(flow) as source:
@@ -177,7 +177,7 @@ def test_a_state_is_the_last_element_taken_whatever_is_queued() -> None:
         assert taken + drain(source, step) == labels
 
 
-def test_above_a_filter_little_is_made_again_of_what_was_taken() -> None:
+def test_resume_after_a_filter_recomputes_few_elements() -> None:
     made: list[int] = []
 
     def note(i: int) -> np.int64:
@@ -209,7 +209,7 @@ def test_a_state_is_available_when_the_pass_is_over() -> None:
         assert end.value.left == 0
 
 
-def test_a_pass_that_no_position_tells_begins_anew(caplog: pytest.LogCaptureFixture) -> None:
+def test_pass_without_a_position_restarts(caplog: pytest.LogCaptureFixture) -> None:
     flow = pairs(30).shuffle(seed=3).map(lambda x: x).prefetch(threads=1, ordered=False)
     labels = [int(y) for _, y in flow.epoch(2)]
     with QueueInput(flow) as source:
@@ -226,13 +226,13 @@ def test_a_pass_that_no_position_tells_begins_anew(caplog: pytest.LogCaptureFixt
         assert sorted(drain(source, step)) == sorted(labels)
 
 
-def test_a_state_of_something_else_is_refused() -> None:
+def test_invalid_state_is_refused() -> None:
     source = QueueInput(pairs(3))
     with pytest.raises(fl.StateMismatch, match="QueueInput"):
         source.restore({"position": 3})
 
 
-def test_nothing_works_before_a_pass_has_begun() -> None:
+def test_methods_fail_before_a_pass_has_begun() -> None:
     source = QueueInput(pairs(3))
     for use in (source.next_args, source.state_dict, lambda: source.queue):
         with pytest.raises(fl.FlowError, match=r"call reset\(\)"):
@@ -246,19 +246,19 @@ def test_a_step_larger_than_the_queue_is_refused() -> None:
             source.next_args(3)
 
 
-def test_what_is_no_flow_is_refused() -> None:
+def test_non_flow_is_refused() -> None:
     rows: Any = [1, 2, 3]
     with pytest.raises(fl.InvalidFlow, match="flow must be a Flow, got list"):
         QueueInput(rows)
 
 
-def test_size_is_that_of_the_flow() -> None:
+def test_size_equals_the_flows_length() -> None:
     assert QueueInput(pairs(9).batch(2)).size() == 5
     with pytest.raises(fl.EndlessFlow):
         QueueInput(pairs(9).repeat()).size()
 
 
-def test_closing_ends_a_thread_that_waits_for_room() -> None:
+def test_closing_ends_a_waiting_thread() -> None:
     def seconds_to_close() -> float:
         source = QueueInput(pairs(9).repeat(), capacity=2)
         source.reset()

@@ -1,4 +1,4 @@
-"""Parts of a flow for several workers: together they are its beginning, at every step."""
+"""Shards of a flow for several workers: at every step, they form its beginning."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from flowdsl.tensorflow.inputs.source import State
 
 
 def step(sources: list[ShardedInput], each: int) -> list[int]:
-    """What all workers take in a step, in the order of the flow."""
+    """Return the elements that all workers take in a step, in the order of the flow."""
     taken = []
     for source in sources:
         args = source.next_args(each)
@@ -34,7 +34,7 @@ def begun(flow: fl.Flow[Any, Any], n: int, epoch: int) -> list[ShardedInput]:
 @given(
     st.integers(1, 40), st.integers(1, 4), st.integers(1, 4), st.integers(1, 3), st.integers(0, 5)
 )
-def test_a_state_goes_on_under_another_number_of_workers(
+def test_state_resumes_with_another_number_of_workers(
     rows: int, n: int, later: int, each: int, steps: int
 ) -> None:
     flow = fl.from_range(rows).shuffle(seed=2)
@@ -89,12 +89,12 @@ def test_a_flow_of_unknown_length_is_refused() -> None:
 
 
 @pytest.mark.parametrize("state", [{}, {"epoch": 0}, {"epoch": 0, "taken": 99}])
-def test_a_state_of_something_else_is_refused(state: State) -> None:
+def test_invalid_state_is_refused(state: State) -> None:
     with pytest.raises(fl.StateMismatch, match="ShardedInput: "):
         ShardedInput(fl.from_range(9), 2, 0).restore(state)
 
 
 @pytest.mark.parametrize("i", [-1, 2, True])
-def test_a_worker_that_is_none_is_refused(i: int) -> None:
+def test_invalid_worker_number_is_refused(i: int) -> None:
     with pytest.raises(fl.InvalidFlow, match="i must be an int from 0 to 1"):
         ShardedInput(fl.from_range(9), 2, i)

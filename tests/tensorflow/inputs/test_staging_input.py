@@ -1,4 +1,4 @@
-"""StagingInput: what is on the device ahead is neither lost nor counted twice."""
+"""StagingInput: staged elements are neither lost nor counted twice."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_every_step_gets_its_elements(n: int, ahead: int, together: int, resets:
 
 @settings(max_examples=25)
 @given(st.integers(1, 3), st.integers(1, 2), st.integers(0, 8))
-def test_what_is_staged_counts_as_not_yet_read(ahead: int, together: int, steps: int) -> None:
+def test_staged_elements_count_as_unread(ahead: int, together: int, steps: int) -> None:
     flow = fl.from_range(60).filter(lambda i: i % 5 != 0).shuffle(8, seed=2)
     expected = list(flow)
     with StagingInput(QueueInput(flow, capacity=7), ahead) as source:
@@ -86,7 +86,7 @@ def test_any_tensor_is_staged() -> None:
             np.testing.assert_array_equal(array.numpy(), row[1], strict=True)
 
 
-def test_two_serve_two_steps_side_by_side() -> None:
+def test_two_staging_inputs_serve_two_steps() -> None:
     one = StagingInput(QueueInput(fl.from_range(5)))
     other = StagingInput(QueueInput(fl.from_range(5).map(lambda i: i + 100)))
     with one, other:
@@ -108,7 +108,7 @@ def test_it_is_used_without_a_function_too() -> None:
         assert got == [0, 1, 2, 3]
 
 
-def test_what_cannot_be_staged_is_refused_with_the_reason() -> None:
+def test_unstageable_input_is_refused_with_the_reason() -> None:
     flow = fl.from_range(3)
     with pytest.raises(fl.InvalidFlow, match=r"got Flow; for a flow that is QueueInput\(flow\)"):
         StagingInput(flow)  # type: ignore[arg-type]  # what is tested

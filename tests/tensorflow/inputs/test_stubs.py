@@ -1,4 +1,4 @@
-"""The stubs of TensorFlow against TensorFlow: every name, and every parameter by its name."""
+"""The stubs of TensorFlow compared with TensorFlow: every name, and every parameter by name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ STUBS = Path(__file__).parents[2] / "stubs" / "tensorflow"
 
 
 def declared() -> Iterator[tuple[str, ast.stmt]]:
-    """The dotted name of every public thing in the stubs."""
+    """Return the dotted name of every public object in the stubs."""
     homes = dict.fromkeys(("_tensor", "_ops", "_function"), "tf")
     for path in sorted(STUBS.rglob("*.pyi")):
         parts = path.relative_to(STUBS).with_suffix("").parts
@@ -47,7 +47,7 @@ def real(name: str) -> object:
 
 
 def problem(name: str, node: ast.stmt) -> str | None:
-    """What the stubs say of this name that is not so."""
+    """Return how the stubs contradict TensorFlow for this name, or None."""
     try:
         found = real(name)
     except AttributeError:
@@ -65,7 +65,7 @@ def problem(name: str, node: ast.stmt) -> str | None:
     return f"{name} has no parameter {', '.join(sorted(extra))}" if extra else None
 
 
-def test_what_the_stubs_say_is_so() -> None:
+def test_stubs_match_tensorflow() -> None:
     checked = dict(declared())
     assert len(checked) > 150
     assert [wrong for name, node in checked.items() if (wrong := problem(name, node))] == []

@@ -28,7 +28,7 @@ class Api(Protocol):
 
 
 Order: TypeAlias = Literal["same", "any", "epochs"]
-"""Whether elements come in one order, or in any, or in any within each epoch."""
+"""The order of elements: fixed, arbitrary, or arbitrary within each epoch."""
 
 
 Make: TypeAlias = Callable[[Api], Any]
@@ -40,7 +40,7 @@ class Case:
     make: Make = attrs.field(repr=False)
     order: Order = "same"
     about: str = ""
-    """What the message of an error has to name."""
+    """Text that the error message must contain."""
 
 
 def numbers(api: Api, n: int, start: int = 0) -> Any:
@@ -97,11 +97,11 @@ def producers() -> Iterator[Case]:
                 [rows, ["a", "b", "c", "d"]], num_epochs=epochs, shuffle=shuffle
             )
 
-        told = f"{epochs} epochs{', shuffled' * shuffle}"
-        yield Case(f"input_producer, {told}", of_rows, order)
-        yield Case(f"range_input_producer, {told}", of_numbers, order)
-        yield Case(f"string_input_producer, {told}", of_names, order)
-        yield Case(f"slice_input_producer, {told}", of_slices, order)
+        label = f"{epochs} epochs{', shuffled' * shuffle}"
+        yield Case(f"input_producer, {label}", of_rows, order)
+        yield Case(f"range_input_producer, {label}", of_numbers, order)
+        yield Case(f"string_input_producer, {label}", of_names, order)
+        yield Case(f"slice_input_producer, {label}", of_slices, order)
     yield Case("input_producer for ever", lambda api: api.input_producer(rows, shuffle=False))
     yield Case(
         "range_input_producer for ever", lambda api: api.range_input_producer(3, shuffle=False)
@@ -148,11 +148,11 @@ def batches() -> Iterator[Case]:
         yield Case(f"batch of {size} of {n}{', smaller' * smaller}", plain)
     for smaller in (False, True):
         o: dict[str, Any] = {"allow_smaller_final_batch": smaller}
-        told = ", smaller" * smaller
+        label = ", smaller" * smaller
         for name, make in _forms_of_batch(o).items():
-            yield Case(f"batch, {name}{told}", make)
+            yield Case(f"batch, {name}{label}", make)
         for threads in (2, 4):
-            yield Case(f"batch, {threads} threads{told}", _threaded(threads, o), "any")
+            yield Case(f"batch, {threads} threads{label}", _threaded(threads, o), "any")
 
 
 def _threaded(threads: int, o: dict[str, Any]) -> Make:
@@ -204,10 +204,10 @@ def kept() -> Iterator[Case]:
                 as_dict(tensors), keep, size, enqueue_many=True, allow_smaller_final_batch=smaller
             )
 
-        told = f"{size} of {n}{', smaller' * smaller}"
-        yield Case(f"maybe_batch of all or none, {told}", one_for_many)
-        yield Case(f"maybe_batch of {told}", scalar)
-        yield Case(f"maybe_batch of many, {told}", vector)
+        label = f"{size} of {n}{', smaller' * smaller}"
+        yield Case(f"maybe_batch of all or none, {label}", one_for_many)
+        yield Case(f"maybe_batch of {label}", scalar)
+        yield Case(f"maybe_batch of many, {label}", vector)
     yield Case("maybe_batch, always", lambda api: api.maybe_batch(examples(api, 6), True, 2))
     yield Case(
         "maybe_batch, padded",
@@ -220,11 +220,11 @@ def kept() -> Iterator[Case]:
 def joined() -> Iterator[Case]:
     for smaller in (False, True):
         o: dict[str, Any] = {"allow_smaller_final_batch": smaller}
-        told = ", smaller" * smaller
+        label = ", smaller" * smaller
         for name, make in _forms_of_join(o).items():
-            yield Case(f"{name}{told}", make, "any")
+            yield Case(f"{name}{label}", make, "any")
         for name, make in _joins_of_one(o).items():
-            yield Case(f"{name}{told}", make)
+            yield Case(f"{name}{label}", make)
 
 
 def several(api: Api, kind: Callable[[Any], list[Any]] = row, k: int = 3) -> list[Any]:
@@ -273,8 +273,8 @@ def shuffled() -> Iterator[Case]:
                 examples(api, n), size, 30, least, seed=3, allow_smaller_final_batch=smaller
             )
 
-        told = f"{size} of {n}, of {least} and more{', smaller' * smaller}"
-        yield Case(f"shuffle_batch, {told}", plain, "any")
+        label = f"{size} of {n}, of {least} and more{', smaller' * smaller}"
+        yield Case(f"shuffle_batch, {label}", plain, "any")
     yield Case(
         "shuffle_batch of a dict",
         lambda api: api.shuffle_batch(as_dict(examples(api, 9)), 3, 20, 2),

@@ -1,4 +1,4 @@
-"""What came of a case."""
+"""The outcome of a case."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import tensorflow as tf
 @attrs.frozen
 class Outcome:
     error: str
-    """The kind of what ended it, as it was made or as it ran; empty if nothing did."""
-    told: str = ""
+    """The kind of error that ended the case; empty if there was none."""
+    message: str = ""
     shapes: list[list[int | None]] = attrs.field(factory=list[list["int | None"]])
     evaluations: list[Any] = attrs.field(factory=list[Any])
 

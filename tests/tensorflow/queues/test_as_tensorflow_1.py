@@ -1,4 +1,4 @@
-"""Each case gives what it gives in TensorFlow 1, which runs it in another process."""
+"""Each case has the same outcome as in TensorFlow 1, which runs it in another process."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class OurApi:
 
 
 def outcome_of(case: Case) -> Outcome:
-    """What our functions do, within a function of TensorFlow."""
+    """Run a case with our functions, within a TensorFlow function."""
     try:
         made = case.make(OurApi())
     except Exception as error:
@@ -61,16 +61,16 @@ def theirs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
     return found
 
 
-def test_there_are_many_cases() -> None:
+def test_queue_cases_are_numerous() -> None:
     assert len({case.name for case in CASES}) == len(CASES) >= 150
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_it_is_as_in_tensorflow_1(case: Case, theirs: dict[str, Outcome]) -> None:
+def test_queues_behave_as_in_tensorflow_1(case: Case, theirs: dict[str, Outcome]) -> None:
     expected, got = theirs[case.name], outcome_of(case)
-    assert got.error == expected.error, (got.told, expected.told)
-    assert case.about in got.told
-    assert case.about in expected.told
+    assert got.error == expected.error, (got.message, expected.message)
+    assert case.about in got.message
+    assert case.about in expected.message
     assert got.shapes == expected.shapes
     if case.order == "same":
         assert got.evaluations == expected.evaluations

@@ -1,4 +1,4 @@
-"""Threads run within ``running`` alone, and what ends one of them is told."""
+"""Threads run only within ``running``, and an error that ends one is raised."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_no_thread_runs_before_nor_after() -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-def test_what_fails_is_told_where_the_data_would_end(threads: int) -> None:
+def test_error_is_raised_at_the_end_of_the_data(threads: int) -> None:
     def fail(i: tf.Tensor) -> tf.Tensor:
         with tf.control_dependencies([tf.debugging.Assert(tf.not_equal(i, 7), ["seven is bad"])]):
             return tf.identity(i)
@@ -53,15 +53,15 @@ def test_what_fails_is_told_where_the_data_would_end(threads: int) -> None:
         all_of(row)
 
 
-def test_an_error_in_the_midst_of_a_pipeline_reaches_its_end() -> None:
+def test_error_inside_a_pipeline_reaches_its_end() -> None:
     names = queues.string_input_producer(queues.apply(lambda: tf.fill([0], "a")))
     row = queues.batch([queues.apply(names.dequeue)], 2)
-    told = pytest.raises(tf.errors.InvalidArgumentError, match="non-null")
-    with told, queues.running(row):
+    raises = pytest.raises(tf.errors.InvalidArgumentError, match="non-null")
+    with raises, queues.running(row):
         queues.evaluate(row)
 
 
-def test_an_error_of_the_block_is_that_of_the_block() -> None:
+def test_error_of_the_block_is_raised_unchanged() -> None:
     row = queues.batch([numbers(5, None)], 2)
     with pytest.raises(KeyError), queues.running(row):
         raise KeyError("mine")
@@ -75,7 +75,7 @@ def test_a_pipeline_runs_once() -> None:
         pass
 
 
-def test_what_is_made_together_belongs_together() -> None:
+def test_tensors_of_one_evaluation_belong_together() -> None:
     index, row = queues.slice_input_producer([np.arange(50), np.arange(50) * 10], num_epochs=1)
     both = queues.shuffle_batch(
         {"index": index, "row": row, "sum": queues.apply(lambda a, b: a + b, index, row)},
@@ -101,7 +101,7 @@ def test_what_is_made_together_belongs_together() -> None:
 
 @settings(max_examples=15)
 @given(st.integers(0, 20), st.integers(1, 6), st.integers(1, 3), st.booleans())
-def test_each_row_comes_once_an_epoch(n: int, size: int, epochs: int, shuffle: bool) -> None:
+def test_each_row_occurs_once_per_epoch(n: int, size: int, epochs: int, shuffle: bool) -> None:
     producer = queues.input_producer(np.arange(n), num_epochs=epochs, shuffle=shuffle)
     got = [x for one in all_of(queues.apply(producer.dequeue)) for x in [one]]
     for k in range(epochs):

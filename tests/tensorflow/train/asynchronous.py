@@ -29,8 +29,8 @@ class Kill(Callback):
             os.kill(self.process, signal.SIGKILL)
 
 
-class Told(AsyncDistributedTrainer):
-    """It writes what was trained on."""
+class LoggingTrainer(AsyncDistributedTrainer):
+    """A trainer that records the rows it trains on."""
 
     log = Path()
 
@@ -42,7 +42,7 @@ class Told(AsyncDistributedTrainer):
 
 
 def main(folder: Path, name: str, rows: int, victim: int = 0) -> None:
-    Told.log = folder / f"{name}.rows"
+    LoggingTrainer.log = folder / f"{name}.rows"
     config = TrainConfig(
         dataflow=batches(rows),
         model=Recording,
@@ -53,12 +53,12 @@ def main(folder: Path, name: str, rows: int, victim: int = 0) -> None:
         max_epoch=2,
         logdir=folder / "log",
     )
-    trainer = Told(config)
+    trainer = LoggingTrainer(config)
     trainer.setup()
     began = trainer.global_step
     trainer.main_loop()
     assert isinstance(trainer.model, Recording)
-    told = {
+    message = {
         "began": began,
         "steps": trainer.global_step,
         "updates": trainer.updates,
@@ -66,7 +66,7 @@ def main(folder: Path, name: str, rows: int, victim: int = 0) -> None:
         "weights": trainer.model.weights(),
         "on": trainer.model.w.device,
     }
-    (folder / f"{name}.json").write_text(json.dumps(told))
+    (folder / f"{name}.json").write_text(json.dumps(message))
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from flowdsl.tensorflow.train import cluster
 
 
 class Processes:
-    """Processes of a program; ``jobs`` says how many of each kind there are."""
+    """Processes of a program; ``jobs`` lists how many of each kind there are."""
 
     def __init__(self, program: str, **jobs: int) -> None:
         self._program = program
@@ -23,13 +23,13 @@ class Processes:
         }
         self._started: list[subprocess.Popen[str]] = []
         self.said: list[str] = []
-        """What each has printed, after the end."""
+        """The output of each process, after its end."""
 
     def start(self, job: str, index: int, *arguments: object) -> subprocess.Popen[str]:
-        told = {"cluster": self.cluster, "task": {"type": job, "index": index}}
+        config = {"cluster": self.cluster, "task": {"type": job, "index": index}}
         process = subprocess.Popen(
             [sys.executable, "-m", self._program, *map(str, arguments)],
-            env={**os.environ, "TF_CONFIG": json.dumps(told)},
+            env={**os.environ, "TF_CONFIG": json.dumps(config)},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -39,7 +39,7 @@ class Processes:
         return process
 
     def end(self) -> list[int]:
-        """Wait for all; gives their exit codes, in the order in which they were started."""
+        """Wait for all; return their exit codes, in the order of their start."""
         self.said = [each.communicate(timeout=cluster.PATIENCE)[0] for each in self._started]
         return [each.returncode for each in self._started]
 

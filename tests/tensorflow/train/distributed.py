@@ -37,7 +37,7 @@ OPTIMIZERS: dict[str, Callable[[], Optimizer]] = {
 
 
 class Recording(ModelDesc):
-    """A linear model that tells the rows it sees."""
+    """A linear model that records the rows it is trained on."""
 
     def __init__(self, record: Callable[[np.ndarray], None] | None = None) -> None:
         super().__init__()
@@ -91,13 +91,13 @@ def main(folder: Path, name: str, optimizer: str, rows: int, kill_at: int = 0) -
     began = trainer.global_step
     trainer.main_loop()
     assert isinstance(trainer.model, Recording)
-    told = {
+    message = {
         "began": began,
         "steps": trainer.global_step,
         "left_over": trainer.left_over,
         "weights": trainer.model.weights(),
     }
-    (folder / f"{name}.json").write_text(json.dumps(told))
+    (folder / f"{name}.json").write_text(json.dumps(message))
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from flowdsl.tensorflow.train import (
 )
 
 keras: Any = tf.keras
-"""Untyped: most of what is used here of Keras is in no stub."""
+"""Untyped: the stubs lack most of the Keras functions used here."""
 
 _rng = np.random.default_rng(0)
 X: NDArray[np.float32] = _rng.normal(size=(24, 6)).astype(np.float32)

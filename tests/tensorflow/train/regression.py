@@ -1,4 +1,4 @@
-"""A small problem: a linear model with a known answer, and what trains it."""
+"""A small problem: a linear model with a known solution, and its training."""
 
 from __future__ import annotations
 

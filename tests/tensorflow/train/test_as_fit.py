@@ -1,4 +1,4 @@
-"""A compiled Keras model trains, measures and evaluates as ``fit`` and ``evaluate`` do."""
+"""A compiled Keras model trains, measures and evaluates as by ``fit`` and ``evaluate``."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_devices_that_share_variables_train_as_fit_does_on_one(optimizer: str) -
 
 @pytest.mark.parametrize("optimizer", REFUSED_ON_TWO)
 @pytest.mark.parametrize("wrapped", [False, True])
-def test_what_replicas_would_do_otherwise_is_refused(optimizer: str, wrapped: bool) -> None:
+def test_settings_that_differ_on_replicas_are_refused(optimizer: str, wrapped: bool) -> None:
     policy = "mixed_float16" if wrapped else "float32"
     with pytest.raises(fl.InvalidFlow, match=r"(global_clipnorm|gradient_accumulation_steps) of"):
         trainer(compiled("penalties", optimizer, policy), towers=2)
@@ -130,7 +130,7 @@ def test_gradients_that_overflow_on_one_device_leave_out_the_step_on_all(
 
 
 def test_gradients_of_16_bits_do_not_vanish() -> None:
-    """The loss is scaled for them: unscaled, the gradient here is zero in 16 bits."""
+    """The loss is scaled: unscaled, the gradient here is zero in 16 bits."""
 
     class Small(ModelDesc):
         def __init__(self) -> None:
@@ -155,7 +155,7 @@ def test_gradients_of_16_bits_do_not_vanish() -> None:
 
 
 def test_a_loss_of_keras_is_scaled_once_on_several_devices() -> None:
-    """A loss of Keras divides itself by the number of replicas; a trainer does that already."""
+    """A Keras loss divides itself by the number of replicas; a trainer already does that."""
 
     class Line(ModelDesc):
         def __init__(self) -> None:
@@ -201,7 +201,7 @@ def assert_measured(epochs: Epochs, history: Mapping[str, list[float]]) -> None:
 
 
 @pytest.mark.parametrize("towers", [1, 2])
-def test_metrics_are_those_of_fit_and_evaluate(towers: int) -> None:
+def test_metrics_equal_fit_and_evaluate(towers: int) -> None:
     epochs = Epochs()
     held_out = fl.from_items(list(zip(X[:10], Y[:10], strict=True))).batch(4)
     ours = trainer(
@@ -303,7 +303,7 @@ def halving() -> Any:
 
 
 @pytest.mark.parametrize("towers", [1, 2])
-def test_a_train_step_of_the_models_own_is_run(towers: int) -> None:
+def test_custom_train_step_is_run(towers: int) -> None:
     ours = trainer(halving, towers)
     ours.train()
     theirs, _ = fitted(halving, towers)
@@ -311,7 +311,7 @@ def test_a_train_step_of_the_models_own_is_run(towers: int) -> None:
     assert_equal(model.net, theirs)
 
 
-def test_a_train_step_is_refused_where_gradients_are_added_up_elsewhere() -> None:
+def test_custom_train_step_is_refused_by_trainers_that_sum_gradients() -> None:
     for kind in (SyncMultiGPUTrainerParameterServer, AsyncMultiGPUTrainer):
         with pytest.raises(fl.InvalidFlow, match="Halving overrides train_step"):
             kind(config(halving, 2))
@@ -323,7 +323,7 @@ def test_a_train_step_is_refused_where_gradients_are_added_up_elsewhere() -> Non
         AsyncMultiGPUTrainer(config(compiled("dropout", "wrapped"), 2))
 
 
-def test_an_element_that_fit_would_not_take_is_refused() -> None:
+def test_element_unsupported_by_fit_is_refused() -> None:
     rows = [{"image": x, "label": y} for x, y in zip(X, Y, strict=True)]
     chosen = attrs.evolve(config(halving), dataflow=fl.from_items(rows).batch(BATCH))
     with pytest.raises(fl.InvalidFlow, match=r"components are \(image, label\): make it \(x, y\)"):

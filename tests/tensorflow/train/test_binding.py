@@ -1,4 +1,4 @@
-"""Components reach the arguments of a loss by their names, where they have no other order."""
+"""Components reach the arguments of a loss by name, unless they have another order."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PLAIN, NAMED = (IMAGE, LABEL), Sample(IMAGE, LABEL)
 
 
 def passed(function: Callable[..., Any], element: object) -> Any:
-    """What the function gives for an element; its components are told by their dtypes."""
+    """Call the function with an element, whose components are identified by their dtypes."""
     source = QueueInput(fl.from_items([element]))
     kinds: list[Any] = ["image" if s.dtype == tf.uint8 else "label" for s in source.specs]
     return binding_of(function, "f", source).call(function, kinds)
@@ -64,12 +64,12 @@ def test_names_find_their_arguments(element: object, function: Callable[..., Any
         (lambda label, **parts: (parts["image"], label), DICT),
     ],
 )
-def test_places_count_for_tuples(function: Callable[..., Any], element: object) -> None:
+def test_tuples_bind_by_position(function: Callable[..., Any], element: object) -> None:
     assert passed(function, element) == ("image", "label")
 
 
 @pytest.mark.parametrize(
-    ("function", "element", "told"),
+    ("function", "element", "message"),
     [
         (
             lambda x, y: (x, y),
@@ -90,10 +90,10 @@ def test_places_count_for_tuples(function: Callable[..., Any], element: object) 
         (lambda image, label, weight: 0, NAMED, "missing .*'weight'"),
     ],
 )
-def test_what_does_not_fit_is_told_with_both_sides(
-    function: Callable[..., Any], element: object, told: str
+def test_mismatch_error_shows_both_sides(
+    function: Callable[..., Any], element: object, message: str
 ) -> None:
-    with pytest.raises(fl.InvalidFlow, match=told):
+    with pytest.raises(fl.InvalidFlow, match=message):
         passed(function, element)
 
 
@@ -113,8 +113,8 @@ def ordered(names: Sequence[str], batch: Any) -> dict[str, Any]:
     return {name: x if name == "x" else y for name in names}
 
 
-def test_a_trainer_does_not_swap_what_a_dict_names() -> None:
-    """The same steps, whatever the order in which a dict has its components."""
+def test_trainer_does_not_swap_named_components() -> None:
+    """The steps are equal for any order of a dict's components."""
     ends: list[Any] = []
     for order in ("xy", "yx"):
         flow = points().batch(8).map(partial(ordered, order))

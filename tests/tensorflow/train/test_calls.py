@@ -1,4 +1,4 @@
-"""Several steps in a call, and steps of fewer elements than towers, train what one by one does."""
+"""Several steps per call, and steps with few elements, equal single steps."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def weights(trainer: Trainer) -> Floats:
 
 
 class Calls(Callback):
-    """The steps at which callbacks came."""
+    """The steps at which callbacks were called."""
 
     def __init__(self) -> None:
         self.steps: list[int] = []
@@ -74,7 +74,7 @@ class Calls(Callback):
     epoch=st.none() | st.integers(1, 7),
 )
 @pytest.mark.filterwarnings("ignore::flowdsl.tensorflow.train.LeftOver")
-def test_several_steps_in_a_call_are_those_steps(
+def test_several_steps_in_a_call_equal_single_steps(
     n: int, towers: int, steps: int, epoch: int | None
 ) -> None:
     flow = points(4 * n).shuffle(seed=n).batch(4)
@@ -87,7 +87,7 @@ def test_several_steps_in_a_call_are_those_steps(
         assert getattr(many, name) == getattr(one, name), name
 
 
-def test_callbacks_come_after_each_call_and_scalars_are_means_over_its_steps() -> None:
+def test_callbacks_run_after_each_call_with_mean_scalars() -> None:
     calls, one, many = Calls(), History(), History()
     trained(1, points(44).batch(4), monitors=[one])
     trained(1, points(44).batch(4), monitors=[many], callbacks=[calls], steps_per_call=4)
@@ -98,7 +98,7 @@ def test_callbacks_come_after_each_call_and_scalars_are_means_over_its_steps() -
     np.testing.assert_allclose([*many["loss"].values()], means, atol=1e-5)
 
 
-def test_what_is_done_every_so_many_steps_is_done_after_the_call_that_came_there(
+def test_periodic_actions_run_after_the_call_that_reaches_their_step(
     tmp_path: Any,
 ) -> None:
     history = History()
@@ -124,7 +124,7 @@ class KillAt(Callback):
             raise Killed
 
 
-def test_training_goes_on_between_two_calls(tmp_path: Any) -> None:
+def test_training_resumes_between_two_calls(tmp_path: Any) -> None:
     flow = points(40).shuffle(seed=1).batch(4)
 
     def options(*kill: Callback) -> Any:
@@ -141,7 +141,7 @@ def test_training_goes_on_between_two_calls(tmp_path: Any) -> None:
 
 @pytest.mark.parametrize("remainder", ["pad", "smaller"])
 @pytest.mark.parametrize(("n", "towers", "steps"), [(5, 2, 1), (1, 2, 1), (7, 2, 3)])
-def test_elements_too_few_for_the_towers_make_a_step_of_theirs(
+def test_remaining_elements_form_a_smaller_step(
     remainder: str, n: int, towers: int, steps: int
 ) -> None:
     flow = points(8 * n).batch(8)
@@ -196,7 +196,7 @@ def test_smaller_batches_at_the_end_are_trained_on() -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "option", "told"),
+    ("source", "option", "message"),
     [
         (lambda: FeedInput(points().batch(8)), {"steps_per_call": 2}, "steps_per_call .*FeedInput"),
         (
@@ -206,14 +206,14 @@ def test_smaller_batches_at_the_end_are_trained_on() -> None:
         ),
     ],
 )
-def test_what_cannot_loop_is_refused(
-    source: Callable[[], InputSource], option: dict[str, int], told: str
+def test_input_without_nesting_refuses_steps_per_call(
+    source: Callable[[], InputSource], option: dict[str, int], message: str
 ) -> None:
-    with pytest.raises(fl.InvalidFlow, match=told):
+    with pytest.raises(fl.InvalidFlow, match=message):
         trained(1, None, data=source(), **option)
 
 
-def test_what_cannot_branch_is_refused() -> None:
+def test_input_without_nesting_refuses_remainder() -> None:
     staged = StagingInput(QueueInput(points().batch(8)))
     with pytest.raises(fl.InvalidFlow, match="remainder cannot be had with StagingInput"):
         trained(2, None, data=staged, remainder="pad")
@@ -224,7 +224,7 @@ def test_what_cannot_branch_is_refused() -> None:
             trained(1, points().batch(8), steps_per_call=bad)
 
 
-def test_the_queue_holds_the_elements_of_two_calls() -> None:
+def test_default_queue_capacity_covers_two_calls() -> None:
     sizes: Sequence[int] = [
         config.source(2).capacity  # type: ignore[attr-defined]  # a QueueInput
         for config in (

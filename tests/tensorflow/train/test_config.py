@@ -25,11 +25,11 @@ FLOW = points().batch(8)
 
 
 def unchecked(make: Callable[..., object], **arguments: object) -> None:
-    """Make what a type checker would refuse."""
+    """Create what a type checker would refuse."""
     make(**arguments)
 
 
-def test_the_defaults() -> None:
+def test_default_callbacks_and_monitors() -> None:
     config = TrainConfig(dataflow=FLOW, model=Linear, optimizer=sgd)
     assert (config.starting_epoch, config.max_epoch) == (1, 99999)
     defaults = [MovingAverageSummary, ProgressBar, MergeAllSummaries, RunUpdateOps]
@@ -44,7 +44,7 @@ def test_with_a_logdir_the_monitors_write_files() -> None:
     assert [type(m) for m in config.monitors] == [TFEventWriter, JSONWriter, ScalarPrinter]
 
 
-def test_data_is_the_flow_through_a_queue_or_what_was_given() -> None:
+def test_source_is_the_data_argument_or_a_queue_over_the_flow() -> None:
     given = QueueInput(FLOW)
     assert TrainConfig(data=given, model=Linear, optimizer=sgd).source() is given
     made = TrainConfig(dataflow=FLOW, model=Linear, optimizer=sgd).source()
@@ -79,7 +79,7 @@ def test_an_argument_that_is_wrong_is_named(arguments: Mapping[str, object], say
         unchecked(TrainConfig, **{"model": Linear, "optimizer": sgd, **arguments})
 
 
-def test_steps_must_be_given_where_a_pass_has_no_length() -> None:
+def test_steps_per_epoch_is_required_for_unknown_length() -> None:
     for flow in (FLOW.repeat(), FLOW.filter(lambda _: True)):
         config = TrainConfig(dataflow=flow, model=Linear, optimizer=sgd)
         with pytest.raises(fl.InvalidFlow, match="steps_per_epoch must be given"):

@@ -1,4 +1,4 @@
-"""Processes that train one model together: on their own parts of the data, as one device would."""
+"""Processes that train one model together on their shards, as one device would."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.tensorflow.train.cluster import Processes, free_ports
 from tests.tensorflow.train.distributed import OPTIMIZERS, Recording, batches
 
 ENDS_WITHIN = 60
-"""Seconds after the death of one process in which the others have to end; about 10 were seen."""
+"""Seconds in which the other processes must end after one dies; about 10 were observed."""
 
 
 class Together:
@@ -44,7 +44,7 @@ class Together:
         self.said = self._processes.said
         return codes
 
-    def told(self) -> list[dict[str, Any]]:
+    def report(self) -> list[dict[str, Any]]:
         return [json.loads((self.folder / f"{name}.json").read_text()) for name in self.names]
 
     def batches(self) -> list[list[list[int]]]:
@@ -63,7 +63,7 @@ def rows_of(epochs: int, rows: int) -> list[list[list[int]]]:
 def test_two_processes_train_what_one_device_trains_on_the_joined_batches(tmp_path: Path) -> None:
     run = Together(tmp_path, "worker", 2, rows=92)  # 23 batches: one is left over in each pass
     assert run.end() == [0, 0], run.said
-    first, second = run.told()
+    first, second = run.report()
     assert first["weights"] == second["weights"]
     assert (first["steps"], second["steps"]) == (22, 22)
     expected = [each[:22] for each in rows_of(2, 92)]
@@ -97,7 +97,7 @@ def test_after_the_death_of_one_no_row_is_trained_on_twice(after: int, tmp_path:
 
     again = Together(tmp_path, "again", after, rows=96)
     assert again.end() == [0] * after, again.said
-    assert {told["began"] for told in again.told()} == {4}
+    assert {report["began"] for report in again.report()} == {4}
     trained = [batch for step in killed.batches()[:4] for batch in step]
     trained += [batch for step in again.batches() for batch in step]
     first, second, *_ = rows_of(3, 96)
@@ -109,7 +109,7 @@ def test_after_the_death_of_one_no_row_is_trained_on_twice(after: int, tmp_path:
 
 
 class Chief:
-    """An asynchronous training: a chief, a server of parameters, and some workers."""
+    """An asynchronous training: a chief, a parameter server, and some workers."""
 
     def __init__(
         self, folder: Path, name: str, workers: int, rows: int, kill: bool = False
@@ -131,12 +131,12 @@ class Chief:
         self.said = self._processes.said
         return codes
 
-    def told(self) -> dict[str, Any]:
-        told: dict[str, Any] = json.loads((self.folder / f"{self.name}.json").read_text())
-        return told
+    def report(self) -> dict[str, Any]:
+        report: dict[str, Any] = json.loads((self.folder / f"{self.name}.json").read_text())
+        return report
 
     def batches(self) -> list[list[int]]:
-        """The batches that were trained on, in the order in which the workers were done."""
+        """The batches that were trained on, in the order in which workers finished."""
         lines = (self.folder / f"{self.name}.rows").read_text().splitlines()
         return [json.loads(line) for line in lines]
 
@@ -145,9 +145,9 @@ class Chief:
 def test_workers_that_do_not_wait_train_on_each_element_once(tmp_path: Path) -> None:
     run = Chief(tmp_path, "chief", 2, rows=92)  # 23 batches: one is left over in each pass
     assert run.end() == [0] * 4, run.said
-    told = run.told()
-    assert (told["steps"], told["updates"]) == (22, 44)
-    assert "/job:ps/" in told["on"]
+    report = run.report()
+    assert (report["steps"], report["updates"]) == (22, 44)
+    assert "/job:ps/" in report["on"]
     expected = [batch for each in rows_of(2, 92) for batch in each[:22]]
     assert sorted(run.batches()) == sorted(expected)
     assert [*(tmp_path / "log" / "checkpoints").glob("*.index")]
@@ -166,7 +166,7 @@ def test_after_the_death_of_a_worker_no_element_is_trained_on_twice(
 
     again = Chief(tmp_path, "again", after, rows=96)
     assert again.end() == [0] * (2 + after), again.said
-    assert again.told()["began"] == 4
+    assert again.report()["began"] == 4
     first, second, *_ = rows_of(3, 96)
     rest = 24 - 8 - (24 - 8) % after  # of the first pass: a part that is too small is left over
     trained = killed.batches()[:8] + again.batches()
@@ -177,7 +177,7 @@ def test_after_the_death_of_a_worker_no_element_is_trained_on_twice(
     assert len({*map(tuple, following)}) == len(following)
 
 
-def test_processes_that_do_not_come_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreachable_processes_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster, "PATIENCE", 0.1)
     port, other = free_ports(2)
     with pytest.raises(fl.FlowError, match=rf"nothing answers at 127.0.0.1:{port}, "):
@@ -185,9 +185,9 @@ def test_processes_that_do_not_come_are_named(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("missing", ["chief", "ps", "worker"])
-def test_what_an_asynchronous_cluster_needs(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    told = {job: ["127.0.0.1:1"] for job in ("chief", "ps", "worker") if job != missing}
-    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": told}))
+def test_asynchronous_cluster_needs_all_jobs(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    report = {job: ["127.0.0.1:1"] for job in ("chief", "ps", "worker") if job != missing}
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": report}))
     config = TrainConfig(batches(96), model=Recording, optimizer=OPTIMIZERS["sgd"])
     with pytest.raises(fl.InvalidFlow, match=f"the cluster has no {missing}, only "):
         AsyncDistributedTrainer(config)
@@ -201,7 +201,7 @@ def test_what_an_asynchronous_cluster_needs(missing: str, monkeypatch: pytest.Mo
         ('{"cluster": {"ps": ["127.0.0.1:1"]}}', "the cluster has no worker, only ps"),
     ],
 )
-def test_what_the_environment_has_to_say(
+def test_tf_config_must_be_valid(
     environment: str | None, says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("TF_CONFIG", raising=False)
@@ -212,7 +212,7 @@ def test_what_the_environment_has_to_say(
         DistributedReplicatedTrainer(config)
 
 
-def test_each_process_makes_its_own_part() -> None:
+def test_each_process_computes_only_its_shard() -> None:
     source = QueueInput(batches(96))
     config = TrainConfig(data=source, model=Recording, optimizer=OPTIMIZERS["sgd"])
     with pytest.raises(
@@ -223,7 +223,7 @@ def test_each_process_makes_its_own_part() -> None:
 
 @pytest.mark.long
 def test_a_compiled_model_is_trained_evaluated_and_resumed_by_two_processes(tmp_path: Path) -> None:
-    """What only one process does must not wait for the other: saving, evaluating."""
+    """Actions of one process, such as saving and evaluating, must not wait for the other."""
     for epochs in (1, 2):
         processes = Processes("tests.tensorflow.train.distributed_keras", worker=2)
         for k in range(2):

@@ -51,7 +51,7 @@ def test_a_damaged_record_is_noticed(tmp_path: Path) -> None:
         events(path)
 
 
-def test_reading_gives_each_name_its_steps(tmp_path: Path) -> None:
+def test_read_events_returns_steps_by_name(tmp_path: Path) -> None:
     written(tmp_path, range(1, 4), 0.5)
     series = read_events(tmp_path)
     assert series == {
@@ -61,13 +61,13 @@ def test_reading_gives_each_name_its_steps(tmp_path: Path) -> None:
     }
 
 
-def test_steps_that_came_again_are_there_once(tmp_path: Path) -> None:
+def test_repeated_steps_are_read_once(tmp_path: Path) -> None:
     written(tmp_path, range(1, 7), 1.0)
     written(tmp_path, range(4, 6), 2.0, step=3)  # killed again, before step 6
     assert read_events(tmp_path)["loss"] == {1: 1.0, 2: 1.0, 3: 1.0, 4: 2.0, 5: 2.0}
 
 
-def test_steps_that_will_come_again_are_not_there(tmp_path: Path) -> None:
+def test_steps_after_the_checkpoint_are_dropped(tmp_path: Path) -> None:
     written(tmp_path, range(1, 7), 1.0)
     writer = TFEventWriter()
     writer.start(tmp_path, 3)
@@ -82,15 +82,15 @@ def test_a_record_torn_by_a_kill_is_left_out(tmp_path: Path) -> None:
     assert "epoch/loss" not in read_events(tmp_path)
 
 
-def test_nothing_written_is_nothing_read(tmp_path: Path) -> None:
+def test_directory_without_events_reads_empty(tmp_path: Path) -> None:
     assert read_events(tmp_path) == {}
 
 
-def test_what_is_not_finite_survives(tmp_path: Path) -> None:
+def test_non_finite_values_arrive(tmp_path: Path) -> None:
     written(tmp_path, range(1, 2), math.nan)
     assert math.isnan(read_events(tmp_path)["loss"][1])
 
 
-def test_writing_needs_a_place() -> None:
+def test_writing_needs_a_logdir() -> None:
     with pytest.raises(fl.InvalidFlow, match=r"TFEventWriter needs a place.*logdir"):
         TFEventWriter().start(None, 0)

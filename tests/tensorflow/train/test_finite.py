@@ -1,4 +1,4 @@
-"""A loss that is not finite: the step, the epoch, and the rows that it came from."""
+"""A loss that is not finite: its step, its epoch, and its source rows."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ROWS, SIZE = 96, 4
 
 
 class Numbers(ModelDesc):
-    """Its loss is NaN where a number is -1."""
+    """A model whose loss is NaN if a number is -1."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ def failed(trainer: Trainer) -> NonFiniteLoss:
 
 
 def read_again(error: NonFiniteLoss, flow: fl.Flow[Any, Any]) -> list[Any]:
-    """What the code in the message gives."""
+    """Run the code in the message and return its result."""
     found = re.search(r"read again by (.*\))\]?\. To train on", str(error))
     assert found, error
     code = found[1] + ("]" if found[1].startswith("[") else "")
@@ -105,7 +105,7 @@ def test_the_error_names_the_step_and_its_rows(
         {"steps_per_call": 2, "record_every": 5},
     ],
 )
-def test_a_step_is_named_although_not_each_is_read(options: dict[str, Any]) -> None:
+def test_non_finite_step_is_named_although_not_every_loss_is_read(options: dict[str, Any]) -> None:
     flow = numbers(17).batch(SIZE)
     error = failed(SimpleTrainer(config(dataflow=flow, **options)))
     assert (error.step, {origin.row for origin in error.origins}) == (5, {16, 17, 18, 19})
@@ -113,25 +113,25 @@ def test_a_step_is_named_although_not_each_is_read(options: dict[str, Any]) -> N
 
 
 @pytest.mark.parametrize("make", [FeedInput, QueueInput, lambda f: StagingInput(QueueInput(f))])
-def test_all_inputs_of_flows_tell_their_rows(make: Any) -> None:
+def test_all_flow_inputs_report_taken_rows(make: Any) -> None:
     flow = numbers(17).batch(SIZE)
     error = failed(SimpleTrainer(config(data=make(flow))))
     assert (error.step, {origin.row for origin in error.origins}) == (5, {16, 17, 18, 19})
     assert -1 in read_again(error, flow)[0]
 
 
-def test_rows_that_tensorflow_batches_are_told_too() -> None:
+def test_taken_covers_rows_batched_by_tensorflow() -> None:
     flow = numbers(17)
     error = failed(SimpleTrainer(config(data=BatchQueueInput(flow, SIZE))))
     assert [origin.row for origin in error.origins] == [16, 17, 18, 19]
     assert [float(number) for number in read_again(error, flow)] == [16, -1, 18, 19]
 
 
-def test_the_second_pass_and_a_resumed_one_have_their_own_rows(tmp_path: Path) -> None:
+def test_error_rows_are_right_in_later_and_resumed_passes(tmp_path: Path) -> None:
     flow = numbers(50).shuffle(seed=1).batch(SIZE)
 
     class Late(Numbers):
-        """NaN counts from the second epoch on."""
+        """A model whose loss is NaN from the second epoch on."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -154,7 +154,7 @@ def test_the_second_pass_and_a_resumed_one_have_their_own_rows(tmp_path: Path) -
         assert [again.tolist() for again in read_again(error, flow)] == [batches[place]]
 
 
-def test_such_steps_may_be_counted_instead() -> None:
+def test_non_finite_steps_may_be_counted() -> None:
     flow = fl.from_items([np.float32(x) for x in (1, -1, 2, -1, -1, 3)])
     for options in ({}, {"steps_per_call": 3}, {"record_every": 4}):
         trainer = SimpleTrainer(config(dataflow=flow, non_finite="count", **options))
@@ -164,7 +164,7 @@ def test_such_steps_may_be_counted_instead() -> None:
         config(dataflow=flow, non_finite="ignore")
 
 
-def test_an_asynchronous_tower_is_looked_at_too() -> None:
+def test_loss_of_an_asynchronous_tower_is_checked() -> None:
     flow = numbers(40)
     towers = ["/cpu:0", "/cpu:1"]
     error = failed(AsyncMultiGPUTrainer(config(dataflow=flow, tower=towers)))
@@ -175,7 +175,7 @@ def test_an_asynchronous_tower_is_looked_at_too() -> None:
     assert trainer.non_finite_steps == 1
 
 
-def test_where_no_flow_is_known_the_step_is_told() -> None:
+def test_error_without_a_flow_names_the_step() -> None:
     from flowdsl.tensorflow.inputs import TensorInput
 
     source = TensorInput(lambda: [tf.constant(-1.0)], size=5)

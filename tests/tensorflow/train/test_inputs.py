@@ -1,4 +1,4 @@
-"""Training is what it is, whatever the data come through."""
+"""Training gives equal results for all input sources."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def weights(trainer: Trainer) -> Floats:
 
 @pytest.mark.parametrize("towers", [1, 2])
 @pytest.mark.parametrize("name", INPUTS)
-def test_the_weights_are_the_same(name: str, towers: int) -> None:
+def test_all_inputs_train_the_same_weights(name: str, towers: int) -> None:
     source = INPUTS[name]()
     if source.most_a_step is not None and towers > source.most_a_step:
         with pytest.raises(
@@ -135,7 +135,7 @@ def test_the_weights_are_the_same(name: str, towers: int) -> None:
     np.testing.assert_allclose(weights(got), weights(expected), rtol=1e-5)
 
 
-def test_where_the_pass_ends_training_does_if_it_is_told_so() -> None:
+def test_training_ends_with_the_pass_if_requested() -> None:
     assert trained(FeedInput(flow(), infinite=False)).global_step == len(X) // BATCH
     assert trained(FeedInput(flow())).global_step == 3 * len(X) // BATCH
 
@@ -149,7 +149,7 @@ def test_the_end_of_what_tensorflow_reads_ends_training() -> None:
     assert trained(source).global_step == 5
 
 
-def test_constants_train_too() -> None:
+def test_constant_input_can_be_trained_on() -> None:
     source = DummyConstantInput([(BATCH, 5), (BATCH, 1)])
     with pytest.raises(fl.InvalidFlow, match="steps_per_epoch must be given: DummyConstantInput"):
         trained(source)

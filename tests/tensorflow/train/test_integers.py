@@ -1,4 +1,4 @@
-"""Where an int is asked for, nothing else is taken for one, and NumPy's are ints."""
+"""Int arguments accept ints, including NumPy's, and nothing else."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def config(**arguments: Any) -> TrainConfig:
 
 @pytest.mark.parametrize("value", NO_INTS)
 @pytest.mark.parametrize("name", LEAST)
-def test_a_number_of_a_configuration(name: str, value: Any) -> None:
+def test_configuration_numbers_must_be_ints(name: str, value: Any) -> None:
     says = f"TrainConfig: {name} must be an int >= {LEAST[name]}, got {value!r}"
     with pytest.raises(fl.InvalidFlow, match=re.escape(says) + "$"):
         config(**{name: value})
 
 
 @pytest.mark.parametrize("name", LEAST)
-def test_none_is_what_is_left_out(name: str) -> None:
+def test_none_is_accepted_only_for_optional_arguments(name: str) -> None:
     if name in MAY_BE_LEFT_OUT:
         assert getattr(config(**{name: None}), name) is None
     else:
@@ -49,25 +49,25 @@ def test_none_is_what_is_left_out(name: str) -> None:
 
 @pytest.mark.parametrize("value", [*NO_INTS, 0])
 @pytest.mark.parametrize("name", ["every_steps", "max_to_keep"])
-def test_how_often_and_how_many_to_save(name: str, value: Any) -> None:
+def test_saver_arguments_must_be_ints(name: str, value: Any) -> None:
     says = f"ModelSaver: {name} must be an int >= 1, got {value!r}"
     with pytest.raises(fl.InvalidFlow, match=re.escape(says) + "$"):
         ModelSaver(**{name: value})
 
 
-def test_some_number_is_to_be_kept() -> None:
+def test_max_to_keep_must_be_an_int() -> None:
     none: Any = None
     with pytest.raises(fl.InvalidFlow, match="max_to_keep must be an int >= 1, got None"):
         ModelSaver(max_to_keep=none)
 
 
 @pytest.mark.parametrize("value", [*NO_INTS, 0])
-def test_the_capacity_of_an_evaluation(value: Any) -> None:
+def test_inference_capacity_must_be_an_int(value: Any) -> None:
     with pytest.raises(fl.InvalidFlow, match="capacity must be an int >= 1, got"):
         InferenceRunner(points().batch(8), capacity=value)
 
 
-def test_those_of_numpy_are_ints_in_a_checkpoint_too(tmp_path: Path) -> None:
+def test_numpy_ints_are_saved_in_checkpoints(tmp_path: Path) -> None:
     def trainer(max_epoch: int) -> SimpleTrainer:
         numbers: dict[str, Any] = {name: np.int64(1) for name in LEAST}
         numbers |= {"steps_per_epoch": np.uint8(4), "max_epoch": np.int32(max_epoch)}

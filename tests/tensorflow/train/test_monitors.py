@@ -10,7 +10,7 @@ import flowdsl as fl
 from flowdsl.tensorflow.train import History, JSONWriter, ScalarPrinter, read_stats
 
 
-def test_stats_hold_one_object_an_epoch(tmp_path: Path) -> None:
+def test_stats_have_one_object_per_epoch(tmp_path: Path) -> None:
     tmp_path /= "made"
     writer = JSONWriter()
     writer.start(tmp_path, 0)
@@ -23,7 +23,7 @@ def test_stats_hold_one_object_an_epoch(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["stats.json"]
 
 
-def test_stats_go_on_without_what_comes_again(tmp_path: Path) -> None:
+def test_resumed_stats_drop_repeated_epochs(tmp_path: Path) -> None:
     first = JSONWriter()
     first.start(tmp_path, 0)
     for epoch in (1, 2, 3):
@@ -43,7 +43,7 @@ def test_damaged_stats_are_not_overwritten(tmp_path: Path, content: str) -> None
     assert (tmp_path / "stats.json").read_text() == content
 
 
-def test_writing_needs_a_place() -> None:
+def test_writing_needs_a_logdir() -> None:
     with pytest.raises(fl.InvalidFlow, match=r"JSONWriter needs a place.*logdir"):
         JSONWriter().start(None, 0)
 

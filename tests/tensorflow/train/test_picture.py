@@ -1,4 +1,4 @@
-"""draw_curves: a picture of what the event files hold."""
+"""draw_curves: a picture of the scalars in event files."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def test_it_draws_a_panel_for_each_name(tmp_path: Path, steps: int) -> None:
     assert len(panels) == 2
 
 
-def test_png_too(logdir: Path) -> None:
+def test_curves_can_be_png(logdir: Path) -> None:
     draw_curves(logdir, logdir / "curves.png", ["loss"])
     assert (logdir / "curves.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_name_that_is_not_there(logdir: Path) -> None:
+def test_unknown_name_is_an_error(logdir: Path) -> None:
     with pytest.raises(InvalidFlow, match=r"no scalar 'lost' in .*; it has loss, queue_fill"):
         draw_curves(logdir, logdir / "curves.svg", ["lost"])

@@ -1,4 +1,4 @@
-"""Where variables are: on the least loaded device, shared by towers, or one for each."""
+"""Placement of variables: on the least loaded device, shared by towers, or one for each."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def least_possible(sizes: list[int], devices: int) -> int:
 
 
 @given(st.lists(st.integers(0, 1000), max_size=7), st.integers(1, 3))
-def test_no_device_holds_much_more_than_it_must(sizes: list[int], devices: int) -> None:
+def test_variables_are_balanced_over_devices(sizes: list[int], devices: int) -> None:
     names = [f"/gpu:{k}" for k in range(devices)]
     setter, again = (LeastLoadedDeviceSetter("/cpu:0", names) for _ in range(2))
     placed = [setter.place(size) for size in sizes]
@@ -78,7 +78,7 @@ def layer() -> tf.keras.layers.Layer:
     return made
 
 
-def test_shared_variables_are_those_of_the_first_tower() -> None:
+def test_shared_variables_come_from_the_first_tower() -> None:
     first, second = build([0, 1], layer, CPUS)
     first.trainable_variables[0].assign(tf.ones((3, 2)))
     assert float(tf.reduce_sum(second.trainable_variables[0])) == 6
@@ -93,7 +93,7 @@ def test_replicated_variables_are_on_their_towers() -> None:
     assert float(own[1]) == 0
 
 
-def test_what_does_not_fit_is_named() -> None:
+def test_mismatch_is_named() -> None:
     sizes = iter([1, 2, 1, 1])
 
     def other() -> tf.Variable:

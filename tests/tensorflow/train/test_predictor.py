@@ -1,4 +1,4 @@
-"""Predictors: named inputs to named outputs, on the variables as they are."""
+"""Predictors: named inputs to named outputs, on the current variables."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_predictors_are_made_once_for_each_device() -> None:
         ((["x"], ["answer"], 1), r"tower must be a position in predict_tower=\(0,\), got 1"),
     ],
 )
-def test_what_a_model_does_not_have_is_named(arguments: tuple[Any, ...], says: str) -> None:
+def test_unknown_output_of_a_model_is_named(arguments: tuple[Any, ...], says: str) -> None:
     with pytest.raises(fl.InvalidFlow, match=says):
         SimpleTrainer(config()).get_predictor(*arguments)
 

@@ -36,11 +36,11 @@ STEPS, EPOCHS, SAVE_EVERY = 7, 3, 4
 
 
 class Killed(BaseException):
-    """Stands for a kill: nothing that handles errors sees it."""
+    """Simulates a kill: no error handler sees it."""
 
 
 class KillAt(Callback):
-    """Ends the process, or what stands for it, right after a step."""
+    """Ends the process, really or simulated, right after a step."""
 
     def __init__(self, step: int, process: bool = False) -> None:
         self.step = step
@@ -105,7 +105,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Trainer, Path
 
 # Before the first checkpoint, within an epoch, at its last step, after an epoch's checkpoint.
 @pytest.mark.parametrize("step", [3, 6, 7, 8, 14, 19])
-def test_training_goes_on_as_if_it_had_not_stopped(
+def test_resumed_training_equals_uninterrupted_training(
     step: int, undisturbed: tuple[Trainer, Path], tmp_path: Path
 ) -> None:
     with pytest.raises(Killed):
@@ -115,7 +115,7 @@ def test_training_goes_on_as_if_it_had_not_stopped(
     check_equal(tmp_path, again, *undisturbed)
 
 
-def test_it_may_be_killed_again_and_again(
+def test_training_survives_repeated_kills(
     undisturbed: tuple[Trainer, Path], tmp_path: Path
 ) -> None:
     for step in (5, 9, 13, 18):
@@ -136,7 +136,7 @@ def test_a_killed_process_is_run_again(undisturbed: tuple[Trainer, Path], tmp_pa
     check_equal(tmp_path, again, *undisturbed)
 
 
-def test_what_is_finished_is_not_run_again(tmp_path: Path) -> None:
+def test_finished_training_is_not_run_again(tmp_path: Path) -> None:
     trainer(tmp_path).train()
     before = (tmp_path / "stats.json").read_text()
     again = trainer(tmp_path)
@@ -145,7 +145,7 @@ def test_what_is_finished_is_not_run_again(tmp_path: Path) -> None:
     assert (tmp_path / "stats.json").read_text() == before
 
 
-def test_starting_anew_does_not_overwrite(tmp_path: Path) -> None:
+def test_resume_false_does_not_overwrite_checkpoints(tmp_path: Path) -> None:
     trainer(tmp_path).train()
     with pytest.raises(fl.InvalidFlow, match=r"resume=False.*ckpt-21 exists already.*logdir"):
         trainer(tmp_path).train(resume=False)
@@ -191,7 +191,7 @@ def test_the_last_checkpoints_are_kept(tmp_path: Path) -> None:
 
 
 class Careful(Monitor):
-    """Knows up to which step it has written."""
+    """Records the step up to which it has written."""
 
     def process_step(self, step: int, scalars: Mapping[str, float]) -> None:
         self.seen = step
@@ -200,7 +200,7 @@ class Careful(Monitor):
         self.written = self.seen
 
 
-def test_what_comes_before_a_checkpoint_is_written_before_it(tmp_path: Path) -> None:
+def test_monitors_are_flushed_before_a_checkpoint(tmp_path: Path) -> None:
     careful = Careful()
     config = attrs.evolve(trainer(tmp_path, KillAt(10)).config, monitors=(careful,))
     with pytest.raises(Killed):
@@ -209,7 +209,7 @@ def test_what_comes_before_a_checkpoint_is_written_before_it(tmp_path: Path) -> 
     assert careful.written == 8
 
 
-def test_one_device_goes_on_where_two_stopped(tmp_path: Path) -> None:
+def test_training_resumes_on_another_number_of_devices(tmp_path: Path) -> None:
     with pytest.raises(Killed):
         trainer(tmp_path, KillAt(10)).train()
     config = trainer(tmp_path).config
@@ -218,7 +218,7 @@ def test_one_device_goes_on_where_two_stopped(tmp_path: Path) -> None:
     assert single.global_step == STEPS * EPOCHS
 
 
-def test_saving_needs_a_place() -> None:
+def test_saving_needs_a_logdir() -> None:
     config = TrainConfig(
         dataflow=points().batch(8),
         model=Linear,
@@ -230,7 +230,7 @@ def test_saving_needs_a_place() -> None:
         SimpleTrainer(config).train()
 
 
-def test_a_removed_checkpoint_is_followed_by_the_one_before_it(tmp_path: Path) -> None:
+def test_earlier_checkpoint_is_used_if_the_latest_was_removed(tmp_path: Path) -> None:
     trainer(tmp_path).train()
     folder = tmp_path / "checkpoints"
     kept = sorted(int(path.stem.removeprefix("ckpt-")) for path in folder.glob("ckpt-*.index"))
@@ -248,9 +248,7 @@ def test_a_removed_checkpoint_is_followed_by_the_one_before_it(tmp_path: Path) -
 
 @pytest.mark.parametrize("damage", ["cut", "flip"])
 @pytest.mark.parametrize("suffix", ["index", "data-00000-of-00001"])
-def test_a_damaged_checkpoint_is_not_taken_for_none(
-    tmp_path: Path, suffix: str, damage: str
-) -> None:
+def test_damaged_checkpoint_is_an_error(tmp_path: Path, suffix: str, damage: str) -> None:
     trainer(tmp_path).train()
     path = Path(f"{latest_checkpoint(tmp_path)}.{suffix}")
     content = bytearray(path.read_bytes())

@@ -1,4 +1,4 @@
-"""What training begins with: values of variables, threads and memory, callbacks, devices."""
+"""The start of training: values of variables, threads and memory, callbacks, devices."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def config(**options: Any) -> TrainConfig:
 
 
 def begun(**options: Any) -> Linear:
-    """The model when training begins."""
+    """Return the model at the start of training."""
     trainer = SimpleTrainer(config(**options))
     trainer.setup()
     assert isinstance(trainer.model, Linear)
@@ -49,7 +49,7 @@ def begun(**options: Any) -> Linear:
 # -- session_init ----------------------------------------------------------------------------------
 
 
-def test_variables_begin_with_values_by_name(tmp_path: Path) -> None:
+def test_session_init_sets_variables_by_name(tmp_path: Path) -> None:
     np.testing.assert_array_equal(begun(session_init={"w": W}).w.numpy(), W)
     np.savez(tmp_path / "values.npz", w=W, b=[7.0])
     model = begun(session_init=tmp_path / "values.npz")
@@ -73,7 +73,7 @@ def test_variables_of_keras_layers_have_their_keras_names() -> None:
     np.testing.assert_array_equal(trainer.model.net.variables[0].numpy(), W)
 
 
-def test_variables_begin_with_those_of_a_checkpoint_and_its_own_come_first(tmp_path: Path) -> None:
+def test_session_init_loads_a_checkpoint_and_own_checkpoints_win(tmp_path: Path) -> None:
     first = SimpleTrainer(config(logdir=tmp_path / "a", callbacks=[ModelSaver()], optimizer=adam))
     first.train()
     assert isinstance(first.model, Linear)
@@ -143,7 +143,7 @@ assert tf.config.threading.get_intra_op_parallelism_threads() == 3
     assert ran.returncode == 0, ran.stderr
 
 
-def test_a_session_config_that_cannot_be_had_is_refused() -> None:
+def test_unsupported_session_config_is_refused() -> None:
     v1 = tf.compat.v1
     with pytest.raises(fl.InvalidFlow, match="sets operation_timeout_in_ms, which TensorFlow 2"):
         SimpleTrainer(config(session_config=v1.ConfigProto(operation_timeout_in_ms=3)))
@@ -185,7 +185,7 @@ def test_a_callback_is_registered_before_setup_ends() -> None:
     assert lines == ["given", "registered", "registered in setup"] * 4
 
 
-def test_the_loop_needs_setup() -> None:
+def test_main_loop_needs_setup() -> None:
     with pytest.raises(fl.FlowError, match=r"main_loop: call setup\(\) first"):
         SimpleTrainer(config()).main_loop()
 
@@ -242,7 +242,7 @@ def test_a_compiled_keras_model_trains_as_fit_does() -> None:
         np.testing.assert_allclose(mine.numpy(), other.numpy(), atol=1e-6)
 
 
-def test_a_model_that_is_there_already_is_for_one_tower() -> None:
+def test_existing_model_works_only_with_one_tower() -> None:
     model = Linear()
     trainer = SimpleTrainer(config(model=model))
     trainer.train()
@@ -263,11 +263,11 @@ def test_a_device_that_does_not_exist_is_named(arguments: dict[str, Any]) -> Non
         SimpleTrainer(config(**arguments))
 
 
-def test_towers_may_be_numbers() -> None:
+def test_towers_may_be_given_by_numbers() -> None:
     assert config(tower=[1]).devices() in (("/gpu:1",), ("/cpu:1",))
 
 
-def test_the_arguments_of_a_configuration_have_the_documents_order() -> None:
+def test_configuration_arguments_have_the_documented_order() -> None:
     flow = points(32).batch(8)
     given = TrainConfig(flow, None, Linear, [], [], [], None, None, None, 1, 3, 5, 1, None, [-1])
     assert (given.steps_per_epoch, given.max_epoch, given.predict_tower) == (3, 5, [-1])
@@ -277,7 +277,7 @@ def test_the_arguments_of_a_configuration_have_the_documents_order() -> None:
         refused(flow, stepz=3)
 
 
-def test_a_nan_is_no_normal_end() -> None:
+def test_nan_loss_is_an_error() -> None:
     class Broken(Linear):
         def loss(self, x: tf.Tensor, y: tf.Tensor) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
             loss, _ = super().loss(x, y)

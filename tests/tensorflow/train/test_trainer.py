@@ -55,7 +55,7 @@ def weights(trainer: Trainer) -> list[float]:
 
 
 class Momentum(tf.Module):
-    """A hand-written optimizer: the protocol asks for nothing of Keras."""
+    """A hand-written optimizer: the protocol does not need Keras."""
 
     def build(self, variables: Sequence[tf.Variable], /) -> None:
         self.slots = [tf.Variable(tf.zeros_like(v), trainable=False) for v in variables]
@@ -67,7 +67,7 @@ class Momentum(tf.Module):
 
 
 @pytest.mark.parametrize("optimizer", [sgd, adam, Momentum])
-def test_two_devices_are_one_device_on_the_joined_batch(
+def test_two_devices_equal_one_on_the_joined_batch(
     optimizer: Callable[[], Optimizer],
 ) -> None:
     two, one = History(), History()
@@ -90,7 +90,7 @@ def test_two_devices_are_one_device_on_the_joined_batch(
 
 def test_gradients_of_two_devices_are_those_of_the_joined_batch() -> None:
     class Recorder(tf.Module):
-        """Keeps the gradient it is given, and changes nothing else."""
+        """Records the gradient it receives, and changes nothing else."""
 
         def build(self, variables: Sequence[tf.Variable], /) -> None:
             self.seen = [tf.Variable(tf.zeros_like(v), trainable=False) for v in variables]
@@ -159,7 +159,7 @@ def test_epochs_steps_and_stations_are_as_documented() -> None:
     ]
 
 
-def test_a_finite_flow_begins_its_next_pass_with_a_fresh_shuffle() -> None:
+def test_next_pass_has_a_fresh_shuffle() -> None:
     flow = points(32).shuffle(seed=2)
     trainer = SimpleTrainer(quiet(flow.batch(8), max_epoch=3))
     trainer.train()
@@ -177,7 +177,7 @@ def test_an_epoch_may_be_shorter_than_a_pass() -> None:
     assert weights(short) == weights(whole)
 
 
-def test_elements_that_fill_no_step_are_counted_and_said() -> None:
+def test_elements_that_fill_no_step_are_counted_with_a_warning() -> None:
     config = quiet(points(40).batch(8), max_epoch=3)
     with pytest.warns(LeftOver, match=r"the last 1 element.*2 towers.*multiple of 2"):
         trainer = SyncMultiGPUTrainerReplicated(config, CPUS)
@@ -239,7 +239,7 @@ def test_a_callback_can_stop_training() -> None:
     assert (trainer.global_step, trainer.epoch_num) == (3, 0)
 
 
-def test_after_train_always_comes() -> None:
+def test_after_train_is_always_called() -> None:
     ended: list[str] = []
 
     class Fails(Callback):
@@ -287,7 +287,7 @@ def test_a_model_without_variables_is_refused() -> None:
 
 
 @pytest.mark.parametrize("name", ["loss", "bias"])
-def test_what_is_monitored_must_be_scalar(name: str) -> None:
+def test_monitored_values_must_be_scalars(name: str) -> None:
     class Vector(Linear):
         def loss(self, x: tf.Tensor, y: tf.Tensor) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
             scalars = {"loss": tf.reduce_mean(self.w), "bias": tf.reduce_mean(self.b)}

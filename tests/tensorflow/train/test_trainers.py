@@ -1,4 +1,4 @@
-"""Each trainer of several devices trains what one device does on the joined elements."""
+"""Each multi-device trainer equals one device on the joined elements."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_towers_train_what_one_device_trains_on_the_joined_elements(
 
 
 class Embedding(ModelDesc):
-    """Its gradients are sparse: of the rows that an element names."""
+    """A model with sparse gradients, of the rows that an element refers to."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -107,7 +107,7 @@ class Embedding(ModelDesc):
 
 
 @pytest.mark.parametrize("make", SYNCHRONOUS[:2])
-def test_sparse_gradients_of_towers_are_those_of_the_joined_elements(
+def test_sparse_gradients_equal_the_joined_elements_gradients(
     make: Callable[[TrainConfig], Trainer],
 ) -> None:
     indices = np.random.default_rng(0).integers(10, size=64)
@@ -143,7 +143,7 @@ class Normed(ModelDesc):
 
 
 @pytest.mark.parametrize("make", SYNCHRONOUS[:2])
-def test_statistics_of_batches_are_the_first_towers_or_of_each_in_turn(
+def test_batch_statistics_follow_the_trainer(
     make: Callable[[TrainConfig], Trainer],
 ) -> None:
     trainer = make(config(2, model=Normed, dataflow=points().batch(ROWS), steps_per_epoch=1))
@@ -164,7 +164,7 @@ def test_the_variables_of_a_parameter_server_are_spread_over_its_devices() -> No
     assert central.model.w.device.endswith("CPU:0")
 
 
-def test_staging_comes_by_itself_on_several_devices() -> None:
+def test_several_devices_stage_by_default() -> None:
     assert isinstance(SyncMultiGPUTrainerReplicated(config(2)).input, StagingInput)
     assert isinstance(SyncMultiGPUTrainer(config(2)).input, StagingInput)
     for trainer in (
@@ -176,7 +176,7 @@ def test_staging_comes_by_itself_on_several_devices() -> None:
         assert isinstance(trainer.input, QueueInput)
 
 
-def test_an_input_of_ones_own_is_staged_too_and_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_custom_input_is_staged_and_resumed(tmp_path: Path) -> None:
     def trainer(epochs: int, **options: Any) -> SyncMultiGPUTrainer:
         source = QueueInput(points().batch(4))
         return SyncMultiGPUTrainer(
@@ -200,7 +200,7 @@ def test_an_input_of_ones_own_is_staged_too_and_goes_on_where_it_was(tmp_path: P
     assert SyncMultiGPUTrainer(config(2, dataflow=None, data=staged)).input is staged
 
 
-def test_trainers_of_one_device_differ_in_how_a_flow_comes() -> None:
+def test_trainers_of_one_device_use_different_inputs() -> None:
     assert isinstance(SimpleTrainer(config(1)).input, FeedInput)
     assert isinstance(SimpleTrainer(config(1, steps_per_call=2)).input, QueueInput)
     assert isinstance(SimpleFeedfreeTrainer(config(1)).input, QueueInput)
@@ -219,7 +219,7 @@ def test_trainers_of_one_device_differ_in_how_a_flow_comes() -> None:
 
 
 class Adding(ModelDesc):
-    """Its gradient is its element, so that the variable is the sum of all, whatever the order."""
+    """A model whose gradient is its element: the variable sums all, in any order."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -270,7 +270,7 @@ def test_asynchronous_towers_compute_at_the_same_time() -> None:
     ).train()
 
 
-def test_an_asynchronous_checkpoint_has_all_updates_of_its_steps(tmp_path: Any) -> None:
+def test_asynchronous_checkpoint_includes_all_updates(tmp_path: Any) -> None:
     class Kill(Callback):
         def trigger_step(self) -> None:
             if self.trainer.global_step == 37:
@@ -317,7 +317,7 @@ def test_an_error_of_an_asynchronous_tower_ends_training() -> None:
 # -- a step of one's own ---------------------------------------------------------------------------
 
 
-def test_a_tower_of_ones_own_runs_on_all_devices() -> None:
+def test_custom_tower_runs_on_all_devices() -> None:
     class Two(FeedfreeTrainerBase):
         def build_train_tower(self, x: tf.Tensor, y: tf.Tensor) -> dict[str, tf.Tensor]:
             assert isinstance(self.model, Linear)
@@ -331,7 +331,7 @@ def test_a_tower_of_ones_own_runs_on_all_devices() -> None:
     assert weights(trainer)[-1] != 0
 
 
-def test_a_run_step_of_ones_own_counts_as_a_step() -> None:
+def test_custom_run_step_counts_as_a_step() -> None:
     class Mine(Trainer):
         def run_step(self) -> None:
             x, _ = self.next_args()

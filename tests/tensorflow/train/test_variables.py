@@ -1,4 +1,4 @@
-"""Which variables are trained, which are in a checkpoint, and what is said of the others."""
+"""Trained variables, variables in checkpoints, and warnings about the others."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ STEPS = len(X) // BATCH * EPOCHS
 
 
 class Killed(BaseException):
-    """Stands for a kill: nothing that handles errors sees it."""
+    """Simulates a kill: no error handler sees it."""
 
 
 class KillAt(Callback):
@@ -53,7 +53,7 @@ class KillAt(Callback):
 
 
 def resumed(make: Any, step: int, folder: Path, towers: int = 1, **options: Any) -> Trainer:
-    """A training that was killed after a step, and run again."""
+    """Return a training that was killed after a step, and run again."""
     chosen = {"logdir": folder, **options}
     killed = trainer(make, towers, callbacks=[ModelSaver(every_steps=2), KillAt(step)], **chosen)
     with pytest.raises(Killed):
@@ -72,7 +72,7 @@ def resumed(make: Any, step: int, folder: Path, towers: int = 1, **options: Any)
         ("dropout", "wrapped", 2),
     ],
 )
-def test_a_resumed_training_draws_and_measures_on(
+def test_resumed_training_continues_random_state_and_metrics(
     layer: str, optimizer: str, towers: int, tmp_path: Path
 ) -> None:
     make = compiled(layer, optimizer)
@@ -88,7 +88,7 @@ def test_a_resumed_training_draws_and_measures_on(
 
 
 class Plain:
-    """An object that neither TensorFlow nor Keras looks into."""
+    """An object that neither TensorFlow nor Keras searches."""
 
     def __init__(self) -> None:
         self.count = tf.Variable(0.0, trainable=False)
@@ -96,7 +96,7 @@ class Plain:
 
 
 OUTSIDE: dict[str, Any] = {}
-"""Variables that are no part of a model."""
+"""Variables that do not belong to a model."""
 
 
 class Uses(ModelDesc):
@@ -224,7 +224,7 @@ def test_trainable_variables_that_no_step_trains_are_named_once(says: str) -> No
     assert any(re.search(says, str(one.message)) for one in warned)
 
 
-def test_a_loss_of_no_variables_is_refused() -> None:
+def test_loss_without_variables_is_refused() -> None:
     class Constant(Forgets):
         def loss(self, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
             return tf.reduce_mean(x - y)
@@ -233,7 +233,7 @@ def test_a_loss_of_no_variables_is_refused() -> None:
         trainer(lambda: Constant(False), optimizer=keras.optimizers.SGD).train()
 
 
-def test_what_an_object_holds_has_the_same_places_in_each_run() -> None:
+def test_held_variables_have_stable_paths() -> None:
     def held() -> list[str]:
         model = Containers()
         for layer in model.layers:
@@ -269,7 +269,7 @@ def rate_of(trainer: Trainer) -> float:
     return float(optimizer.learning_rate.numpy())
 
 
-def test_a_changed_learning_rate_holds_and_is_said(
+def test_changed_learning_rate_applies_and_is_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     rated(tmp_path, 1.0, 1).train()

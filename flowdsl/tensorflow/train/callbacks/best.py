@@ -19,7 +19,7 @@ class MinSaver(Callback):
     ``TrainConfig(session_init=folder)``. NaN is never the smallest value.
 
     Raises:
-        InvalidFlow: At the end of an epoch, if the scalar was not recorded in it.
+        InvalidArgument: At the end of an epoch, if the scalar was not recorded in it.
 
     Source: ``MinSaver`` in tensorpack.
     """

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from flowdsl.errors import InvalidFlow
+from flowdsl.errors import InvalidArgument
 from flowdsl.tensorflow.train.callbacks.base import Callback
 from flowdsl.tensorflow.train.plots import draw_curves
 
@@ -23,7 +23,7 @@ class Curves(Callback):
     matplotlib, a ``logdir``, and ``TFEventWriter`` among the monitors.
 
     Raises:
-        InvalidFlow: When training begins, if ``logdir`` or matplotlib is missing.
+        InvalidArgument: When training begins, if ``logdir`` or matplotlib is missing.
     """
 
     saves = True  # called after the monitors have written
@@ -38,11 +38,11 @@ class Curves(Callback):
     def before_train(self) -> None:
         logdir = self.trainer.config.logdir
         if logdir is None:
-            raise InvalidFlow("Curves needs a place: pass TrainConfig(logdir=...)")
+            raise InvalidArgument("Curves needs a place: pass TrainConfig(logdir=...)")
         try:
             import matplotlib  # noqa: F401  # an optional dependency
         except ModuleNotFoundError as error:
-            raise InvalidFlow("Curves needs matplotlib: pip install matplotlib") from error
+            raise InvalidArgument("Curves needs matplotlib: pip install matplotlib") from error
         self._logdir = logdir
         self._began = self.trainer.global_step
 

@@ -8,7 +8,7 @@ from typing import Literal, Protocol, runtime_checkable
 
 import tensorflow as tf
 
-from flowdsl.errors import InvalidFlow
+from flowdsl.errors import InvalidArgument
 from flowdsl.nodes import is_int
 from flowdsl.tensorflow.train.callbacks.base import Callback
 from flowdsl.tensorflow.train.variables import named_variables
@@ -30,8 +30,8 @@ class ScheduledHyperParamSetter(Callback):
     steps, not epochs.
 
     Raises:
-        InvalidFlow: The schedule is not in order; or when training begins, the hyperparameter does
-            not exist or cannot be set.
+        InvalidArgument: The schedule is not in order; or when training begins, the hyperparameter
+            does not exist or cannot be set.
 
     Source: ``ScheduledHyperParamSetter`` in tensorpack.
     """
@@ -46,12 +46,12 @@ class ScheduledHyperParamSetter(Callback):
         points = [(at, float(value)) for at, value in schedule]
         ordered = all(a < b for (a, _), (b, _) in pairwise(points))
         if not points or not ordered or not all(is_int(at, 0) for at, _ in points):
-            raise InvalidFlow(
+            raise InvalidArgument(
                 f"ScheduledHyperParamSetter: schedule must list pairs of an epoch and a value, by "
                 f"rising epochs from 0 on, e.g. [(0, 0.1), (30, 0.01)], got {schedule!r}"
             )
         if interp not in (None, "linear"):
-            raise InvalidFlow(
+            raise InvalidArgument(
                 f"ScheduledHyperParamSetter: interp must be None or 'linear', got {interp!r}"
             )
         self.param = param
@@ -106,5 +106,5 @@ class ScheduledHyperParamSetter(Callback):
                 else f"it is a {type(found).__name__} not a variable: a Keras schedule, or a "
                 f"number that is part of the traced step"
             )
-            raise InvalidFlow(f"ScheduledHyperParamSetter: {self.param!r} cannot be set: {why}")
+            raise InvalidArgument(f"ScheduledHyperParamSetter: {self.param!r} cannot be set: {why}")
         return self.param, found

@@ -9,7 +9,7 @@ from typing import Self
 import tensorflow as tf
 
 from flowdsl.effects import Endless, Reordered, Resampled, Unsized, describe
-from flowdsl.errors import FlowError, InvalidFlow
+from flowdsl.errors import FlowError, InvalidArgument
 from flowdsl.flow import Flow
 from flowdsl.tensorflow.inputs import EndOfPass, InputSource, QueueInput, StagingInput
 from flowdsl.tensorflow.train.binding import binding_of
@@ -21,14 +21,14 @@ from flowdsl.tensorflow.train.towers import Towers
 
 def _require_flow(flow: object) -> None:
     if isinstance(flow, StagingInput):
-        raise InvalidFlow(
+        raise InvalidArgument(
             "InferenceRunner: a StagingInput is only for training: it takes the elements of "
             "later steps in advance, so the last ones would not be counted; pass the flow itself"
         )
     if not isinstance(flow, Flow):
         is_source = isinstance(flow, InputSource)
         cure = "pass the flow itself" if is_source else "make one with from_items"
-        raise InvalidFlow(
+        raise InvalidArgument(
             f"InferenceRunner: flow must be a Flow, with each row exactly once, got "
             f"{type(flow).__name__}; {cure}"
         )
@@ -38,7 +38,7 @@ class InferenceRunner(Callback):
     """After each epoch, runs a finite flow through the model and reports means over its rows.
 
     The flow must contain each row exactly once, in any order (``Flow[B, Reordered]``): after
-    ``repeat`` or ``shuffle().take(n)`` it is a type error, and ``InvalidFlow`` at run time.
+    ``repeat`` or ``shuffle().take(n)`` it is a type error, and ``InvalidArgument`` at run time.
 
     By default, the scalars are the scalars of ``model.loss``. ``scalars`` is a method of the model
     to use instead, e.g. ``Digits.predictive``, if the loss behaves differently in training. Scalars
@@ -62,7 +62,7 @@ class InferenceRunner(Callback):
         _require_flow(flow)
         lossy = flow.effects & {Resampled, Unsized, Endless}
         if lossy:
-            raise InvalidFlow(
+            raise InvalidArgument(
                 f"InferenceRunner: each row must count exactly once, but this flow is "
                 f"{describe(frozenset(flow.effects))}; use one without {describe(lossy)}"
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from flowdsl.errors import InvalidFlow
+from flowdsl.errors import InvalidArgument
 from flowdsl.nodes import checked_int
 from flowdsl.tensorflow.train.callbacks.base import Callback
 
@@ -20,7 +20,7 @@ class PeriodicTrigger(Callback):
     5, 10 and so on. The callback's other stations are called as usual.
 
     Raises:
-        InvalidFlow: Both periods are missing, or one is not an int of at least 1.
+        InvalidArgument: Both periods are missing, or one is not an int of at least 1.
 
     Source: ``PeriodicTrigger`` in tensorpack.
     """
@@ -32,9 +32,9 @@ class PeriodicTrigger(Callback):
         every_k_epochs: int | None = None,
     ) -> None:
         if not isinstance(callback, Callback):
-            raise InvalidFlow(f"PeriodicTrigger: callback must be a Callback, got {callback!r}")
+            raise InvalidArgument(f"PeriodicTrigger: callback must be a Callback, got {callback!r}")
         if every_k_steps is None and every_k_epochs is None:
-            raise InvalidFlow("PeriodicTrigger: pass every_k_steps, every_k_epochs, or both")
+            raise InvalidArgument("PeriodicTrigger: pass every_k_steps, every_k_epochs, or both")
         self.callback = callback
         self.every_k_steps = _period("every_k_steps", every_k_steps)
         self.every_k_epochs = _period("every_k_epochs", every_k_epochs)

@@ -14,7 +14,7 @@ class ModelSaver(Callback):
     ``logdir/checkpoints``. Each is complete or absent, whenever the process is killed.
 
     Raises:
-        InvalidFlow: One of the numbers is not an int of at least 1.
+        InvalidArgument: One of the numbers is not an int of at least 1.
 
     Source: ``ModelSaver`` in tensorpack, which saves variables only.
     """

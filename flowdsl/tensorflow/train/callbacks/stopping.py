@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal, cast
 
-from flowdsl.errors import InvalidFlow
+from flowdsl.errors import InvalidArgument
 from flowdsl.nodes import checked_int
 from flowdsl.tensorflow.train.callbacks.base import Callback, StopTraining
 
@@ -18,7 +18,7 @@ class EarlyStopping(Callback):
     stays stopped when its program runs again.
 
     Raises:
-        InvalidFlow: An argument is out of bounds; or at the end of an epoch, the scalar was not
+        InvalidArgument: An argument is out of bounds; or at the end of an epoch, the scalar was not
             recorded in it.
 
     Source: ``EarlyStopping`` in Keras.
@@ -33,9 +33,9 @@ class EarlyStopping(Callback):
         mode: Literal["min", "max"] = "min",
     ) -> None:
         if mode not in ("min", "max"):
-            raise InvalidFlow(f"EarlyStopping: mode must be 'min' or 'max', got {mode!r}")
+            raise InvalidArgument(f"EarlyStopping: mode must be 'min' or 'max', got {mode!r}")
         if not min_delta >= 0:
-            raise InvalidFlow(f"EarlyStopping: min_delta must be at least 0, got {min_delta!r}")
+            raise InvalidArgument(f"EarlyStopping: min_delta must be at least 0, got {min_delta!r}")
         self.monitor = monitor
         self.patience = checked_int("EarlyStopping: patience", patience, 0)
         self.min_delta = min_delta

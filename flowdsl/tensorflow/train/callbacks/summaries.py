@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import cast
 
-from flowdsl.errors import InvalidFlow
+from flowdsl.errors import InvalidArgument
 from flowdsl.nodes import checked_int
 from flowdsl.tensorflow.train.callbacks.base import Callback
 
@@ -19,14 +19,14 @@ class MovingAverageSummary(Callback):
     with the first value. So it reflects the last steps, while an epoch's mean reflects all.
 
     Raises:
-        InvalidFlow: ``decay`` is not at least 0 and below 1.
+        InvalidArgument: ``decay`` is not at least 0 and below 1.
 
     Source: ``MovingAverageSummary`` in tensorpack.
     """
 
     def __init__(self, decay: float = 0.95) -> None:
         if not 0 <= decay < 1:
-            raise InvalidFlow(
+            raise InvalidArgument(
                 f"MovingAverageSummary: decay must be at least 0 and below 1, got {decay!r}"
             )
         self.decay = decay
@@ -60,7 +60,7 @@ class MergeAllSummaries(Callback):
     called every ``period`` steps. Models without the method are ignored.
 
     Raises:
-        InvalidFlow: ``period`` is not an int of at least 0.
+        InvalidArgument: ``period`` is not an int of at least 0.
 
     Source: ``MergeAllSummaries`` in tensorpack, which ran the summaries of the graph.
     """

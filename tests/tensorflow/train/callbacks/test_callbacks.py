@@ -1,4 +1,4 @@
-"""Callbacks that watch scalars, change hyperparameters, and come every so often."""
+"""Callbacks that watch scalars, change hyperparameters, or are triggered periodically."""
 
 from __future__ import annotations
 
@@ -83,7 +83,9 @@ class Put(Callback):
 
 
 @pytest.mark.parametrize(("saver", "best"), [(MinSaver, 2), (MaxSaver, 3)])
-def test_the_best_epoch_can_be_begun_with(saver: type[MinSaver], best: int, tmp_path: Path) -> None:
+def test_training_can_begin_with_the_best_epoch(
+    saver: type[MinSaver], best: int, tmp_path: Path
+) -> None:
     seen: list[Floats] = []
 
     class Keep(Callback):
@@ -105,7 +107,7 @@ def test_the_best_epoch_can_be_begun_with(saver: type[MinSaver], best: int, tmp_
     trained([Begin()], session_init=folder)
 
 
-def test_the_best_is_remembered_by_a_training_that_goes_on(tmp_path: Path) -> None:
+def test_best_value_is_kept_over_a_resume(tmp_path: Path) -> None:
     trained([Put([1.0, 2.0]), MinSaver("score"), ModelSaver()], epochs=2, logdir=tmp_path)
     folder = tmp_path / "min-score"
     before = tf.train.latest_checkpoint(str(folder))
@@ -115,7 +117,7 @@ def test_the_best_is_remembered_by_a_training_that_goes_on(tmp_path: Path) -> No
     assert tf.train.latest_checkpoint(str(folder)) != before
 
 
-def test_a_scalar_that_nobody_records_is_an_error(tmp_path: Path) -> None:
+def test_unrecorded_scalar_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(fl.InvalidFlow, match=r"MinSaver: no scalar 'scor'.*bias, .*score"):
         trained([Put([1.0]), MinSaver("scor")], logdir=tmp_path)
     with pytest.raises(fl.InvalidFlow, match=r"EarlyStopping: no scalar 'score'.*or only later"):
@@ -131,13 +133,13 @@ def test_a_scalar_that_nobody_records_is_an_error(tmp_path: Path) -> None:
     st.sampled_from([0.0, 1.0]),
     st.sampled_from(["min", "max"]),
 )
-def test_stopping_is_as_the_rule_says(
+def test_early_stopping_follows_its_rule(
     values: list[int], patience: int, min_delta: float, mode: Any
 ) -> None:
     class Monitors:
         value = 0.0
 
-        def latest(self, name: str, *, told: str) -> float:
+        def latest(self, name: str, *, label: str) -> float:
             return self.value
 
     class Trainer:
@@ -189,7 +191,7 @@ RATES = [(0, 0.5), (2, 0.25), (4, 0.125)]
     ("interp", "expected"),
     [(None, [0.5, 0.5, 0.25, 0.25, 0.125]), ("linear", [0.5, 0.375, 0.25, 0.1875, 0.125])],
 )
-def test_a_rate_is_in_force_once_so_many_epochs_have_finished(
+def test_scheduled_rate_applies_after_its_epochs(
     interp: Any, expected: list[float], tmp_path: Path
 ) -> None:
     seen: list[float] = []
@@ -247,7 +249,7 @@ def test_a_schedule_that_is_wrong_is_named(arguments: dict[str, Any], says: str)
         ScheduledHyperParamSetter(**chosen | arguments)
 
 
-def test_what_cannot_be_set_is_named() -> None:
+def test_hyperparameter_that_cannot_be_set_is_named() -> None:
     with pytest.raises(fl.InvalidFlow, match=r"'rate' cannot be set: neither the optimizer.*b, w"):
         trained([ScheduledHyperParamSetter("rate", RATES)])
     with pytest.raises(fl.InvalidFlow, match=r"'momentum' cannot be set: it is a float"):
@@ -273,7 +275,7 @@ def test_a_callback_is_triggered_every_so_many_steps_and_epochs(steps_per_call: 
         assert came == [(0, 3), (1, 7), (2, 8), (2, 11), (2, 12), (3, 15), (4, 16)]
 
 
-def test_what_a_periodic_callback_remembers_is_in_checkpoints(tmp_path: Path) -> None:
+def test_periodic_callback_state_is_in_checkpoints(tmp_path: Path) -> None:
     def callbacks() -> list[Callback]:
         return [
             Put([3.0, 1.0, 2.0, 2.0, 2.0, 2.0]),
@@ -317,8 +319,8 @@ def test_a_moving_average_is_as_defined(values: list[float]) -> None:
     assert put["moving_loss"] == pytest.approx(average)
 
 
-def test_what_a_model_summarizes_goes_to_the_monitors() -> None:
-    class Told(Linear):
+def test_model_summaries_go_to_the_monitors() -> None:
+    class Summarized(Linear):
         def summaries(self) -> dict[str, tf.Tensor]:
             return {"norm": tf.reduce_sum(self.w**2), "weights": self.w}
 
@@ -335,12 +337,12 @@ def test_what_a_model_summarizes_goes_to_the_monitors() -> None:
             self.epochs.append(dict(scalars))
 
     kept = Kept()
-    trained([MergeAllSummaries(period=3)], epochs=2, model=Told, monitors=(kept,))
+    trained([MergeAllSummaries(period=3)], epochs=2, model=Summarized, monitors=(kept,))
     assert kept.arrays == [(step, "weights", (5, 1)) for step in (3, 4, 6, 8)]
     assert all("norm" in scalars for scalars in kept.epochs)
 
 
-def test_updates_come_after_each_step() -> None:
+def test_updates_run_after_each_step() -> None:
     class Averaged(Linear):
         def __init__(self) -> None:
             super().__init__()
@@ -352,7 +354,7 @@ def test_updates_come_after_each_step() -> None:
     assert int(trainer.model.count) == 2 * STEPS
 
 
-def test_the_data_report_says_how_long_steps_waited(tmp_path: Path) -> None:
+def test_data_report_has_the_waiting_time(tmp_path: Path) -> None:
     out = io.StringIO()
     report = DataReport(Console(file=out, width=300))
     monitors = (JSONWriter(),)

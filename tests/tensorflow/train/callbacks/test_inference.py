@@ -97,7 +97,7 @@ def test_every_row_counts_once_whatever_the_batches(size: int) -> None:
     assert last.record["validation_loss"] == pytest.approx(mean, rel=1e-4)
 
 
-def test_it_runs_after_each_epoch_of_several_towers_too() -> None:
+def test_inference_runs_after_each_epoch_with_several_towers() -> None:
     last = Last()
     evaluate = InferenceRunner(points().batch(10), prefix="held_out")
     trainer = SyncMultiGPUTrainerReplicated(config(evaluate, last, 3), ("/cpu:0", "/cpu:1"))
@@ -106,7 +106,7 @@ def test_it_runs_after_each_epoch_of_several_towers_too() -> None:
     assert last.record["held_out_loss"] == pytest.approx(mean, rel=1e-4)
 
 
-def test_another_method_of_the_model_can_say_what_to_measure() -> None:
+def test_another_method_can_define_the_scalars() -> None:
     last = Last()
     evaluate = InferenceRunner(points().batch(10), Measured.absolute)
     trainer = SimpleTrainer(config(evaluate, last))
@@ -146,7 +146,7 @@ def test_a_flow_that_loses_or_repeats_rows_is_refused(flow: fl.Flow[object], tag
 
 
 def unchecked(make: Callable[..., object], flow: object) -> None:
-    """Make what a type checker would refuse."""
+    """Create what a type checker would refuse."""
     make(flow)
 
 
@@ -168,13 +168,13 @@ def test_a_flow_without_elements_has_no_mean() -> None:
         SimpleTrainer(config(evaluate, Last())).train()
 
 
-def test_what_is_no_flow_is_refused_with_the_reason() -> None:
+def test_non_flow_is_refused_with_the_reason() -> None:
     batches = points(16).batch(8)
     given: Any
-    for given, told in (
+    for given, message in (
         (StagingInput(QueueInput(batches)), "a StagingInput is only for training: .* in advance"),
         (QueueInput(batches), "got QueueInput; pass the flow itself"),
         ([1, 2], "got list; make one with from_items"),
     ):
-        with pytest.raises(fl.InvalidFlow, match=told):
+        with pytest.raises(fl.InvalidFlow, match=message):
             InferenceRunner(given)

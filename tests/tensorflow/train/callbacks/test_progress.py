@@ -24,7 +24,7 @@ def shown(terminal: bool) -> str:
     return out.getvalue()
 
 
-def test_without_a_terminal_there_is_one_plain_line_an_epoch() -> None:
+def test_plain_line_per_epoch_without_a_terminal() -> None:
     lines = shown(terminal=False).splitlines()
     line = (
         r"epoch {}/2: 4 steps, \d+\.\d s, loss [\d.]+, bias -?[\d.e-]+, queue_fill \d+, "
@@ -35,7 +35,7 @@ def test_without_a_terminal_there_is_one_plain_line_an_epoch() -> None:
         assert re.fullmatch(line.format(number), text), text
 
 
-def test_in_a_terminal_there_is_a_bar() -> None:
+def test_progress_bar_is_shown_in_a_terminal() -> None:
     text = shown(terminal=True)
     assert "epoch 2/2" in text
     assert "━" in text
