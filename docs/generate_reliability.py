@@ -34,11 +34,11 @@ def page() -> str:
 
 
 def _section(fault: Fault) -> str:
-    told = fault.told.strip()
+    output = fault.output.strip()
     program = re.sub(r"^from __future__ import annotations\n+", "", fault.program)
     return (
         f"\n## {fault.title.rstrip('.')}\n\n{fault.promise}\n\n"
-        f"```py\n{program}\n```\n\n```text\n{told}\n```\n"
+        f"```py\n{program}\n```\n\n```text\n{output}\n```\n"
     )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def children_of(pid: int | None = None) -> list[int]:
-    """Those of one process, by default of this one."""
+    """Return the child processes of a process, by default of this one."""
     found = set[int]()
     with suppress(FileNotFoundError, ProcessLookupError):  # it has ended
         for task in list(Path(f"/proc/{pid or os.getpid()}/task").iterdir()):
@@ -18,7 +18,7 @@ def children_of(pid: int | None = None) -> list[int]:
 
 
 def workers_of(pid: int | None = None) -> list[int]:
-    """The processes that work for its flows, forked by its fork server or started by itself."""
+    """Return the worker processes of its flows, forked by its fork server or started directly."""
     own = children_of(pid)
     forked = [worker for child in own if is_fork_server(child) for worker in children_of(child)]
     return sorted([*forked, *(child for child in own if is_worker(child))])
@@ -33,14 +33,14 @@ def is_fork_server(pid: int) -> bool:
 
 
 def parent_of(pid: int) -> int:
-    """The parent of a process; 0 where it has ended."""
+    """Return the parent of a process; 0 if it has ended."""
     with suppress(FileNotFoundError, ProcessLookupError):
         return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
     return 0
 
 
 def command(pid: int) -> str:
-    """The command line of a process; nothing where it has ended."""
+    """Return the command line of a process; empty if it has ended."""
     with suppress(FileNotFoundError, ProcessLookupError):
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
     return ""

@@ -1,4 +1,4 @@
-"""How hypothesis behaves: no deadline on a shared machine, and the same examples in every run.
+"""Settings of hypothesis: no deadline on a shared machine, and the same examples in every run.
 
 The examples depend on the tests alone: not on where they run, nor on what an earlier run found.
 Drawing at random is asked for, by the profile "explore"; ``make explore`` does.
@@ -40,7 +40,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 @pytest.fixture
 def first_failure() -> Iterator[None]:
-    """What fails on purpose is not made smaller, which takes most of the time."""
+    """Do not shrink examples that fail on purpose, which would take most of the time."""
     name = settings.get_current_profile_name()
     phases = [Phase.explicit, Phase.generate]
     settings.register_profile("first failure", settings.get_profile(name), phases=phases)
@@ -50,7 +50,7 @@ def first_failure() -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files that take long begin first, so that no process is left with one at the end."""
+    """Run slow files first, so that no process has one left at the end."""
     slow = {item.path for item in items if "slow" in item.keywords}
     items.sort(key=lambda item: item.path not in slow)
     # This example makes devices, which TensorFlow does at its first operation and never again.
@@ -59,7 +59,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 def mortals(monkeypatch: pytest.MonkeyPatch) -> Mortals:
-    """Workers are threads that die as processes do, without the time that those take to start."""
+    """Replace worker processes by threads that can die, to avoid the start time of processes."""
     workers = Mortals()
     monkeypatch.setattr(Processes, "spawn", staticmethod(workers.spawn))
     return workers

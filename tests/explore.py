@@ -1,4 +1,4 @@
-"""The tests that draw, at random seeds, round after round.
+"""Runs the property-based tests with random seeds, round after round.
 
     python -m tests.explore --minutes 10
 
@@ -21,11 +21,11 @@ import pytest
 _PYTEST = [sys.executable, "-m", "pytest"]
 _AT_RANDOM = ["--hypothesis-profile=explore"]
 _PATIENT = ["--timeout=1200", "-o", "faulthandler_timeout=1500"]
-"""Making a finding small takes up to five minutes, after which it must still be told."""
+"""Shrinking a failure takes up to five minutes, after which it must still be reported."""
 
 
 def main() -> int:
-    """Rounds until one fails or the time is up; what was begun is ended. 1 if one failed."""
+    """Run rounds until one fails or the time is up; return 1 if one failed."""
     parser = argparse.ArgumentParser(prog="python -m tests.explore", description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0, help="no round begins later")
     minutes: float = parser.parse_args().minutes
@@ -48,7 +48,7 @@ def main() -> int:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """The command for the one test that failed: it takes less time than the round."""
+    """Return the command for the test that failed, which is faster than the round."""
     seed = terminalreporter.config.getoption("--hypothesis-seed")
     for report in terminalreporter.getreports("failed"):
         again = [*_PYTEST, report.nodeid, *_AT_RANDOM, *_PATIENT, f"--hypothesis-seed={seed}"]

@@ -1,4 +1,4 @@
-"""Functions that our own strategies chain beside those of ``flowdsl.testing``."""
+"""Functions of our own strategies, in addition to ``flowdsl.testing.functions``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is no int, though Python might count with it."""
+"""Values that are not ints, although Python might calculate with them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How large tasks are and how many workers there are, at a whim: neither shows anywhere."""
+"""Arbitrary task sizes and numbers of workers, which must not affect any element."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from flowdsl.workers.tuner import Span, Tuner
 
 
 class Whim(TaskSizer):
-    """A pace without reason."""
+    """A task sizer with arbitrary sizes."""
 
     def __init__(self, sizes: list[int]) -> None:
         super().__init__(2)
@@ -29,14 +29,14 @@ whims = st.lists(st.integers(1, 9), min_size=1, max_size=6)
 
 @contextmanager
 def paced(sizes: list[int]) -> Iterator[None]:
-    """Every pool that starts in here has tasks of these sizes, in turn."""
+    """Use tasks of these sizes, cyclically, in every pool that starts in the block."""
     with mock.patch("flowdsl.workers.pool.TaskSizer", side_effect=lambda *_: Whim(sizes)):
         yield
 
 
 @contextmanager
 def tuned(numbers: list[int]) -> Iterator[None]:
-    """Within, a tuner says these numbers of workers, over and over."""
+    """Use these numbers of workers, cyclically, in every tuner in the block."""
     coming = cycle(numbers)
 
     def observe(self: Tuner, span: Span, in_flight: int) -> None:

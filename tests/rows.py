@@ -52,7 +52,7 @@ class Point(Record[PointBatch]):
 
 
 class Derived(Point, Generic[T]):
-    """A record below a record, generic for a reason of its own."""
+    """A generic record within a record."""
 
 
 @attrs.frozen
@@ -127,7 +127,7 @@ ROWS = ALIKE.flatmap(lambda element: st.lists(element, min_size=1, max_size=4))
 ELEMENTS = ALIKE.flatmap(lambda element: element)
 
 NUMBERS = st.sampled_from([np.bool_, np.int64, np.float64, np.complex128])
-"""What lists of Python numbers are arrays of."""
+"""The dtypes of arrays of Python numbers."""
 
 
 def lists_of_numbers() -> st.SearchStrategy[Generator]:
@@ -140,7 +140,7 @@ def lists_of_numbers() -> st.SearchStrategy[Generator]:
 
 
 def texts() -> st.SearchStrategy[Generator]:
-    """Strategies for text, and for lists of it of any length."""
+    """Strategies for text, and for lists of text of any length."""
     kinds: list[st.SearchStrategy[str] | st.SearchStrategy[bytes]] = [st.text(), st.binary()]
     whole = [st.just(kind) for kind in kinds]
     listed = [st.just(st.lists(kind, min_size=1, max_size=3)) for kind in kinds]
@@ -154,7 +154,7 @@ NATURAL = st.recursive(
 
 
 def with_arrays(row: Any) -> Any:
-    """The row with arrays in place of its lists of numbers."""
+    """Return the row with arrays in place of its lists of numbers."""
     parts = components(row)
     if parts is not None:
         return assemble(form_of(row), {name: with_arrays(part) for name, part in parts})
@@ -162,7 +162,7 @@ def with_arrays(row: Any) -> Any:
 
 
 def is_text(value: Any) -> bool:
-    """Whether it is text, or a list of it."""
+    """Return True for text or a list of text."""
     return all(isinstance(x, (str, bytes)) for x in (value if isinstance(value, list) else [value]))
 
 

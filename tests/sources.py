@@ -1,4 +1,4 @@
-"""Sources of a test's own."""
+"""Sources defined by tests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from flowdsl.nodes import IndexedSource
 
 @attrs.frozen
 class Numbers(IndexedSource[int]):
-    """The numbers of its rows, or what ``read`` makes of them once it is opened."""
+    """A source of the numbers of its rows, or of ``read`` applied to them."""
 
     n: int
     opened: Callable[[], Callable[[int], int]] = lambda: int

@@ -1,4 +1,4 @@
-"""All of our operators and sources at random: an operator that is not here fails ``test_laws``."""
+"""Strategies for all operators and sources; ``test_laws`` fails if one is missing."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ OPERATORS: dict[str, DrawOperator] = {
 }
 
 ELSEWHERE = ("Threads", "Unordered")
-"""Those that are no node in ``flowdsl.ops``: an argument, and one of the kinds."""
+"""Entries that are not nodes in ``flowdsl.ops``: an argument, and one of the kinds."""
 
 _RESHAPING = frozenset(
     (
@@ -125,7 +125,7 @@ THEMES: tuple[Theme, ...] = (
         ),
     ),
 )
-"""Sources and operators that belong together, and that a long chain seldom has in a row."""
+"""Sources and operators that belong together, but are rarely drawn in sequence."""
 
 CATALOGUE = Catalogue(
     SOURCES,
@@ -141,7 +141,7 @@ chains = CATALOGUE.chains
 
 @st.composite
 def skipping(draw: Draw, most: int = 4) -> Recipe:
-    """A chain that fails at some of its rows, and reads no more than what it gives is made of."""
+    """A chain that fails at some rows, and reads only the rows it needs."""
     recipe = draw(
         CATALOGUE.begun(draw(st.sampled_from([None, "FromItems", "FromIterable", "FromLmdb"])))
     )

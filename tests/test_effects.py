@@ -1,4 +1,4 @@
-"""Effect rows: a row fits where everything it says is allowed."""
+"""Effects: a flow is accepted where all of its effects are allowed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Equations between flows: both sides give the same elements, over any flow."""
+"""Equations between flows: both sides yield the same elements, over any flow."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def replayable(x: AnyFlow) -> bool:
 
 
 def skips(x: AnyFlow) -> bool:
-    """What fails in it can be left out; and it ends, if all of it fails."""
+    """A flow whose failed elements can be skipped, and which ends even if all fail."""
     try:
         x.prefetch(on_error="skip")
     except InvalidFlow:
@@ -133,7 +133,7 @@ class Equation:
     of: Callable[[AnyFlow], bool] = any_flow
     epochs: Sequence[int] = EVERY_EPOCH
     permuted: bool = False
-    """The elements of one side are those of the other in some order."""
+    """True if both sides have the same elements in different orders."""
     uniform: bool = False
     """``x`` is a flow of plain tuples of equal shapes."""
 
@@ -511,7 +511,7 @@ def _is_one(left: Outcome, right: Outcome, equation: Equation) -> None:
 
 @pytest.fixture(autouse=True)
 def workers_are_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of replicate."""
+    """Equations of replicate."""
     monkeypatch.setattr(Processes, "spawn", staticmethod(spawn_thread))
 
 

@@ -1,4 +1,4 @@
-"""The error tree: what its picture shows is what the classes are."""
+"""The tree of errors: its documentation matches the classes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DECLARED = {
 
 
 def pictured() -> dict[str, tuple[str, ...]]:
-    """The name of each error in the module's picture, with the names of its bases."""
+    """Return the name of each error in the documented tree, with the names of its bases."""
     root, *branches = re.findall(r"^(?:[├└]── )?([A-Z]\w+)(?: +\((\w+)\))?", TREE, re.MULTILINE)
     return {root[0]: ("Exception",)} | {
         name: (root[0], also) if also else (root[0],) for name, also in branches

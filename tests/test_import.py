@@ -1,4 +1,4 @@
-"""What ``import flowdsl`` costs, in a process of its own."""
+"""The cost of ``import flowdsl``, in a separate process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import flowdsl
 import flowdsl.testing
 
 NEEDED = {"attr", "attrs", "numpy", "typing_extensions"}
-"""What ``import flowdsl`` imports besides the standard library; bench/test_import.py times it."""
+"""The modules that ``import flowdsl`` imports besides the standard library."""
 
 LATER = {
     "flowdsl.runtime",
@@ -21,7 +21,7 @@ LATER = {
     "msgspec",
     "xxhash",
 }
-"""What runs, stores and sends flows."""
+"""Packages that run, store and send flows."""
 
 SLOW = {
     "asyncio",
@@ -31,7 +31,7 @@ SLOW = {
     "unittest",
     "concurrent.futures.process",
 }
-"""Of the standard library, what takes longer to import than a first element should."""
+"""Slow modules of the standard library."""
 
 
 def fresh(program: str) -> str:

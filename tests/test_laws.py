@@ -1,4 +1,4 @@
-"""Every operator through every law, and random chains of operators through every way to run."""
+"""Checks every operator against every law, and random chains with every way to run."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ a_row = st.integers(0, 2 * MOST_ROWS)
 
 @pytest.fixture
 def workers_are_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same tasks, messages and slabs, without the time that a process takes to start."""
+    """Use worker threads with the same tasks, messages and slabs, which start faster."""
     monkeypatch.setattr(Processes, "spawn", staticmethod(spawn_thread))
 
 
 def _operators() -> set[type]:
-    """Every node that can be chained."""
+    """Return every node class that can be chained."""
     gc.collect()  # attrs makes a class with slots anew, and leaves the first one lying
     for package in (flowdsl.ops, flowdsl.storage):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):

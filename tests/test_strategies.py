@@ -1,4 +1,4 @@
-"""Of chains whose first rows cannot be made, no more is supposed than what is known."""
+"""Strategies handle chains whose first rows fail."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.strategies import CATALOGUE
 
 @pytest.mark.hypothesis
 def test_unreadable_dicts_are_zipped() -> None:
-    """A flow knows their keys all the same, and refuses equal ones."""
+    """A flow knows the keys of unreadable dicts, and refuses duplicates."""
     catalogue = attrs.evolve(CATALOGUE, sizes=st.just(1))
 
     @st.composite

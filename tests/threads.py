@@ -1,4 +1,4 @@
-"""Workers in threads of this process: all of a worker but the process."""
+"""Workers in threads of this process, with everything of a worker except the process."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from flowdsl.workers.worker import Setup, serve
 
 @attrs.define
 class _Thread:
-    """What a pool asks of a process, of a thread."""
+    """The interface of a worker process, for a thread."""
 
     thread: threading.Thread
     pid: int = 0
 
     def wait(self, timeout: float | None = None) -> int:
-        """Unlike a process it cannot be ended: it does the task first that it has in hand."""
+        """Wait until the current task is done, since a thread cannot be killed."""
         self.thread.join(None if timeout is None else max(timeout, 60))
         assert not self.thread.is_alive(), "a worker did not end when its link closed"
         return 0

@@ -1,4 +1,4 @@
-"""Waiting for others, on a machine that may be busy with something else."""
+"""Waiting for other processes and for timings, on a machine that may be busy."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 def eventually(true: Callable[[], bool], seconds: float = 60) -> bool:
-    """Poll for what another process is about to do; the bound only ends a failing test."""
+    """Poll until a condition holds; the time limit only ends a failing test."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if true():
@@ -17,7 +17,7 @@ def eventually(true: Callable[[], bool], seconds: float = 60) -> bool:
 
 
 def soonest(attempt: Callable[[], float], goal: float, times: int = 6) -> float:
-    """The least of what some attempts give, seconds or an error, up to one below the goal.
+    """Return the minimum of some attempts, in seconds or error, stopping below the goal.
 
     Others on the machine make any of them late; what waits for no reason is late every time.
     """

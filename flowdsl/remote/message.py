@@ -38,7 +38,7 @@ Route: TypeAlias = tuple[int, bytes]
 """The route to a peer: the number of the socket, and the socket's name for the peer."""
 
 VERSION: Final = 1
-NOBODY: Final = bytes(16)
+NO_RECEIVER: Final = bytes(16)
 """The id of an unknown receiver."""
 MOST_FRAMES: Final = 64
 """The maximum number of arrays in separate frames; further arrays are part of the body."""
@@ -90,7 +90,7 @@ class MessageHeader:
 
     kind: Kind
     sender: bytes
-    receiver: bytes = NOBODY
+    receiver: bytes = NO_RECEIVER
     attempt: int = 0
     """The number of times the sender went back; replies repeat it, so that old ones are ignored."""
     number: int = 0

@@ -11,7 +11,7 @@ import attrs
 
 from flowdsl.errors import SourceError
 from flowdsl.remote.message import (
-    NOBODY,
+    NO_RECEIVER,
     Frame,
     Kind,
     MessageHeader,
@@ -171,7 +171,7 @@ class ReceiveState:
 
     def greeting(self) -> list[Frame]:
         """Create the message that announces this receiver to a sender."""
-        return [MessageHeader(Kind.WANT, NOBODY, self.me, room=self.hwm).encode()]
+        return [MessageHeader(Kind.WANT, NO_RECEIVER, self.me, room=self.hwm).encode()]
 
     def describe_senders(self) -> str:
         """Describe the state of each sender, for an error message."""

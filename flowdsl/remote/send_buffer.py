@@ -16,7 +16,7 @@ import attrs
 
 from flowdsl.errors import SourceError
 from flowdsl.remote.message import (
-    NOBODY,
+    NO_RECEIVER,
     Frame,
     Kind,
     MessageHeader,
@@ -37,7 +37,7 @@ class SendBuffer:
     gone: Callable[[Route], bool]
     """Returns True if a receiver can no longer be reached."""
     me: bytes = attrs.field(factory=lambda: secrets.token_bytes(16))
-    receiver: bytes = NOBODY
+    receiver: bytes = NO_RECEIVER
     route: Route | None = None
     base: int = 0
     """The number of items that were taken; the end counts as an item."""
@@ -155,7 +155,7 @@ class SendBuffer:
         """
         if header.kind is Kind.LEAVE:
             return None
-        if self.receiver != NOBODY and self.route is not None:
+        if self.receiver != NO_RECEIVER and self.route is not None:
             if not self.gone(self.route):
                 refusal = (
                     f"the sender serves another receiver, which has taken {self.taken} elements; "
@@ -188,12 +188,12 @@ class SendBuffer:
     def _left_early(self) -> SourceError:
         return SourceError(
             f"the receiver left after it had taken {self.base} elements, before the end; pass "
-            f"serve=True to go on with the next receiver"
+            f"serve=True to continue with the next receiver"
         )
 
     def _forget(self) -> None:
         """Forget the receiver, and go back to the first element that was not taken."""
-        self.receiver, self.route, self.cursor = NOBODY, None, self.base
+        self.receiver, self.route, self.cursor = NO_RECEIVER, None, self.base
 
     def _header(self, kind: Kind, number: int = 0, upto: int = 0) -> MessageHeader:
         return MessageHeader(kind, self.me, self.receiver, self.attempt, number, upto)

@@ -1,4 +1,4 @@
-"""Random pipelines in random trouble: ``python -m tests.chaos --pipelines 10000 --seed 0``.
+"""Random pipelines with random faults: ``python -m tests.chaos --pipelines 10000 --seed 0``.
 
 Most have workers that are threads, which speak the whole protocol and die as processes do; one in
 ``--real-every`` has real processes. A failure prints the seed that shows it again.
@@ -23,7 +23,7 @@ from tests.chaos.trials import Tally, try_case
 
 
 def main() -> int:
-    """Run as many as asked for, or as time allows; 1 if one failed."""
+    """Run the requested number, or as many as time allows; return 1 if one failed."""
     asked = _arguments().parse_args()
     tally, console = Tally(), Console(file=sys.stderr)
     deadline = time.monotonic() + 60 * asked.minutes

@@ -1,4 +1,4 @@
-"""Random pipelines in random trouble: what is built, what goes wrong, and what the consumer does.
+"""Random pipelines with random faults: the flow, its faults, and the consumer's behaviour.
 
 A case is drawn from a seed alone, so a seed is all that it takes to see it again.
 """
@@ -23,14 +23,14 @@ from tests.chaos.faults import DEADLY, Kind
 from tests.strategies import chains
 
 Ending: TypeAlias = Literal["keep", "drop", "abandon", "resume", "again"]
-"""What a consumer does: keep all elements, or none, leave, go on in another run, or pass twice."""
+"""A consumer keeps all elements or none, stops early, resumes, or makes two passes."""
 
 OnError: TypeAlias = Literal["raise", "skip", "call"]
 
 
 @attrs.frozen
 class Struck:
-    """A fault to come; its row is the ``place``-th of those that the pass makes."""
+    """A planned fault; its row is the ``place``-th row of the pass."""
 
     place: int
     kind: Kind
@@ -39,11 +39,11 @@ class Struck:
 
 @attrs.frozen
 class Case:
-    """A pipeline, and its troubles."""
+    """A pipeline and its faults."""
 
     recipe: Recipe
     faulty: int
-    """Before which operator the faults strike."""
+    """The operator before which the faults occur."""
     procs: int
     threads: int
     ordered: bool
@@ -51,32 +51,32 @@ class Case:
     memory: int | None
     deaths: int
     replicas: int
-    """Instead of a prefetch; 0 for none."""
+    """The number of copies instead of a prefetch; 0 for none."""
     epoch: int
     struck: tuple[Struck, ...]
     poison: tuple[int, ...]
-    """The places of rows that kill whoever makes them."""
+    """The places of rows that kill their workers."""
     stillborn: frozenset[int]
-    """Which of the workers end before they are ready, in the order in which they start."""
+    """For each worker in the order of their start, True if it ends before it is ready."""
     leaving: tuple[tuple[int, int], ...]
-    """Before which element which worker is ended from outside."""
+    """The workers that are killed from outside, and the elements before which this happens."""
     pauses: tuple[int, ...]
-    """Before which elements the consumer waits a while."""
+    """The elements before which the consumer pauses."""
     ending: Ending
     cut: int
-    """Where it leaves."""
+    """The position at which the consumer stops."""
     then_procs: int
     sizes: tuple[int, ...]
-    """Of tasks; none for the runtime's own choice."""
+    """The sizes of tasks; empty for the task sizer's own choice."""
     numbers: tuple[int, ...]
-    """Of workers, from one task to the next; none for one number throughout."""
+    """The numbers of workers after each task; empty for a constant number."""
     shared: bool
-    """Every array goes through shared memory, however small."""
+    """True if arrays of any size are sent through shared memory."""
 
     def build(
         self, strike: Callable[[Any], Any], handler: Callable[[Any], object], procs: int
     ) -> AnyFlow:
-        """The flow with its faults, on so many processes."""
+        """Build the flow with its faults, with this many processes."""
         steps = list(self.recipe.steps)
         steps.insert(self.faulty, Step("map(faulty)", lambda f, _: f.map(strike), lambda m: m))
         built = attrs.evolve(self.recipe, steps=tuple(steps)).build(procs)
@@ -90,7 +90,7 @@ class Case:
         return self._as_asked(placed)
 
     def _as_asked(self, built: AnyFlow) -> AnyFlow:
-        """With as many deaths to each prefetch in it, and perhaps as many workers as pay."""
+        """Set the allowed deaths of each prefetch, and sometimes a tuned number of workers."""
 
         def change(step: tree.Step) -> tree.Step:
             if not isinstance(step.node, Placement):
@@ -104,22 +104,22 @@ class Case:
     def __str__(self) -> str:
         names = list(self.recipe.names)
         names.insert(1 + self.faulty, "FAULTY")
-        told = attrs.asdict(self, recurse=False, filter=attrs.filters.exclude("recipe", "faulty"))
-        plain = {name: value for name, value in told.items() if value not in ((), None, 0, False)}
+        fields = attrs.asdict(self, recurse=False, filter=attrs.filters.exclude("recipe", "faulty"))
+        plain = {name: value for name, value in fields.items() if value not in ((), None, 0, False)}
         return f"{' > '.join(names)}\n{plain}"
 
 
 _kinds: st.SearchStrategy[Kind] = st.sampled_from([*DEADLY, *DEADLY, "slow", "raise"])
 _places = st.integers(0, 40)
 _ANSWERS: list[OnError] = ["raise", "skip", "call"]
-"""But for what repeats for ever: without the rows that fail, it may never come to another."""
+"""Not for endless flows, which may never yield an element if failing rows are skipped."""
 
 _MANY = 12
-"""More deaths than faults that pass can add up to, on one element and its neighbours in a task."""
+"""More deaths than temporary faults can cause for one element and its neighbours in a task."""
 
 
 def _has_one_reference(recipe: Recipe) -> bool:
-    """Whether a run is held to its reference: not where it repeats a source of one pass.
+    """Return True if a run is compared with its reference: not if it repeats a one-pass source.
 
     What reads ahead may open such a source in an earlier pass than the reference does.
     """
@@ -130,7 +130,7 @@ def _has_one_reference(recipe: Recipe) -> bool:
 
 @st.composite
 def cases(draw: Draw) -> Case:
-    """A random case."""
+    """Draw a random case."""
     recipe = draw(chains(most=6, one_pass=True).filter(_has_one_reference))
     node = recipe.flow.node
     names = str(recipe.names)
@@ -150,7 +150,7 @@ def cases(draw: Draw) -> Case:
         struck, leaving = [attrs.evolve(one, times=1) for one in struck[:2]], []
         poison = []  # whoever runs a copy from end to end cannot leave it out
     if "skip" in names or "AttemptTo" in names:
-        poison = []  # which prefetch has to answer for a death cannot be told
+        poison = []  # the prefetch that handles a death is not determined
     alone = draw(st.integers(0, 3)) > 0  # so that it takes few deaths to be sure
     if poison and alone:
         struck, leaving = [fault for fault in struck if fault.kind not in DEADLY], []
@@ -187,7 +187,7 @@ def cases(draw: Draw) -> Case:
 
 
 def case_of(number: int) -> Case:
-    """The case of a seed."""
+    """Return the case of a seed."""
     drawn: list[Case] = []
 
     @seed(number)

@@ -21,7 +21,7 @@ def kill() -> None:
 
 
 def dies_once(folder: Path, *rows: int, end: Callable[[], None] = kill) -> Callable[[Any], Any]:
-    """A function that gives what it is given; the first worker that meets a row in it ends.
+    """A function that returns its argument; the first worker that gets one of the rows ends.
 
     In the consumer's own thread it does nothing: there, a flow means what it means.
     """
@@ -37,7 +37,7 @@ def dies_once(folder: Path, *rows: int, end: Callable[[], None] = kill) -> Calla
 
 
 def first(mark: Path) -> bool:
-    """Whether nobody made this mark before."""
+    """Return True if this marker file was not created before."""
     try:
         os.close(os.open(mark, os.O_CREAT | os.O_EXCL))
     except FileExistsError:
@@ -46,7 +46,7 @@ def first(mark: Path) -> bool:
 
 
 def kills(*rows: int) -> Callable[[Any], Any]:
-    """A function that gives what it is given; every worker that meets one of these rows dies."""
+    """A function that returns its argument; every worker that gets one of these rows dies."""
 
     def func(x: Any) -> Any:
         if any(row in np.ravel(x) for row in rows):

@@ -1,4 +1,4 @@
-"""What goes wrong in a pipeline: told by the row of an element, and known to every worker.
+"""Faults of a pipeline: triggered by the row of an element, in any worker.
 
 A fault travels to a worker by name and by value. How often it has struck is kept in files, so it is
 known in every process: a worker that dies can tell nobody.
@@ -22,7 +22,7 @@ DEADLY: tuple[Kind, ...] = ("exit 0", "exit 3", "kill", "segfault", "stop")
 
 
 class Died(BaseException):
-    """The end of a worker that is a thread: no function of a flow catches it."""
+    """Ends a worker thread; functions of a flow do not catch it."""
 
 
 mortal = threading.local()
@@ -31,16 +31,16 @@ mortal = threading.local()
 
 @attrs.frozen
 class Fault:
-    """What happens at a row, the first so many times that a worker comes to it."""
+    """A fault at a row, for the first few times that a worker reaches it."""
 
     row: int
     kind: Kind
     times: int
-    """How often; a poison row never has enough."""
+    """The number of times; unlimited for a poison row."""
     marks: str
-    """The beginning of the names of files, one for each time."""
+    """The prefix of marker files, one for each time."""
     consumer: int
-    """The process that iterates: nothing happens in its own thread, but what raises."""
+    """The consumer's process; in its own thread only faults that raise happen."""
 
     def strike(self) -> None:
         if self.kind == "raise":
@@ -70,7 +70,7 @@ class Fault:
 
 
 def in_consumer(process: int) -> bool:
-    """Whether this runs where the elements go, and in none of its workers."""
+    """Return True if this runs in the consumer, not in a worker."""
     return os.getpid() == process and getattr(mortal, "worker", None) is None
 
 
@@ -79,7 +79,7 @@ _SIGNALS = {"kill": signal.SIGKILL, "segfault": signal.SIGSEGV, "stop": signal.S
 
 @attrs.frozen
 class Poison(Fault):
-    """A row that kills whoever makes it; in the consumer's own thread it raises.
+    """A row that kills the worker that computes it; in the consumer's own thread it raises.
 
     So the reference of a flow with ``on_error`` leaves it out, as a run is to do.
     """
@@ -92,7 +92,7 @@ class Poison(Fault):
 
 @attrs.frozen
 class Faulty:
-    """A function that gives what it is given, and meets with these faults."""
+    """Return the argument, after triggering the faults."""
 
     faults: tuple[Fault, ...]
 

@@ -1,4 +1,4 @@
-"""Workers that are threads of this process, and die as processes do: all of a death but the cost.
+"""Worker threads of this process that can die like processes, at a lower cost.
 
 They speak the whole protocol over the same sockets and slabs. What dies drops its link, loses the
 messages that it has not sent yet, and its end is seen by a descriptor, as a process's is.
@@ -26,11 +26,11 @@ _pids = count(-2, -1)  # of no process
 
 @attrs.define(eq=False)
 class Mortal:
-    """What a worker backend asks of a process, of a thread that can die."""
+    """The interface of a worker process, for a thread that can die."""
 
     link: socket.socket
     end: int
-    """Written to when it has ended."""
+    """A descriptor that is written to when the thread has ended."""
     pid: int = attrs.field(factory=lambda: next(_pids))
     is_stopped: bool = False
     _status: int = 0
@@ -38,7 +38,7 @@ class Mortal:
     _thread: threading.Thread | None = None
 
     def live(self, setup: Setup, stillborn: bool) -> None:
-        """Begin to serve tasks, or end before that."""
+        """Start to serve tasks, or end before that."""
 
         def life() -> None:
             mortal.worker = self
@@ -60,7 +60,7 @@ class Mortal:
         self._thread.start()
 
     def die(self, kind: str) -> None:
-        """End here and now, in the midst of whatever function this is called from."""
+        """End immediately, within the function that calls this."""
         if kind == "stop":
             self.is_stopped = True
             self._killed.wait()
@@ -68,7 +68,7 @@ class Mortal:
         raise Died
 
     def leave(self) -> None:
-        """End it between two tasks: it sees its link closed, and the consumer that it is gone."""
+        """End the worker between two tasks: its link closes, and the consumer notices its end."""
         with contextlib.suppress(OSError):
             self.link.shutdown(socket.SHUT_RD)
 
@@ -90,14 +90,14 @@ NAME = "flowdsl-mortal"
 
 @attrs.define
 class Mortals:
-    """Those of a pipeline."""
+    """The worker threads of a pipeline."""
 
     stillborn: frozenset[int] = frozenset()
-    """Which of them end before they are ready, in the order in which they start."""
+    """For each worker in the order of their start, True if it ends before it is ready."""
     born: list[Mortal] = attrs.field(factory=list[Mortal])
 
     def spawn(self, setup: Setup) -> Process:
-        """Start one: ``Processes.spawn``."""
+        """Start a worker; replaces ``Processes.spawn``."""
         ours, theirs = socket.socketpair()
         end = os.eventfd(0)
         one = Mortal(theirs, os.dup(end))
@@ -113,15 +113,15 @@ class Mortals:
         )
 
     def end_one(self, number: int) -> None:
-        """End one of the last that were born, from outside."""
+        """End one of the most recent workers from outside."""
         if self.born:
             self.born[-1 - number % min(4, len(self.born))].leave()
 
     def is_stopped(self, pid: int) -> bool:
-        """Whether one of them is: ``processes._is_stopped``."""
+        """Replaces ``processes._is_stopped``."""
         return any(one.pid == pid and one.is_stopped for one in self.born)
 
 
 def alive() -> int:
-    """How many of them there are in this process."""
+    """Return the number of worker threads in this process."""
     return sum(thread.name == NAME for thread in threading.enumerate())

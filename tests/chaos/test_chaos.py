@@ -1,4 +1,4 @@
-"""A slice of the chaos: ``make chaos`` runs all of it."""
+"""A short run of the chaos tests; ``make chaos`` runs all of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A case put to the test: what a run delivers, and what is left of it."""
+"""Runs a case, and checks its elements, errors, reports and remains."""
 
 from __future__ import annotations
 
@@ -44,27 +44,27 @@ _TICK = 0.01
 
 
 class Hung(Exception):
-    """A trial took longer than any should."""
+    """Raised if a trial takes too long."""
 
 
 class Wrong(Exception):
-    """A run was not what it was to be."""
+    """Raised if a run differs from its reference."""
 
 
 @attrs.frozen
 class Outcome:
-    """What a pass gave."""
+    """The outcome of a pass."""
 
     elements: list[Any]
     error: FlowError | None
     ended: bool
-    told: list[str]
-    """The rows that the handler was told of."""
+    reported: list[str]
+    """The rows reported to the skip handler."""
 
 
 @attrs.define
 class Tally:
-    """What trials have come to."""
+    """The results of trials."""
 
     pipelines: int = 0
     elements: int = 0
@@ -73,12 +73,12 @@ class Tally:
     skipped: int = 0
     errors_at_their_place: int = 0
     refused: int = 0
-    """Those that cannot be built, such as a zip of what is of no known length any more."""
+    """Cases that cannot be built, such as a zip of flows of unknown length."""
     with_processes: int = 0
 
 
 def try_case(case: Case, tally: Tally, real: bool = False) -> None:
-    """Run a case in one way or the other, and hold it to its reference.
+    """Run a case with threads or processes, and compare it with its reference.
 
     Raises:
         Wrong: It delivered something else, or left something behind.
@@ -115,11 +115,11 @@ class _Trial:
     def run(self) -> None:
         case = self.case
         faults = self._faults()
-        told: list[str] = []
+        reported: list[str] = []
         strike = Faulty(faults)
 
         def handler(error: ElementError) -> None:
-            told.append(error.origin)
+            reported.append(error.origin)
 
         def flow(procs: int = case.procs) -> AnyFlow:
             return case.build(strike, handler, procs)
@@ -130,7 +130,7 @@ class _Trial:
             if k and not here.node.replayable:
                 return
             node = flow(0).node
-            expected = _outcome(interpret(node, epoch), told)
+            expected = _outcome(interpret(node, epoch), reported)
             if case.ending == "again" and k and case.deaths > 1:
                 self.end_one(epoch)  # at rest, but a thread may yet take up what it is given next
             run = here.epoch(epoch)
@@ -138,12 +138,12 @@ class _Trial:
                 not isinstance(part, OneShot) for part in walk(node)
             )
             cut = case.cut if case.ending == "abandon" or resumed else MOST_ELEMENTS
-            got = self._consume(run, expected, cut, told)
+            got = self._consume(run, expected, cut, reported)
             self._count(run)
             lenient = computes_ahead(node)
             if resumed and got.error is None and not got.ended and case.ordered:
                 with flow(case.then_procs).resume(run.state_dict()) as rest:
-                    more = _outcome(rest, told, MOST_ELEMENTS - cut)
+                    more = _outcome(rest, reported, MOST_ELEMENTS - cut)
                     self._count(rest)
                 joined = [*got.elements, *more.elements]
                 got = Outcome(joined, more.error, more.ended, [])
@@ -162,10 +162,10 @@ class _Trial:
         poison = [Poison(rows[p % len(rows)], "kill", 0, "", os.getpid()) for p in case.poison]
         return (*struck, *poison)
 
-    def _consume(self, run: Run[Any], expected: Outcome, cut: int, told: list[str]) -> Outcome:
+    def _consume(self, run: Run[Any], expected: Outcome, cut: int, reported: list[str]) -> Outcome:
         case = self.case
         kept: list[Any] = []
-        told.clear()
+        reported.clear()
         error: FlowError | None = None
         ended = False
         try:
@@ -187,7 +187,7 @@ class _Trial:
         except FlowError as raised:
             error, ended = raised, True
         run.close()
-        return Outcome(kept, error, ended, list(told))
+        return Outcome(kept, error, ended, list(reported))
 
     def _count(self, run: Run[Any]) -> None:
         statistics = run.statistics()
@@ -209,46 +209,48 @@ class _Trial:
         if lenient and expected.error is not None:
             known = len(expected.elements)
             if size < known and not cut_short:
-                raise Wrong(f"{_told(got)}, not {_told(expected)}")
+                raise Wrong(f"{_reported(got)}, not {_reported(expected)}")
             _compare(got.elements[:known], expected.elements[:size])
             return
         if size < len(expected.elements) and not cut_short:
-            raise Wrong(f"{_told(got)}, not {_told(expected)}") from got.error
+            raise Wrong(f"{_reported(got)}, not {_reported(expected)}") from got.error
         _compare(got.elements, expected.elements[:size] if cut_short else expected.elements)
         if cut_short:
             return
         if got.ended != expected.ended:
-            raise Wrong(f"{_told(got)}, not {_told(expected)}")
+            raise Wrong(f"{_reported(got)}, not {_reported(expected)}")
         self._judge_errors(got, expected)
         if case.on_error == "call" and expected.error is None and expected.ended:
-            self._judge_told(got, expected)
+            self._judge_reported(got, expected)
 
     def _judge_errors(self, got: Outcome, expected: Outcome) -> None:
         if (got.error is None) != (expected.error is None):
-            raise Wrong(f"{_told(got)}, not {_told(expected)}")
+            raise Wrong(f"{_reported(got)}, not {_reported(expected)}")
         if got.error is None:
             return
         self.tally.errors_at_their_place += 1
         if isinstance(got.error, WorkerDied) and self.case.poison:
             return
         if type(got.error) is not type(expected.error):
-            raise Wrong(f"{_told(got)}, not {_told(expected)}") from got.error
+            raise Wrong(f"{_reported(got)}, not {_reported(expected)}") from got.error
         if isinstance(got.error, ElementError) and str(got.error) != str(expected.error):
-            raise Wrong(f"{_told(got)}, not {_told(expected)}") from got.error
+            raise Wrong(f"{_reported(got)}, not {_reported(expected)}") from got.error
 
-    def _judge_told(self, got: Outcome, expected: Outcome) -> None:
-        """In their order, each once; but a row that cannot be read may be told ahead of time."""
+    def _judge_reported(self, got: Outcome, expected: Outcome) -> None:
+        """Check that reports are in order and unique; unreadable rows may be reported early."""
         case = self.case
         if case.ending in ("resume", "again") or case.recipe.is_combined:
-            return  # a second pass over a cache tells nothing again; of flows, some are read ahead
+            return  # a second pass over a cache reports nothing again; some flows are read ahead
         built = case.build(Faulty(()), lambda error: None, case.procs).node
         if sum(isinstance(part, SkipFailed) for part in walk(built)) > 1:
-            got, expected = (attrs.evolve(one, told=sorted(one.told)) for one in (got, expected))
-        if got.told != expected.told:
-            raise Wrong(f"the handler was told of {got.told}, not of {expected.told}")
+            got, expected = (
+                attrs.evolve(one, reported=sorted(one.reported)) for one in (got, expected)
+            )
+        if got.reported != expected.reported:
+            raise Wrong(f"reported skips: {got.reported}, expected: {expected.reported}")
 
     def _judge_unordered(self, got: Outcome, expected: Outcome) -> None:
-        """Every element once, in any order; where the reference is cut, only some are known."""
+        """Check that every element comes once, in any order, as far as the reference is known."""
         if not expected.ended or expected.error is not None:
             return
         left = list(expected.elements)
@@ -258,18 +260,20 @@ class _Trial:
                 raise Wrong(f"{element} comes twice, or is none of the reference's")
             del left[place]
         if got.ended and (left or got.error is not None):
-            raise Wrong(f"{_told(got)}, not {_told(expected)}; missing: {left[:5]}") from got.error
+            raise Wrong(
+                f"{_reported(got)}, not {_reported(expected)}; missing: {left[:5]}"
+            ) from got.error
 
 
-def _outcome(elements: Iterator[Any], told: list[str], most: int = MOST_ELEMENTS) -> Outcome:
-    told.clear()
+def _outcome(elements: Iterator[Any], reported: list[str], most: int = MOST_ELEMENTS) -> Outcome:
+    reported.clear()
     got: list[Any] = []
     try:
         for element in islice(elements, most):
             got.append(element)  # noqa: PERF402  # what came before an error counts too
     except FlowError as error:
-        return Outcome(got, error, True, list(told))
-    return Outcome(got, None, len(got) < most, list(told))
+        return Outcome(got, error, True, list(reported))
+    return Outcome(got, None, len(got) < most, list(reported))
 
 
 def _compare(got: list[Any], expected: list[Any]) -> None:
@@ -280,7 +284,7 @@ def _compare(got: list[Any], expected: list[Any]) -> None:
         raise Wrong(f"{len(got)} elements, not {len(expected)}")
 
 
-def _told(outcome: Outcome) -> str:
+def _reported(outcome: Outcome) -> str:
     end = "an end" if outcome.ended else "no end"
     if outcome.error is not None:
         end = f"{type(outcome.error).__name__}: {outcome.error} <- {outcome.error.__cause__!r}"
@@ -292,7 +296,7 @@ def _told(outcome: Outcome) -> str:
 
 @contextlib.contextmanager
 def _backend(case: Case, real: bool) -> Iterator[Callable[[int], None]]:
-    """Workers that can be ended from outside: gives how."""
+    """Provide workers that can be ended from outside; yields the function that ends one."""
     with contextlib.ExitStack() as patches:
 
         def patch(where: object, name: str, value: object) -> None:
@@ -332,7 +336,7 @@ def _backend(case: Case, real: bool) -> Iterator[Callable[[int], None]]:
 
 @contextlib.contextmanager
 def _limited() -> Iterator[None]:
-    """An end to what does not end, in the main thread."""
+    """Raise in the main thread after a time limit."""
 
     def hung(number: int, frame: FrameType | None) -> None:
         raise Hung(f"no end after {SECONDS_A_TRIAL} seconds")
@@ -354,7 +358,7 @@ def _is_more(after: dict[str, int], before: dict[str, int]) -> bool:
 
 
 def _left_behind() -> dict[str, int]:
-    """What a run may leave: workers, shared memory, descriptors, files in /dev/shm."""
+    """Return what a run may leave: workers, shared memory, descriptors, files in /dev/shm."""
     maps = Path("/proc/self/maps").read_text()
     return {
         "worker threads": alive(),

@@ -1,4 +1,4 @@
-"""from_grain: datasets by number, those that filter or repeat, and those that are read in order."""
+"""from_grain: datasets read by index, with filters or repeats, and datasets read in order."""
 
 from __future__ import annotations
 

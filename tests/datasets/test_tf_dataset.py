@@ -1,4 +1,4 @@
-"""from_tf_dataset: the elements, what the dataset says of itself, and what is refused."""
+"""from_tf_dataset: elements, length and spec, and refused arguments."""
 
 from __future__ import annotations
 
@@ -135,13 +135,13 @@ class TestLengthAndSpec:
         with pytest.raises(SourceError, match=r"says that it never ends, and a pass gave 0$"):
             flow.take(3).collect()
 
-    @pytest.mark.parametrize(("n", "told"), [(3, "more"), (9, "5")])
+    @pytest.mark.parametrize(("n", "message"), [(3, "more"), (9, "5")])
     def test_a_wrong_cardinality_is_an_error(
-        self, n: int, told: str, monkeypatch: pytest.MonkeyPatch
+        self, n: int, message: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         dataset = DATA.range(5)
         monkeypatch.setattr(dataset, "cardinality", lambda: tf.constant(n))
-        with pytest.raises(SourceError, match=rf"^from_tf.*says that it has {n}.*gave {told}$"):
+        with pytest.raises(SourceError, match=rf"^from_tf.*says that it has {n}.*gave {message}$"):
             fl.from_tf_dataset(dataset).collect()
         checked = DATA.range(5).apply(tf.data.experimental.assert_cardinality(n))
         with pytest.raises(ElementError, match="FailedPrecondition"):
@@ -195,7 +195,7 @@ class TestRefusals:
             fl.from_tf_dataset(given)
 
     @pytest.mark.parametrize(
-        ("dataset", "told"),
+        ("dataset", "message"),
         [
             (DATA.range(5).window(2), r"the element .* DatasetSpec.*x\.batch\(n\)"),
             (
@@ -209,7 +209,7 @@ class TestRefusals:
         ],
     )
     def test_components_that_are_not_plain_tensors_are_refused(
-        self, dataset: Any, told: str
+        self, dataset: Any, message: str
     ) -> None:
-        with pytest.raises(InvalidFlow, match=f"^from_tf_dataset: {told}"):
+        with pytest.raises(InvalidFlow, match=f"^from_tf_dataset: {message}"):
             fl.from_tf_dataset(dataset)

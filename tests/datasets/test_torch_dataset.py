@@ -1,4 +1,4 @@
-"""from_torch_dataset: what becomes of an item, who reads it, and what is refused."""
+"""from_torch_dataset: conversion of items, workers, and refused arguments."""
 
 from __future__ import annotations
 
@@ -144,16 +144,18 @@ class TestItems:
         assert same(only(mask), np.full((4, 5), 2, np.uint8))
 
     @pytest.mark.parametrize(
-        ("tensor", "told"),
+        ("tensor", "message"),
         [
             (torch.zeros(2, dtype=torch.bfloat16), r"a Tensor \(torch.bfloat16, cpu\)"),
             (torch.eye(2).to_sparse(), r"a Tensor \(torch.float32, cpu\)"),
             (torch.zeros(2, device="meta"), r"a Tensor \(torch.float32, meta\)"),
         ],
     )
-    def test_tensors_numpy_cannot_read_are_named(self, tensor: torch.Tensor, told: str) -> None:
+    def test_tensors_numpy_cannot_read_are_named(self, tensor: torch.Tensor, message: str) -> None:
         flow = fl.from_torch_dataset(Given(({"x": tensor}, 1)))
-        with pytest.raises(ElementError, match=rf"failed on element 0 .*component '0.x' is {told}"):
+        with pytest.raises(
+            ElementError, match=rf"failed on element 0 .*component '0.x' is {message}"
+        ):
             flow.collect()
 
     def test_the_spec_is_read_from_an_item(self) -> None:
@@ -273,7 +275,7 @@ class TestDatasets:
             flow.collect()
 
     @pytest.mark.parametrize(
-        ("given", "told"),
+        ("given", "message"),
         [
             (None, "must have numbered items and a length, or be an IterableDataset, got NoneType"),
             (Squares, "must have numbered .*, got the class Squares; for any other iterable use"),
@@ -283,8 +285,8 @@ class TestDatasets:
             (Dataset(), "must have a length, and Dataset has none"),
         ],
     )
-    def test_objects_that_are_not_datasets_are_refused(self, given: Any, told: str) -> None:
-        with pytest.raises(InvalidFlow, match=f"^from_torch_dataset: dataset {told}"):
+    def test_objects_that_are_not_datasets_are_refused(self, given: Any, message: str) -> None:
+        with pytest.raises(InvalidFlow, match=f"^from_torch_dataset: dataset {message}"):
             fl.from_torch_dataset(given)
 
     def test_arguments_of_a_data_loader_are_refused(self) -> None:

@@ -1,4 +1,4 @@
-"""The migration page names all that its readers know, and nothing that is not here."""
+"""The migration page lists all names of the other libraries, and only existing names of flowdsl."""
 
 from __future__ import annotations
 
@@ -129,12 +129,12 @@ SHOWN_BY = {
     "apply": "docs/adding-an-operator.md",
     "QueueInput": "tests/tensorflow/inputs/test_queue_input.py",
 }
-"""What no example on the page shows, and the page or test that does."""
+"""Names that no example on the page shows, and the page or test that shows them."""
 
 
 @attrs.frozen
 class Row:
-    """A line of a table: what it was, what it is here, and what else there is to say."""
+    """A row of a table: the old name, the name in flowdsl, and a remark."""
 
     before: str
     chains: str
@@ -143,7 +143,7 @@ class Row:
 
 @attrs.frozen
 class Section:
-    """What stands between two headings."""
+    """The text between two headings."""
 
     title: str
     text: str
@@ -176,12 +176,12 @@ def _words(text: str) -> set[str]:
 
 
 def _missing(names: dict[str, str], sections: list[Section], always: set[str]) -> dict[str, str]:
-    """The names that no row begins with, and the options that none of a name's rows tells of."""
+    """Return the names without a row, and the options that no row of their name mentions."""
     missing: dict[str, str] = {}
     for name, options in names.items():
         rows = [row for s in sections for row in s.rows if name in _words(row.before)]
-        told = always.union(*(_words(f"{row.before} {row.remark}") for row in rows))
-        wanted = set(options.split()) - told
+        documented = always.union(*(_words(f"{row.before} {row.remark}") for row in rows))
+        wanted = set(options.split()) - documented
         if wanted or not rows:
             missing[name] = " ".join(sorted(wanted))
     return missing
@@ -201,9 +201,11 @@ def test_every_name_of_tensorpack_is_listed() -> None:
 def test_every_name_of_tf_train_is_listed() -> None:
     sections = SECTIONS[TF_STARTS:]
     (options,) = (section for section in sections if section.title == "Their options")
-    told = {word for row in options.rows for word in _words(row.before)}
-    assert _missing(TF_TRAIN, sections, told) == {}
-    assert told - {"option"} <= {option for name in TF_TRAIN.values() for option in name.split()}
+    documented = {word for row in options.rows for word in _words(row.before)}
+    assert _missing(TF_TRAIN, sections, documented) == {}
+    assert documented - {"option"} <= {
+        option for name in TF_TRAIN.values() for option in name.split()
+    }
 
 
 def test_a_missing_name_is_detected() -> None:
@@ -217,7 +219,7 @@ def test_a_missing_name_is_detected() -> None:
 
 @attrs.frozen
 class Use:
-    """A name of flowdsl in a chain, and where it is to be found."""
+    """A name of flowdsl in a chain, and the object that has it."""
 
     name: str
     home: object
@@ -225,7 +227,7 @@ class Use:
 
 
 def _uses(chain: str) -> Iterator[Use]:
-    """The names in a chain: of ``fl``, of ``flowdsl.tensorflow.inputs``, of a flow, or of a run."""
+    """Return the names in a chain: of ``fl``, ``flowdsl.tensorflow.inputs``, a flow or a run."""
     tree = ast.parse(f"flow{chain}" if chain.startswith(".") else chain, mode="eval")
     calls = {id(node.func): node for node in ast.walk(tree) if isinstance(node, ast.Call)}
     for node in ast.walk(tree):
@@ -263,7 +265,7 @@ def _chains_in(text: str) -> list[str]:
 
 
 def _chains(row: Row) -> Iterator[tuple[str, bool]]:
-    """The chains in the second column and in the remark, and whether the page says: not yet."""
+    """Return the chains of a row, and True if the page says that a feature is missing."""
     for part in (*row.chains.split("; "), *row.remark.split("; ")):
         for chain in _chains_in(part):
             yield chain, part.startswith("not yet: ")

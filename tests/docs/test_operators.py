@@ -1,4 +1,4 @@
-"""The page of the operators: as its generator writes it, with all of them, and no cell empty."""
+"""The page of operators: it equals the generator's output, is complete, and has no empty cells."""
 
 from __future__ import annotations
 

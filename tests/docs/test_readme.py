@@ -1,4 +1,4 @@
-"""The README's first screen: the chain is the example's, and the output under it is its output."""
+"""The README: its first chain equals the example, and its output is real."""
 
 from __future__ import annotations
 

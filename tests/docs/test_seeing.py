@@ -1,4 +1,4 @@
-"""The page on figures and verdicts tells of all of them."""
+"""The page on figures and verdicts documents all of them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PAGE = (DOCS / "seeing.md").read_text()
 
 
 def first_cells(header: str) -> list[str]:
-    """What the first column of a table has in backquotes."""
+    """Return the code in the first column of a table."""
     table = PAGE.partition(f"{header}\n|---")[2].partition("\n\n")[0]
     rows = [line.split("|")[1] for line in table.splitlines()[1:]]
     return [name for row in rows for name in re.findall("`(.*?)`", row)]

@@ -1,4 +1,4 @@
-"""The page on types: checkers say what it says they say, and lines do what it says they do."""
+"""The page on types: its messages of type checkers and its results are real."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Messages: TypeAlias = dict[str, list[str]]
 
 
 def rows(header: str) -> list[list[str]]:
-    """The cells of a table, without backquotes where they are code and nothing else."""
+    """Return the cells of a table, without backquotes around pure code."""
     _, _, table = PAGE.partition(f"{header}\n|-")
     lines = table.partition("\n\n")[0].splitlines()[1:]
     cells = [re.split(r" (?<!\\)\| ", line.strip("| ")) for line in lines]
@@ -44,11 +44,11 @@ ACCEPTED = rows("| accepted | comes to |")
 
 CODE = "\n".join(re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL))
 MARKED = re.findall(r"^(.*  # refused by (mypy|both).*)$", CODE, re.MULTILINE)
-"""Lines in the code that are refused, and by which of the checkers."""
+"""Lines in the code that are refused, and the checkers that refuse them."""
 
 
 def batched(number: int, element: str, batch: str) -> str:
-    """A line that is right if a flow of such elements has such batches."""
+    """Create a line that is correct if a flow of such elements has such batches."""
     head = f"def batched_{number}(flow: Flow[{element}, Exact]) -> None: "
     called = "flow.batch(2)"
     return head + (called if batch == "refused" else f"assert_type({called}, Flow[{batch}, Exact])")
@@ -78,7 +78,7 @@ LINES = [
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The code of the page, then the lines of its tables."""
+    """Return the code of the page, then the lines of its tables."""
     file = tmp_path_factory.mktemp("types") / "page.py"
     file.write_text("\n".join([CODE, *LINES, ""]))
     return file
@@ -91,24 +91,26 @@ def run(module: str, *arguments: object) -> str:
     return done.stdout
 
 
-def messages(file: Path, told: list[tuple[int, str]]) -> Messages:
+def messages(file: Path, diagnostics: list[tuple[int, str]]) -> Messages:
     code = file.read_text().splitlines()
     found: Messages = defaultdict(list)
-    for number, message in told:
+    for number, message in diagnostics:
         found[code[number - 1]].append(message.splitlines()[0])
     return found
 
 
 @pytest.fixture(scope="module")
 def mypy(file: Path) -> Messages:
-    return told_by_mypy(file)
+    return diagnostics_by_mypy(file)
 
 
-def told_by_mypy(file: Path) -> Messages:
+def diagnostics_by_mypy(file: Path) -> Messages:
     with mypy_alone():
         notes = [json.loads(line) for line in run("mypy", "--output=json", file).splitlines()]
-    told = [n for n in notes if n["severity"] == "error" and Path(n["file"]).name == file.name]
-    return messages(file, [(n["line"], n["message"]) for n in told])
+    diagnostics = [
+        n for n in notes if n["severity"] == "error" and Path(n["file"]).name == file.name
+    ]
+    return messages(file, [(n["line"], n["message"]) for n in diagnostics])
 
 
 @pytest.fixture(scope="module")
@@ -123,13 +125,13 @@ def pyright(file: Path) -> Messages:
     }
     project.write_text(json.dumps(settings))
     arguments = ("--outputjson", "--pythonpath", sys.executable, "--project", project)
-    told = json.loads(run("basedpyright", *arguments))["generalDiagnostics"]
-    errors = [note for note in told if note["severity"] == "error"]
+    diagnostics = json.loads(run("basedpyright", *arguments))["generalDiagnostics"]
+    errors = [note for note in diagnostics if note["severity"] == "error"]
     return messages(file, [(n["range"]["start"]["line"] + 1, n["message"]) for n in errors])
 
 
 def says(found: list[str], shown: str) -> bool:
-    """Whether the page shows the first message, whole or up to where it is cut."""
+    """Return True if the page shows the first message, complete or truncated."""
     first = found[0] if found else ""
     start, cut, _ = shown.partition(" …")
     return first.startswith(start) if cut else first == shown
@@ -165,7 +167,7 @@ def test_documented_code_is_accepted_with_a_mypy_option(file: Path, mypy: Messag
     # as a comment: an option for all files would make mypy check all of them again
     optional = file.with_name("optional.py")
     optional.write_text("# mypy: allow-redefinition\n" + file.read_text())
-    found = told_by_mypy(optional)
+    found = diagnostics_by_mypy(optional)
     accepted = {line for line, _ in MARKED if line.endswith("# refused by mypy")}
     assert len(accepted) == 2
     assert {line for line in mypy if mypy[line]} - {*found} == accepted
@@ -179,7 +181,7 @@ def test_nothing_else_is_refused(mypy: Messages, pyright: Messages) -> None:
 
 @pytest.fixture
 def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """What the code of the page defines, with files for it."""
+    """Run the code of the page with its files, and return its definitions."""
     monkeypatch.chdir(tmp_path)
     for name in ("digits/0.png", "digits/1.png", "digits/2.png", "more/3.png"):
         Path(name).parent.mkdir(exist_ok=True)

@@ -57,7 +57,7 @@ def run(
 
 
 def event_files(folder: Path) -> list[Path]:
-    """One for each time that the program trained, oldest first."""
+    """Return a file for each run of the training, oldest first."""
     return sorted((folder / "out").glob("events.out.tfevents.*"))
 
 

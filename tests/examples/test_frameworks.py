@@ -1,4 +1,4 @@
-"""The examples for other frameworks, as a user runs them: killed in mid-epoch, and run again."""
+"""The examples for other frameworks, killed in mid-epoch and run again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 EXAMPLES = Path(__file__).parents[2] / "examples"
 STEPS = 45
 TAKEN = 67
-"""The batch of the second epoch on which it is killed; states are saved every 10 steps."""
+"""The batch of the second epoch at which the example is killed; it saves states every 10 steps."""
 
 KILLED = """
 import os, runpy, signal, sys

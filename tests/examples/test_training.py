@@ -16,7 +16,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def run(folder: Path, name: str, *arguments: str) -> str:
-    """What an example prints."""
+    """Return the output of an example."""
     command = [sys.executable, str(EXAMPLES / f"{name}.py"), *arguments]
     quiet = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, env=quiet)

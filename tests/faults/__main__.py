@@ -1,4 +1,4 @@
-"""Runs each fault, and says which do not end as they say: ``python -m tests.faults``."""
+"""Runs each fault, and reports those that do not end as documented: ``python -m tests.faults``."""
 
 from __future__ import annotations
 

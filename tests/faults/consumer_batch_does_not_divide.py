@@ -1,6 +1,6 @@
 """The last batch of an epoch does not divide among the devices of a sharding.
 
-The error names the element and says what to write. The batches before it are placed.
+The error names the element and suggests a correction. The batches before it are delivered.
 """
 
 from __future__ import annotations

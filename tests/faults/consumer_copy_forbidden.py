@@ -1,7 +1,7 @@
-"""A tensor is to view memory that must not be written to, such as that of a mapped file.
+"""A tensor is to view read-only memory, such as a mapped file.
 
-It is copied, and a step may write into its copy: the file never changes. With `copy=False` it is an
-error that says so.
+The memory is copied, and a step may write into its copy: the file never changes. With `copy=False`
+an error is raised instead.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """An array has a dtype that PyTorch does not have.
 
-The error names the component, the element and the dtype, and comes at the place of the element.
+The error names the component, the element and the dtype, and is raised at the position of the
+element.
 """
 
 from __future__ import annotations

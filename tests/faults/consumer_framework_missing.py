@@ -1,6 +1,6 @@
 """PyTorch is not installed.
 
-The error says which library `to_torch` needs, and how to install it.
+The error names the library that `to_torch` needs, and how to install it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A fork of the program goes on with a pass that the program has begun.
+"""A fork of the program continues a pass that the program has begun.
 
-It is an error there, for both would take the same elements. The program itself goes on.
+The fork gets an error, since both would take the same elements. The program itself continues.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""A DataLoader with workers of its own is given what `to_torch` gives.
+"""The result of `to_torch` is passed to a DataLoader with workers.
 
-Each of its workers would give all elements once more: it is refused, and the error says what to
-write.
+This is refused, since each worker would yield all elements again. The error suggests a correction.
 """
 
 from __future__ import annotations

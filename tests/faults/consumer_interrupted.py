@@ -1,6 +1,6 @@
 """Ctrl-C is pressed while a loop of PyTorch waits for a batch.
 
-The loop ends at once, and so do the workers, whatever they are doing.
+The loop ends immediately, and so do the workers, even in the middle of a task.
 """
 
 from __future__ import annotations

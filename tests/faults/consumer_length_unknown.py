@@ -1,7 +1,7 @@
-"""Several ranks train on a flow whose length is not known.
+"""Several ranks train on a flow of unknown length.
 
-It is refused before anything runs: a rank that has a batch more than the others would wait for them
-for ever.
+This is refused before anything runs: a rank with more batches than the others would wait for them
+forever.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""A whole number does not fit into the 32 bits that JAX keeps.
+"""An integer does not fit into the 32 bits that JAX keeps.
 
-It is an error that names the component and the element, and the cure. JAX alone would cut it off.
+An error names the component and the element, and suggests a correction. JAX alone would truncate
+it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A loop goes on with a pass after the next one has begun.
+"""A loop continues a pass after the next one has begun.
 
-It is an error, and no end: one pass of a loader is open at a time.
+This raises an error instead of ending the pass: one pass of a loader is open at a time.
 """
 
 from __future__ import annotations

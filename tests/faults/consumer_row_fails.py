@@ -1,7 +1,7 @@
 """A row fails in a worker while a loop of PyTorch trains on the rows before it.
 
-The batches before it come. Then its error is raised in the loop, and says which row it was; it is
-never taken for the end of the epoch.
+The batches before it are delivered. Then the error is raised in the loop, and names the row; it is
+never mistaken for the end of the epoch.
 """
 
 from __future__ import annotations

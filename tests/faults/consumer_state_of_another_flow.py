@@ -1,6 +1,6 @@
-"""A checkpoint has the place of another flow: here, of one with larger batches.
+"""A checkpoint has the state of another flow: here, of one with larger batches.
 
-It is refused with the operator that differs, and the loader stays where it was.
+It is refused, the error names the operator that differs, and the loader is unchanged.
 """
 
 from __future__ import annotations

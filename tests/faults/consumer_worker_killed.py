@@ -1,6 +1,6 @@
 """A worker is killed while a loop of PyTorch trains.
 
-What it had in hand is done again by another one: the loop gets each batch once, in order.
+Its tasks are repeated by another worker: the loop gets each batch once, in order.
 """
 
 from __future__ import annotations

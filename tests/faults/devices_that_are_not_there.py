@@ -1,6 +1,6 @@
 """There are fewer devices than towers.
 
-It is refused before anything runs, with the cure.
+This is refused before anything runs, and the error suggests a correction.
 """
 
 from __future__ import annotations

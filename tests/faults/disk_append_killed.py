@@ -1,7 +1,7 @@
 """A writer that appends to a store is killed.
 
-The rows that it had added are there, and the store says that it is incomplete. With `partial=True`
-they are read, and another `append=True` goes on.
+The rows that it had added are kept, and the store is marked as incomplete. With `partial=True` they
+are read, and another `append=True` continues.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ fl.from_range(9000).skip(n).write_lmdb("rows.lmdb", append=True)
 print(fl.from_lmdb("rows.lmdb").collect() == list(range(9000)))
 
 # Seen:
-# from_lmdb: 'rows.lmdb' is incomplete: its writer was stopped, or still writes, after ... rows.
-# write_lmdb(path, append=True) adds the others to it; from_lmdb(path, partial=True) reads those
+# from_lmdb: 'rows.lmdb' is incomplete: its writer was stopped, or is still writing, after ... rows.
+# write_lmdb(path, append=True) adds the missing rows; from_lmdb(path, partial=True) reads the rows
 # that are there
 # True

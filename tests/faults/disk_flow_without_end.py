@@ -1,6 +1,6 @@
-"""A flow that never ends is written.
+"""An endless flow is written.
 
-It is refused before any row is made.
+This is refused before any row is computed.
 """
 
 from __future__ import annotations

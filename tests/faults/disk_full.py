@@ -1,6 +1,6 @@
-"""The disk is full while a file is written; here, none may have more than 1,000,000 bytes.
+"""The disk is full while a file is written; here, files are limited to 1,000,000 bytes.
 
-The error says why. What was there before is untouched, and nothing is left of what was begun.
+The error names the reason. Existing files are unchanged, and no partial file is left.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Rows whose shapes differ are written where all have one shape.
+"""Rows of different shapes are written to a format for one shape.
 
 The error names the row, the component and both shapes. Nothing is padded, and no file appears.
 """

@@ -1,6 +1,6 @@
-"""Two programs append to one store at once.
+"""Two programs append to one store at the same time.
 
-The second is refused at once. The first goes on.
+The second is refused immediately. The first continues.
 """
 
 from __future__ import annotations

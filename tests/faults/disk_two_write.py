@@ -1,7 +1,7 @@
-"""Two programs write one file at once, each with `overwrite=True`.
+"""Two programs write one file at the same time, each with `overwrite=True`.
 
-Each has a place of its own to write to. The file is that of the one that ends last, whole; rows are
-never mixed.
+Each writes to a separate temporary file. The result is the complete file of the program that ends
+last; rows are never mixed.
 """
 
 from __future__ import annotations

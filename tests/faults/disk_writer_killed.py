@@ -1,7 +1,7 @@
 """A writer is killed.
 
-What was there before is there; the new rows never are in part. The next writer removes what is
-left.
+An existing file is unchanged; the new rows never appear in part. The next writer removes the
+remains.
 """
 
 from __future__ import annotations

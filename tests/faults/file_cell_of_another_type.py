@@ -1,7 +1,7 @@
-"""A cell of a CSV file is no number where one is declared.
+"""A cell of a CSV file is not a number, although a number is declared.
 
 The error names the file, the line and the column, and shows the cell. With `on_error="skip"` the
-other rows come.
+other rows are delivered.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A row's bytes have changed on the disk.
 
-An error names the file and the row. With `on_error="skip"` the other rows come, and a message tells
-which one did not.
+An error names the file and the row. With `on_error="skip"` the other rows are delivered, and a
+message names the skipped one.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A compressed file ends too early.
 
-The rows before its end come, and then an error: they are never taken for all rows.
+The rows before its end are delivered, and then an error is raised: the file never seems complete.
 """
 
 from __future__ import annotations

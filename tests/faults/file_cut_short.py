@@ -1,6 +1,6 @@
 """A file ends too early: a copy was cut off, or a disk was full.
 
-It is refused when the flow is built, with its size and what it should be. No rows come of it.
+It is refused when the flow is built, with its actual and expected size. No rows are read from it.
 """
 
 from __future__ import annotations
@@ -15,5 +15,5 @@ Path("rows.lmdb").write_bytes(data[: len(data) // 2])
 fl.from_lmdb("rows.lmdb")
 
 # Seen:
-# flowdsl.errors.SourceError: from_lmdb: 'rows.lmdb' is cut short, or no file that
+# flowdsl.errors.SourceError: from_lmdb: 'rows.lmdb' is cut short, or is not a file that
 # flow.write_lmdb(path) made: it has 94208 bytes and needs 188416

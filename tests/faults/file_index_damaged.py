@@ -1,6 +1,6 @@
-"""The index beside a file is damaged, or older than the file.
+"""The index of a file is damaged, or older than the file.
 
-It is made anew. Rows are never read by a wrong index.
+It is created again. Rows are never read with a wrong index.
 """
 
 from __future__ import annotations

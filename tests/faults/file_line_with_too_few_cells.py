@@ -1,7 +1,7 @@
 """A line of a CSV file has too few cells.
 
-The error names the file and the line. No cell is made up. With `on_error="skip"` the other rows
-come.
+The error names the file and the line. No cell is invented. With `on_error="skip"` the other rows
+are delivered.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A file is not there.
+"""A file is missing.
 
-It is named when the flow is built, and not at the first row.
+An error names it when the flow is built, not at the first row.
 """
 
 from __future__ import annotations

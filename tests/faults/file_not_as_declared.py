@@ -1,6 +1,6 @@
-"""The rows of a file are not what the program declares.
+"""The rows of a file do not match the declaration of the program.
 
-It is refused when the flow is built, with both sides.
+The file is refused when the flow is built; the error shows both types.
 """
 
 from __future__ import annotations

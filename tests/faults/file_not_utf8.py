@@ -1,6 +1,6 @@
 """A text file is in another encoding.
 
-The error names the line and the byte, and says what to write. No character is guessed.
+The error names the line and the byte, and suggests a correction. No character is guessed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A pattern matches no file.
 
-It is refused when the flow is built: no file is not the same as no rows.
+It is refused when the flow is built: a pattern without files is not a flow without rows.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """A file is replaced after the flow was built.
 
-The next pass says that it holds other rows: a state, a length or a spec of the old ones would be
-wrong.
+The next pass raises an error, since the states, length and spec of the old rows would be wrong.
 """
 
 from __future__ import annotations

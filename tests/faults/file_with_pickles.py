@@ -1,6 +1,6 @@
-"""A store holds pickled objects, which run code when they are read.
+"""A store contains pickled objects, which execute code when they are read.
 
-They are not read unless `trusted=True` says that their writer is trusted.
+They are read only with `trusted=True`, which states that their writer is trusted.
 """
 
 from __future__ import annotations

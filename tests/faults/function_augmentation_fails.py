@@ -1,7 +1,7 @@
 """An augmentation fails on one image.
 
-The error names the augmentation, the element and its row, and what it was; the cause is the
-augmentation's own exception. With `on_error="skip"` the other images come.
+The error names the augmentation and its row, and describes the element; the cause is the
+augmentation's own exception. With `on_error="skip"` the other images are delivered.
 """
 
 from __future__ import annotations

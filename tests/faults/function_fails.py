@@ -1,7 +1,7 @@
 """A function fails on one element.
 
 The error names the operator, the element and its row; the cause is the function's own exception,
-with its traceback, from a worker too.
+with its traceback, also from a worker.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A function never returns.
 
-With `timeout=` its worker is ended, and another goes on; an element that ends three workers so, or
-as many as `deaths=` says, is named.
+With `timeout=` its worker is ended, and another continues. An error names an element that ends
+three workers this way, or the number set by `deaths=`.
 """
 
 from __future__ import annotations

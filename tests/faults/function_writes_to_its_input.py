@@ -1,7 +1,7 @@
 """An augmentation writes to its input.
 
-It writes to a copy: what comes from the source does not change. With `copy=False` no copies are
-made, and it is an error.
+It writes to a copy: the elements of the source do not change. With `copy=False` nothing is copied,
+and writing is an error.
 """
 
 from __future__ import annotations

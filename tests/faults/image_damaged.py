@@ -1,7 +1,7 @@
 """An image file is damaged.
 
-The error names the file and says what is wrong with it. With `on_error="skip"` the other images
-come.
+The error names the file and describes the damage. With `on_error="skip"` the other images are
+delivered.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""An element is not what an input source announced.
+"""An element does not match the signature of an input source.
 
-The steps before it are done; then the error names the element and the component. Nothing is cast,
+The steps before it are run; then the error names the element and the component. Nothing is cast,
 cut or padded.
 """
 

@@ -1,7 +1,7 @@
-"""A training step waits for an element that does not come.
+"""A training step waits for an element that does not arrive.
 
-After half a minute, here a tenth of a second, the log says where the flow is, and again after twice
-as long. Ctrl-C ends the wait at once.
+After half a minute, here a tenth of a second, a warning describes what the flow is doing, and again
+after twice as long. Ctrl-C ends the wait immediately.
 """
 
 from __future__ import annotations

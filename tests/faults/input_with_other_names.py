@@ -1,7 +1,7 @@
-"""A flow has other names than the model's loss.
+"""The components of a flow have other names than the arguments of the model's loss.
 
-It is refused before the first step: what has names is passed by name, so an image never becomes a
-label.
+This is refused before the first step: named components are passed by name, so an image never
+becomes a label.
 """
 
 from __future__ import annotations
@@ -25,5 +25,5 @@ flow = fl.from_items([{"x": 1.0, "y": 2.0}]).batch(1)
 SimpleTrainer(TrainConfig(dataflow=flow, model=Line, optimizer=tf.keras.optimizers.SGD))
 
 # Seen:
-# flowdsl.errors.InvalidFlow: Line.loss(x: 'tf.Tensor', label: 'tf.Tensor') -> 'tf.Tensor' does not
+# flowdsl.errors.InvalidArgument: Line.loss(x: 'tf.Tensor', label: 'tf.Tensor') -> 'tf.Tensor' does not
 # take an element, whose components are (x, y): it has no argument 'y'

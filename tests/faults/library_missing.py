@@ -1,6 +1,6 @@
 """A library that a format needs is not installed.
 
-The error says which, and how to install it.
+The error names it, and how to install it.
 """
 
 from __future__ import annotations

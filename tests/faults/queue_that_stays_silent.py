@@ -1,6 +1,6 @@
-"""Nobody puts anything into a queue any more.
+"""No further elements are put into a queue.
 
-With `timeout=` the pass ends in an error; without, it waits, and Ctrl-C ends it.
+With `timeout=` the pass ends with an error; otherwise it waits, and Ctrl-C ends it.
 """
 
 from __future__ import annotations

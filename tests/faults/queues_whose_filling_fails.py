@@ -1,6 +1,6 @@
-"""What fills a queue of tensors fails in its thread.
+"""The thread that fills a queue of tensors fails.
 
-What was queued before is given out; then the error itself is raised, where the data would end.
+Elements queued before are delivered; then the error itself is raised, where the data would end.
 """
 
 from __future__ import annotations

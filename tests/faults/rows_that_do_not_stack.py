@@ -1,6 +1,7 @@
-"""The rows of a batch do not stack.
+"""The rows of a batch cannot be stacked.
 
-The error names the row and the component, and says what to write. Nothing is padded, cast or cut.
+The error names the row and the component, and suggests a correction. Nothing is padded, cast or
+cut.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A fault: a program that meets it, what flowdsl promises, and what a user sees.
 
-A program's docstring says in its first line what fails, and then what is promised. Its last lines,
-after ``# Seen:``, are what it prints, with ``...`` for what differs from run to run. It runs in a
-folder of its own, in a process that is forked: no thread has been started before.
+The first line of a program's docstring names the fault, and the rest the promised behaviour. The
+last lines of the program, after ``# Seen:``, are its output, with ``...`` for parts that vary. It
+runs in a separate folder, in a forked process, so no thread must have been started before.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ import attrs
 
 import flowdsl as fl
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # what it logs is no part of a fault
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # its log is not part of a fault
 SLOW = {"training_process_dies"}
-"""Those that take seconds: this one starts TensorFlow in two more processes."""
+"""Faults that take seconds: this one starts TensorFlow in two more processes."""
 _SECONDS = 60
 _SEEN = "\n# Seen:\n"
 _OF_TENSORFLOW = re.compile(
     r"^(WARNING: All log messages|[IWE]0000 |\t \[\[\{\{).*\n", re.MULTILINE
 )
-"""What TensorFlow logs, whatever its log level; the second line of an error begins with a tab."""
+"""Log lines of TensorFlow at any log level; the second line of an error begins with a tab."""
 
 
 @attrs.frozen
@@ -44,13 +44,13 @@ class Fault:
     title: str
     promise: str
     program: str
-    told: str
-    """What it prints."""
+    output: str
+    """The output of the program."""
 
     def ends_so(self, text: str) -> bool:
-        """Whether it printed what is told."""
+        """Return True if the output is as documented."""
         return doctest.OutputChecker().check_output(
-            self.told, text, doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+            self.output, text, doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
         )
 
 
@@ -62,19 +62,19 @@ def faults() -> tuple[Fault, ...]:
 
 
 def _fault(path: Path) -> Fault:
-    program, mark, told = path.read_text().partition(_SEEN)
+    program, mark, output = path.read_text().partition(_SEEN)
     title, _, promise = (ast.get_docstring(ast.parse(program)) or "").partition("\n\n")
     if not (mark and title and promise):
         raise ValueError(f"{path.name}: a title, a promise and '# Seen:' are needed")
-    lines = [line.removeprefix("#").removeprefix(" ") for line in told.splitlines()]
+    lines = [line.removeprefix("#").removeprefix(" ") for line in output.splitlines()]
     code = program[program.index('"""\n', 4) + 4 :].strip()
     return Fault(path.stem, path, title, promise, code, "\n".join(lines) + "\n")
 
 
 def seen(fault: Fault) -> str:
-    """What the program prints, with the last line of a traceback."""
-    # Imported before the fork: it is quicker. They may be, as long as they have done nothing; but
-    # JAX, once it is there, warns of every fork.
+    """Run a program, and return its output with the last line of a traceback."""
+    # Imported before the fork, which is faster, and safe as long as they have started nothing. Not
+    # JAX, which warns about every fork once it is imported.
     fl.from_range(1).prefetch(procs=0).collect()
     for module in ("flowdsl.tensorflow.train", "torch"):
         import_module(module)
@@ -84,8 +84,8 @@ def seen(fault: Fault) -> str:
         if child == 0:
             _run(fault, folder, writing)
         os.close(writing)
-        with os.fdopen(reading, errors="replace") as output:
-            text = _OF_TENSORFLOW.sub("", output.read())
+        with os.fdopen(reading, errors="replace") as pipe:
+            text = _OF_TENSORFLOW.sub("", pipe.read())
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         ended = f"(ended by {signal.Signals(-status).name})\n" if status < 0 else ""
         return text.replace(f"{folder}/", "") + ended

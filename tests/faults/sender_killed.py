@@ -1,7 +1,7 @@
-"""The machine that sends rows goes away in the midst of them.
+"""The machine that sends rows disappears in the middle of a pass.
 
-The receiver does not take that for their end: another may come and go on. With `timeout=` the pass
-ends in an error that tells how far each sender was.
+The receiver does not mistake this for the end: another sender may continue. With `timeout=` the
+pass ends with an error that reports the progress of each sender.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A saved position belongs to another flow.
+"""A saved state belongs to another flow.
 
-It is refused, with the operator that differs: going on would skip and repeat rows.
+It is refused, and the error names the operator that differs: resuming would skip and repeat rows.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Each fault ends as its page says."""
+"""Each fault ends as documented on its page."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.faults.scene import SLOW, faults
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [["--quick"], pytest.param([*SLOW], marks=pytest.mark.long)])
 def test_each_fault_ends_as_documented(options: list[str]) -> None:
-    """In a program of its own: it forks, which a process with threads must not."""
+    """Run in a separate program, since it forks, which a process with threads must not do."""
     command = [sys.executable, "-m", "tests.faults", *options]
     done = subprocess.run(command, capture_output=True, text=True, timeout=250)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -23,8 +23,8 @@ def test_each_fault_ends_as_documented(options: list[str]) -> None:
 
 def test_a_fault_with_another_end_is_detected() -> None:
     fault = faults()[0]
-    assert fault.ends_so(fault.told)
-    assert not fault.ends_so(fault.told.replace("e", "u"))
+    assert fault.ends_so(fault.output)
+    assert not fault.ends_so(fault.output.replace("e", "u"))
 
 
 def test_the_reliability_page_matches_the_programs() -> None:

@@ -1,6 +1,6 @@
 """A callback fails at the end of an epoch.
 
-Its error comes as it is; the input is closed, and no process of the flow is left.
+Its error is raised unchanged; the input is closed, and no process of the flow is left.
 """
 
 from __future__ import annotations

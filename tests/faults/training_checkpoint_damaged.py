@@ -1,7 +1,7 @@
-"""The data of the latest checkpoint are damaged: here, their second half is gone.
+"""The data of the latest checkpoint are damaged: here, their second half is missing.
 
-Training does not begin anew in silence. The error names the checkpoint, and how to go on from the
-one before it.
+Training does not silently start from the beginning. The error names the checkpoint, and how to
+resume from the previous one.
 """
 
 from __future__ import annotations
@@ -57,4 +57,4 @@ finally:
 # out/checkpoints/ckpt-4
 # begins after step 4
 # flowdsl.errors.SourceError: out/checkpoints/ckpt-8 is damaged: remove its files,
-# out/checkpoints/ckpt-8.*, to go on from the checkpoint before it (...
+# out/checkpoints/ckpt-8.*, to continue from the earlier checkpoint (...

@@ -1,6 +1,6 @@
 """A checkpoint belongs to another model: here, one whose variable has another shape.
 
-Training does not begin anew and does not load a part. The error names the checkpoint.
+Training neither starts from the beginning nor loads a part. The error names the checkpoint.
 """
 
 from __future__ import annotations
@@ -40,4 +40,4 @@ train(4)
 
 # Seen:
 # flowdsl.errors.StateMismatch: out/checkpoints/ckpt-4 does not fit this model and optimizer: use
-# those it was saved with, or give another logdir (...
+# the ones it was saved with, or another logdir (...

@@ -1,6 +1,6 @@
 """The disk is full while a checkpoint is written; here, after the first epoch.
 
-The error names the last good checkpoint. Once there is room, the program goes on from it.
+The error names the last good checkpoint. Once there is room, the program resumes from it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A flow has no end, and nothing says how long an epoch is.
+"""A flow is endless, and the length of an epoch is not set.
 
-It is refused before anything runs, with the cure.
+This is refused before anything runs, and the error suggests a correction.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The loss of a step is NaN or infinite.
 
-Training ends at that step. The error names the rows that its batch was made of, and the code that
-reads it again. With ``non_finite="count"`` it goes on, and counts.
+Training ends at that step. The error names the rows of its batch, and the code that reads it again.
+With ``non_finite="count"`` training continues, and counts such steps.
 """
 
 from __future__ import annotations

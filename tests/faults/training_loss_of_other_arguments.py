@@ -1,6 +1,6 @@
-"""The loss takes other arguments than an element has components.
+"""The arguments of the loss do not match the components of an element.
 
-It is refused before anything runs, with what each of the two has.
+This is refused before anything runs; the error lists both.
 """
 
 from __future__ import annotations
@@ -26,6 +26,6 @@ config = TrainConfig(fl.from_items(rows).batch(2), model=Line, optimizer=tf.kera
 SimpleTrainer(config)
 
 # Seen:
-# flowdsl.errors.InvalidFlow: Line.loss(x: 'tf.Tensor', y: 'tf.Tensor', weight: 'tf.Tensor') ->
+# flowdsl.errors.InvalidArgument: Line.loss(x: 'tf.Tensor', y: 'tf.Tensor', weight: 'tf.Tensor') ->
 # 'tf.Tensor' does not take an element, whose components are (0, 1): missing a required argument:
 # 'weight'

@@ -1,6 +1,6 @@
 """A process of an asynchronous training dies: here, the worker, which is killed.
 
-The error names it, and says what to do; the training does not wait for it.
+The error names it, and suggests what to do; the training does not wait for it.
 """
 
 from __future__ import annotations

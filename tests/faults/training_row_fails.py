@@ -1,6 +1,6 @@
 """A row fails in a worker while a model trains on the rows before it.
 
-The steps of the full elements before it are done. The error names the operator and the row.
+The steps of the complete elements before it are run. The error names the operator and the row.
 """
 
 from __future__ import annotations

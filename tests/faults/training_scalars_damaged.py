@@ -1,6 +1,6 @@
-"""The file of scalars in `logdir` is damaged: here, it is cut off.
+"""The file of scalars in `logdir` is damaged: here, it is truncated.
 
-Training does not begin, so that what is left of the file is not replaced.
+Training does not begin, so that the rest of the file is not replaced.
 """
 
 from __future__ import annotations

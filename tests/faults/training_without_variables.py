@@ -1,6 +1,6 @@
-"""A model has no variables that are trained.
+"""A model has no trainable variables.
 
-It is refused before anything runs: a training of nothing looks like one that does not learn.
+This is refused before anything runs: it would look like a training that does not learn.
 """
 
 from __future__ import annotations
@@ -25,5 +25,5 @@ config = TrainConfig(
 SimpleTrainer(config)
 
 # Seen:
-# flowdsl.errors.InvalidFlow: Nothing has no trainable variables: derive it from ModelDesc, which
-# finds those of Keras layers, and build these with an input shape (tf.keras.Input)
+# flowdsl.errors.InvalidArgument: Nothing has no trainable variables: derive it from ModelDesc, which
+# finds the variables of Keras layers, and build these with an input shape (tf.keras.Input)

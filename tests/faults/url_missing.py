@@ -1,6 +1,6 @@
 """A server does not have a file.
 
-It is named when the flow is built, and not at the first row.
+An error names it when the flow is built, not at the first row.
 """
 
 from __future__ import annotations

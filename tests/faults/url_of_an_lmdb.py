@@ -1,6 +1,6 @@
-"""A store that has to be on this machine is given by a URL.
+"""A store that must be a local file is opened by a URL.
 
-It is refused when the flow is built, and the error says how to copy it.
+This is refused when the flow is built, and the error explains how to copy the store.
 """
 
 from __future__ import annotations

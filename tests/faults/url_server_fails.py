@@ -1,6 +1,6 @@
-"""A server fails, or cuts the connection, while a file is read.
+"""A server fails, or closes the connection, while a file is read.
 
-It is asked again, up to four times for each part of the file: every row comes, once.
+The request is repeated, up to four times for each part of the file: every row is read once.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A server no longer answers while a file is read.
 
-After a minute the read is tried again, up to four times in all: every row comes, once.
+After a minute the read is repeated, up to four times in all: every row is read once.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A worker is killed, by the system's memory guard or by anybody.
+"""A worker is killed, by the system's memory guard or by a user.
 
-Another takes its place and makes again what it had: no row is lost, none comes twice, and the order
+Another worker replaces it and repeats its tasks: no row is lost or delivered twice, and the order
 is kept.
 """
 

@@ -1,6 +1,6 @@
-"""An element ends every worker that reads it.
+"""An element kills every worker that reads it.
 
-After three of them the error names it; with `on_error="skip"` the others come.
+After three deaths an error names it; with `on_error="skip"` the other elements are delivered.
 """
 
 from __future__ import annotations

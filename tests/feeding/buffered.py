@@ -1,4 +1,4 @@
-"""A consumer of no framework: all that it takes to stand on a pump."""
+"""A minimal consumer without a framework, built on a pump."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class Queued(Sink[T]):
-    """A queue in Python, as a pump fills it; what each element needs is done in ``put``."""
+    """A Python queue filled by a pump; elements would be converted in ``put``."""
 
     def __init__(self) -> None:
         self.queue = SimpleQueue[T]()
@@ -23,7 +23,7 @@ class Queued(Sink[T]):
 
 
 class Buffered(Iterator[T], Generic[T]):
-    """The elements of a flow, made ahead in a thread."""
+    """The elements of a flow, computed ahead in a thread."""
 
     def __init__(
         self, flow: Flow[T], capacity: int = 4, state: Mapping[str, object] | None = None

@@ -1,4 +1,4 @@
-"""The consumers that flowdsl has, for the laws of consumers."""
+"""flowdsl's consumers, for the laws of consumers."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from flowdsl.testing.consumers import ConsumerKind
 
 
 def _add_one(element: Any) -> None:
-    """What a step in place does: it writes into its batch."""
+    """Write into a batch, like an in-place step."""
     for tensor in element:
         tensor.add_(1)
 
 
 def _donate(element: Any) -> None:
-    """What a step that is given its batch for good does: it may compute in its memory."""
+    """Donate a batch to a step, which may reuse its memory."""
     for array in element:
         _plus_one(array).block_until_ready()
 

@@ -1,4 +1,4 @@
-"""What a pump is told: numbers are ints, and errors name them."""
+"""Arguments of a pump: numbers must be ints, and errors name them."""
 
 from __future__ import annotations
 
@@ -18,12 +18,14 @@ from tests.feeding.watched import Pumped
 )
 def test_arguments_that_are_not_numbers_are_named(wrong: Any) -> None:
     run = iter(fl.from_range(3))
-    with pytest.raises(fl.InvalidFlow, match=r"Feed: capacity must be an int >= 1.*, got ") as told:
+    with pytest.raises(
+        fl.InvalidFlow, match=r"Feed: capacity must be an int >= 1.*, got "
+    ) as caught:
         Pump(run, Queued[int](), wrong, name="Feed")
-    assert str(told.value).endswith(f"got {wrong!r}")
-    with Pumped(fl.from_range(3), 2) as pumped, pytest.raises(fl.InvalidFlow) as told:
+    assert str(caught.value).endswith(f"got {wrong!r}")
+    with Pumped(fl.from_range(3), 2) as pumped, pytest.raises(fl.InvalidFlow) as caught:
         pumped.pump.take(wrong)
-    assert str(told.value).startswith("Pump: n must be an int >= 1")
+    assert str(caught.value).startswith("Pump: n must be an int >= 1")
 
 
 def test_numbers_of_numpy_are_ints() -> None:

@@ -1,4 +1,4 @@
-"""Every law of consumers is seen to fail: what breaks it, and which laws notice."""
+"""Broken consumers: every law of consumers fails for at least one of them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from flowdsl.testing.recipes import AnyFlow
 
 
 class Whole(Loader[Any]):
-    """What the others break."""
+    """The correct consumer, which the others break."""
 
     def __init__(self, flow: AnyFlow, buffer: int = 2) -> None:
         super().__init__(flow, self.converted, buffer=buffer)
@@ -100,7 +100,7 @@ _MEMORY: dict[Any, Any] = {}
 
 
 class OneBuffer(Whole):
-    """Each array is written over the last one of its size."""
+    """Overwrites the last array of the same size."""
 
     @staticmethod
     def converted(element: Any, position: int) -> Any:
@@ -124,7 +124,7 @@ class Copies(Whole):
 
 
 class StateOfWhatIsReady(Whole):
-    """The elements that were made ahead count as taken."""
+    """Counts elements computed ahead as taken."""
 
     def state_dict(self) -> dict[str, Any]:
         state = super().state_dict()

@@ -1,4 +1,4 @@
-"""What costs one page gets everything from the pump."""
+"""A loader of one page, built on the pump."""
 
 from __future__ import annotations
 

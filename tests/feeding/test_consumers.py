@@ -1,4 +1,4 @@
-"""Every consumer through every law; a new one is one more entry."""
+"""Checks every consumer against every law; a new consumer is one more entry."""
 
 from __future__ import annotations
 

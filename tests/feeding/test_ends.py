@@ -1,4 +1,4 @@
-"""However a pump comes to its end, nothing of it is left."""
+"""Ends of a pump: in every way it can end, nothing is left behind."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ENDLESS = fl.from_range(9).repeat()
 
 
 class Narrow(Sink[int]):
-    """Has no room of its own, and waits for it until it is closed."""
+    """A sink that is always full: ``put`` waits until it is closed."""
 
     def __init__(self) -> None:
         self.waits, self.closed = threading.Event(), threading.Event()
@@ -149,7 +149,7 @@ def test_a_run_is_not_closed_during_state_dict() -> None:
 
 
 class Consumer:
-    """Holds a pump, in a cycle: it is the garbage collector that finds it."""
+    """Refers to a pump in a reference cycle, which only the garbage collector frees."""
 
     def __init__(self, flow: fl.Flow[int]) -> None:
         self.me = self
@@ -234,7 +234,7 @@ def command(program: str) -> list[str]:
 
 
 def output(program: str) -> str:
-    """What a program prints that ends by itself, without an error."""
+    """Return the output of a program that must end without an error."""
     ended = subprocess.run(
         command(program), capture_output=True, text=True, cwd=ROOT, timeout=PATIENCE
     )
@@ -243,7 +243,7 @@ def output(program: str) -> str:
 
 
 def interrupted(program: str, after: str) -> tuple[str, str, int]:
-    """What it prints, also as errors, and its status, if Ctrl-C is pressed after this line."""
+    """Return output, errors and status of a program that gets Ctrl-C after this line."""
     with subprocess.Popen(
         command(program), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT
     ) as started:

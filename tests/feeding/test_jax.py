@@ -1,4 +1,4 @@
-"""to_jax: what becomes of an element, where it is placed, and how Orbax keeps a state."""
+"""to_jax: conversion of elements, their devices, and states saved by Orbax."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""to_keras: fit, evaluate and predict on each backend of Keras, in a process of its own."""
+"""to_keras: fit, evaluate and predict on each Keras backend, in a separate process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The laws of a pump, over made-up flows: what is taken is the pass, whoever takes it and how."""
+"""The laws of a pump on random flows: the elements taken are the elements of the pass."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ capacities = st.integers(1, 20)
 
 @st.composite
 def steps_of(draw: st.DrawFn, capacity: int) -> list[int]:
-    """How many elements are taken at once, in turn."""
+    """Draws the numbers of elements of successive steps."""
     return draw(st.lists(st.integers(1, capacity), min_size=1, max_size=5))
 
 
@@ -91,8 +91,10 @@ def test_an_error_of_the_flow_is_raised_unchanged_at_its_position(
                 pumped.take(n)
             assert isinstance(failed.value.__cause__, LookupError)
             notes = getattr(failed.value, "__notes__", [])
-            told = [f"{left} element(s) before it were not used: a step takes {n}"] if left else []
-            assert [note for note in notes if "were not used" in note] == told
+            expected_notes = (
+                [f"{left} element(s) before it were not used: a step takes {n}"] if left else []
+            )
+            assert [note for note in notes if "were not used" in note] == expected_notes
         assert list(range(fails_at))[pumped.position :] == (pumped.take(left) if left else [])
 
 
@@ -171,7 +173,7 @@ def test_two_threads_share_a_pass(length: int, capacity: int, data: st.DataObjec
 
 
 class Picky(Positioned[int]):
-    """Takes no element above a number."""
+    """Refuses elements above a number."""
 
     def __init__(self, most: int, error: BaseException) -> None:
         super().__init__()
@@ -229,7 +231,7 @@ def test_a_generator_that_fails_as_it_is_closed_is_an_error_after_the_elements()
 
 
 class Turns:
-    """A flow each element of which is made when that is allowed."""
+    """A flow that computes each element only when it is allowed."""
 
     def __init__(self) -> None:
         self.begun, self.allowed = threading.Semaphore(0), threading.Semaphore(0)

@@ -1,4 +1,4 @@
-"""to_torch: what becomes of an element, and how the loaders of PyTorch take it."""
+"""to_torch: conversion of elements, and use with PyTorch's data loaders."""
 
 from __future__ import annotations
 
@@ -311,5 +311,5 @@ try:
 except fl.MissingLibrary as error:
     print(error)
 """
-    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert 'pip install "flowdsl[torch]"' in told.stdout
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert 'pip install "flowdsl[torch]"' in result.stdout

@@ -1,4 +1,4 @@
-"""A consumer that waits is told where the flow is, and how long it has waited is counted."""
+"""Waiting consumers: warnings describe what the flow is doing, and waiting time is counted."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from tests.feeding.buffered import Queued
 
 
 class Releases(logging.Handler):
-    """Keeps what is told, and lets the flow go on once it is told often enough."""
+    """Collects warnings, and releases the flow after a number of them."""
 
     def __init__(self, times: int, release: Callable[[], object]) -> None:
         super().__init__()
-        self.told: list[str] = []
+        self.warnings: list[str] = []
         self.hears = False
         self._times, self._release = times, release
 
     def emit(self, record: logging.LogRecord) -> None:
         if not self.hears:
             return
-        self.told.append(record.getMessage())
-        if len(self.told) >= self._times:
+        self.warnings.append(record.getMessage())
+        if len(self.warnings) >= self._times:
             self._release()
 
 
-def told(flow: fl.Flow[int], release: Callable[[], object], times: int = 1) -> list[str]:
-    """What a consumer is told while it waits; the flow is released then."""
+def warnings(flow: fl.Flow[int], release: Callable[[], object], times: int = 1) -> list[str]:
+    """Return the warnings of a waiting consumer; the flow is released after them."""
     handler = Releases(times, release)
     logger = logging.getLogger("flowdsl.feeding.pump")
     logger.addHandler(handler)
@@ -45,7 +45,7 @@ def told(flow: fl.Flow[int], release: Callable[[], object], times: int = 1) -> l
             assert pump.waited >= 0.01
     finally:
         logger.removeHandler(handler)
-    return handler.told
+    return handler.warnings
 
 
 def test_a_function_that_does_not_return_is_named_in_a_warning() -> None:
@@ -56,7 +56,7 @@ def test_a_function_that_does_not_return_is_named_in_a_warning() -> None:
             gate.wait()
         return i
 
-    first, second, *_ = told(fl.from_range(4).map(stuck_in_the_third), gate.set, times=2)
+    first, second, *_ = warnings(fl.from_range(4).map(stuck_in_the_third), gate.set, times=2)
     for line in (first, second):
         assert "Input: a step has waited for 0.0" in line
         assert "element 2 of the pass is not there" in line
@@ -79,5 +79,5 @@ def test_busy_workers_are_named_in_a_warning(kind: str, tmp_path: Path) -> None:
 
     flow = fl.from_range(4).map(wait)
     flow = flow.prefetch(threads=1) if kind == "threads" else flow.prefetch(procs=1)
-    (line, *_) = told(flow, gate.touch)
+    (line, *_) = warnings(flow, gate.touch)
     assert "element(s) are with the workers of from_range(4) map(" in line

@@ -1,4 +1,4 @@
-"""A pump under watch: what it takes from its run, and what it gives to its sink."""
+"""A pump with checks of its access to the run and the sink."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PATIENCE = 60.0
 
 
 class WatchedRun(Generic[T]):
-    """A run that notes where two threads are at it at once, and which of them close it."""
+    """A run that records concurrent use by two threads, and the threads that close it."""
 
     def __init__(self, run: Run[T]) -> None:
         self._run = run
@@ -50,7 +50,7 @@ class WatchedRun(Generic[T]):
 
     @contextmanager
     def alone(self, what: str) -> Iterator[None]:
-        """What is done within is the only thing that anyone does to the run."""
+        """Record an error if another thread uses the run at the same time."""
         if not self._lock.acquire(blocking=False):
             self.collisions.append(what)
             self._lock.acquire()
@@ -87,7 +87,7 @@ class Pumped(Generic[T]):
         self.pump = Pump(cast("Run[T]", self.run), self.sink, capacity)
 
     def take(self, n: int = 1) -> list[T]:
-        """The next ``n`` elements, whose positions follow on those before."""
+        """Return the next ``n`` elements; check that their positions are consecutive."""
         self.pump.take(n)
         taken = [self.sink.queue.get_nowait() for _ in range(n)]
         assert [position for position, _ in taken] == [self.position + i for i in range(n)]
@@ -95,7 +95,7 @@ class Pumped(Generic[T]):
         return [element for _, element in taken]
 
     def take_all(self, steps: Iterable[int]) -> list[T]:
-        """Elements up to the end of the pass, by these steps, then those that are left."""
+        """Return the elements until the end of the pass, in these steps, then the rest."""
         taken: list[T] = []
         try:
             for n in steps:
@@ -105,7 +105,7 @@ class Pumped(Generic[T]):
         return taken
 
     def state(self) -> Mapping[str, object]:
-        """As a file would bring it back."""
+        """Return the state after a round trip through JSON."""
         state: Mapping[str, object] = json.loads(json.dumps(self.pump.state_dict()))
         return state
 
@@ -120,12 +120,12 @@ class Pumped(Generic[T]):
 
 
 def pump_threads() -> list[threading.Thread]:
-    """Those that are alive."""
+    """Return the pump threads that are alive."""
     return [thread for thread in threading.enumerate() if thread.name == "Pump"]
 
 
 def in_thread(work: Callable[[], object]) -> threading.Thread:
-    """Begin this in a thread of its own."""
+    """Start a function in a separate thread."""
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
     return thread

@@ -1,4 +1,4 @@
-"""Malformed frames, thrown at all that reads what others send.
+"""A fuzzer: sends malformed frames to everything that reads messages of other processes.
 
     python -m tests.remote.fuzz --frames 100000 --seed 0
 
@@ -39,7 +39,7 @@ Frames: TypeAlias = list[bytes]
 Decoder: TypeAlias = Callable[[Frames], object]
 
 MOST_BYTES_A_BYTE = 100
-"""So many times its own size a frame may take in memory, and this besides:"""
+"""The allowed memory of a frame, as a multiple of its size, plus this constant:"""
 MOST_BYTES_BESIDES = 300_000
 MOST_SECONDS = 2.0
 _HANG_SECONDS = 60
@@ -49,7 +49,7 @@ _ME, _THEM = b"m" * 16, b"t" * 16
 
 
 class PickleOpenedError(BaseException):
-    """A pickle was opened that nobody trusted; no decoder may catch it."""
+    """Raised when an untrusted pickle is opened; decoders must not catch it."""
 
 
 def _boom() -> None:
@@ -57,7 +57,7 @@ def _boom() -> None:
 
 
 class Bomb:
-    """Goes off when it is unpickled."""
+    """Raises when it is unpickled."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _boom, ()
@@ -103,7 +103,7 @@ FORGED: Frames = [
 
 @attrs.frozen
 class Target:
-    """Something that reads frames, and valid ones to begin with."""
+    """A decoder of frames, and valid frames to mutate."""
 
     name: str
     decode: Decoder
@@ -127,7 +127,7 @@ def _safe(trusted: bool) -> Decoder:
 
 
 def _received(frames: Frames) -> object:
-    """Through a receiver's state, which has met the sender, to its consumer."""
+    """Pass frames through a receiver's state that knows the sender."""
     receive_state = ReceiveState(1, 50, Tally(), _ME)
     receive_state.receive(_HERE, [_header(Kind.HELLO)])
     list(receive_state.replies())
@@ -144,7 +144,7 @@ def _received(frames: Frames) -> object:
 
 
 def _heard(frames: Frames) -> object:
-    """By a sender that has met a receiver."""
+    """Pass frames to a sender that knows a receiver."""
     box = SendBuffer(4, True, lambda _: True, _THEM)
     for x in range(3):
         box.put(pack(x))
@@ -214,7 +214,7 @@ def _swap(data: bytearray, rng: random.Random) -> None:
 
 
 def _claim(data: bytearray, rng: random.Random) -> None:
-    """Write a size that is not there."""
+    """Write a wrong size."""
     code = rng.choice(["<i", "<q", ">I", ">Q", ">H", "B"])
     size = struct.calcsize(code)
     at = rng.randrange(max(1, len(data) - size))
@@ -226,7 +226,7 @@ CHANGES = [_flip, _flip, _overwrite, _cut, _lengthen, _swap, _claim, _claim]
 
 
 def mutated(target: Target, rng: random.Random) -> Frames:
-    """Frames that a decoder may not like."""
+    """Return mutated frames."""
     kind = rng.random()
     if kind < 0.05:
         return [rng.randbytes(rng.randint(0, 200)) for _ in range(rng.randint(1, 4))]
@@ -252,12 +252,12 @@ def mutated(target: Target, rng: random.Random) -> Frames:
 
 @attrs.define
 class Figures:
-    """What came of the frames that one decoder got."""
+    """The outcomes of the frames of one decoder."""
 
     outcomes: Counter[str] = attrs.field(factory=Counter[str])
     slowest: float = 0.0
     most_memory: int = 0
-    """Beyond what the frames had, in bytes."""
+    """The additional memory in bytes."""
     most_a_byte: float = 0.0
     """The same for each byte of frames of 1 KB or more."""
 
@@ -267,7 +267,7 @@ class Figures:
 
 
 def throw(target: Target, frames: Frames, figures: Figures) -> None:
-    """One message; an AssertionError says what is wrong with what came of it."""
+    """Decode one message; raise an AssertionError if the outcome is wrong."""
     size = sum(map(len, frames))
     tracemalloc.reset_peak()
     before, _ = tracemalloc.get_traced_memory()
@@ -292,7 +292,7 @@ def throw(target: Target, frames: Frames, figures: Figures) -> None:
 def fuzz(
     target: Target, count: int, seed: int, step: Callable[[], object] = lambda: None
 ) -> Figures:
-    """Throw this many messages at a decoder."""
+    """Send this many messages to a decoder."""
     rng, figures = random.Random(f"{seed} {target.name}"), Figures()
     tracemalloc.start()
     try:
@@ -313,7 +313,7 @@ def fuzz(
 
 
 def main() -> None:
-    """Fuzz every decoder, and print what came of it."""
+    """Fuzz every decoder, and print the outcomes."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--frames", type=int, default=100_000, help="for each decoder")
     parser.add_argument("--seed", type=int, default=0)

@@ -1,4 +1,4 @@
-"""A sender and a receiver over a network that loses, delays and repeats, without sockets."""
+"""A sender and a receiver over a simulated network that loses, delays and repeats messages."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def always(_: Route) -> bool:
 
 @attrs.define
 class Network:
-    """A sender and its receiver, with what is on its way each way; and what came late."""
+    """A sender and its receiver, with the messages in flight in both directions."""
 
     count: int
     box: SendBuffer
@@ -96,12 +96,12 @@ class Network:
                 self.up.append(reply)
 
     def cut(self) -> None:
-        """What is on its way is lost."""
+        """Lose the messages in flight."""
         self.up.clear()
         self.down.clear()
 
     def cut_with_a_rest(self) -> None:
-        """Of what is on its way up, some is read after what comes by the next connection."""
+        """Delay some messages until after messages of the next connection."""
         self.stale += list(self.up)[: len(self.up) // 2 + 1]
         self.cut()
 
@@ -124,7 +124,7 @@ def network(count: int, sender_hwm: int, receiver_hwm: int) -> Network:
 
 
 def settle(net: Network, rounds: int) -> None:
-    """Let both go on without further trouble, in the way that they do."""
+    """Let both ends continue without further losses."""
     for _ in range(rounds):
         if net.box.finished and net.receive_state.ended:
             return
@@ -192,11 +192,11 @@ def test_the_next_receiver_gets_what_the_first_did_not_take(
             net.receive()
     if net.box.finished:
         return
-    told = net.box.taken
+    taken = net.box.taken
     first, net.got, net.receive_state = net.got, [], ReceiveState(1, 4, Tally())
     settle(net, rounds=100)
-    assert net.got == list(range(told, count))
-    assert net.receive_state.tally.earlier == told
+    assert net.got == list(range(taken, count))
+    assert net.receive_state.tally.earlier == taken
     assert first == list(range(len(first)))
     if says_so:
         assert first + net.got == list(range(count))
@@ -209,7 +209,7 @@ LEFT_EARLY = (
 
 
 def met(serve: bool, gone: bool, taken: int) -> tuple[SendBuffer, ReceiveState]:
-    """A sender that has a receiver, which has taken some; and another receiver."""
+    """A sender with a receiver that has taken some elements; and another receiver."""
     net = network(9, 4, 4)
     net.box.serve, net.box.gone = serve, lambda _: gone
     net.say_hello()
@@ -249,7 +249,7 @@ def test_a_new_receiver_that_would_miss_elements_is_an_error() -> None:
         box.receive((0, b"other"), other.greeting())
     assert str(caught.value) == LEFT_EARLY
     assert box.route == (0, b"other")
-    with pytest.raises(SourceError) as caught:  # who comes is told why
+    with pytest.raises(SourceError) as caught:  # the new receiver gets the reason
         other.receive(HERE, box.stop(LEFT_EARLY))
     assert str(caught.value) == f"the sender {box.me[:4].hex()} failed: {LEFT_EARLY}"
 
@@ -309,7 +309,7 @@ def test_a_receiver_that_leaves_before_more_elements_is_an_error() -> None:
 
 
 def sent(count: int) -> tuple[Network, list[list[Frame]]]:
-    """A sender and a receiver that have met, and the elements on their way."""
+    """A sender and a receiver that know each other, and the elements in flight."""
     net = network(count, 8, 8)
     net.say_hello()
     for step in (Network.arrive, Network.answer, Network.receive, Network.arrive, Network.answer):

@@ -1,4 +1,4 @@
-"""A short slice of the fuzzer; ``python -m tests.remote.fuzz`` is the whole."""
+"""A short run of the fuzzer; ``python -m tests.remote.fuzz`` runs it completely."""
 
 from __future__ import annotations
 

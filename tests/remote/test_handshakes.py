@@ -1,4 +1,4 @@
-"""Failed handshakes are counted, each kind is logged once, and the end of an error says them."""
+"""Failed handshakes: they are counted, each kind is logged once, and errors list them."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ OUTCOMES = {"ok": "SUCCEEDED", "auth": "FAILED_AUTH"}
 
 
 class Watched:
-    """A socket whose monitor tells what the test says."""
+    """A socket whose monitor emits the events of the test."""
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]]) -> None:
-        self.context, self.told = context, context.socket(zmq.PAIR)
+        self.context, self.monitor_end = context, context.socket(zmq.PAIR)
         self.watching: list[Handshakes] = []  # as long as the sockets are open
 
     def monitor(self, address: str, events: int) -> None:
-        self.told.bind(address)
+        self.monitor_end.bind(address)
 
-    def tell(self, event: int, value: int = 0) -> None:
-        self.told.send_multipart([struct.pack("=hi", event, value), b""], zmq.NOBLOCK)
+    def emit(self, event: int, value: int = 0) -> None:
+        self.monitor_end.send_multipart([struct.pack("=hi", event, value), b""], zmq.NOBLOCK)
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def test_a_broken_handshake_may_be_a_restart(
 ) -> None:
     handshakes = watching(watched, binds=False)
     for times in range(1, 6):
-        watched.tell(zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL)
+        watched.emit(zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL)
         handshakes.update()
         assert len(caplog.records) == (times >= 3)
     assert handshakes.summary.startswith(
@@ -87,7 +87,7 @@ def test_each_failure_is_described(
     handshakes = watching(watched, binds, secured)
     assert handshakes.summary == ""
     for _ in range(2):
-        watched.tell(getattr(zmq, f"EVENT_HANDSHAKE_FAILED_{event}"), value)
+        watched.emit(getattr(zmq, f"EVENT_HANDSHAKE_FAILED_{event}"), value)
     assert f"; failed handshakes at {ADDRESS!r}: 2, {said}" in handshakes.summary
     if not secured and event == "NO_DETAIL":  # most likely nothing
         assert not caplog.records
@@ -98,8 +98,8 @@ def test_each_failure_is_described(
 
 def test_a_connection_without_an_outcome_has_another_format(watched: Any) -> None:
     handshakes = watching(watched, binds=True)
-    watched.tell(zmq.EVENT_ACCEPTED, 7)
-    watched.tell(zmq.EVENT_DISCONNECTED, 7)
+    watched.emit(zmq.EVENT_ACCEPTED, 7)
+    watched.emit(zmq.EVENT_DISCONNECTED, 7)
     assert (
         handshakes.summary
         == f"; failed handshakes at {ADDRESS!r}: 1, the other end has another format="
@@ -108,9 +108,9 @@ def test_a_connection_without_an_outcome_has_another_format(watched: Any) -> Non
 
 def test_an_ended_connection_has_not_failed(watched: Any) -> None:
     handshakes = watching(watched, binds=False)
-    watched.tell(zmq.EVENT_CONNECTED, 7)
-    watched.tell(zmq.EVENT_HANDSHAKE_SUCCEEDED)  # which does not tell of whom
-    watched.tell(zmq.EVENT_DISCONNECTED, 7)
+    watched.emit(zmq.EVENT_CONNECTED, 7)
+    watched.emit(zmq.EVENT_HANDSHAKE_SUCCEEDED)  # without its connection
+    watched.emit(zmq.EVENT_DISCONNECTED, 7)
     assert handshakes.summary == ""
 
 
@@ -129,14 +129,14 @@ def test_an_ended_connection_has_not_failed(watched: Any) -> None:
 def test_reported_failures_never_exceed_actual_ones(
     watched: Any, events: str, failed: list[int]
 ) -> None:
-    """Of several at a time: the outcome of a handshake is told, and not of whom."""
+    """Outcomes of several concurrent handshakes do not name their connection."""
     handshakes, found = watching(watched, binds=True), list[int]()
     for event in events.split():
         if event[0] in "+-":
             kind = zmq.EVENT_ACCEPTED if event[0] == "+" else zmq.EVENT_DISCONNECTED
-            watched.tell(kind, int(event[1:]))
+            watched.emit(kind, int(event[1:]))
         else:
-            watched.tell(getattr(zmq, f"EVENT_HANDSHAKE_{OUTCOMES[event]}"))
+            watched.emit(getattr(zmq, f"EVENT_HANDSHAKE_{OUTCOMES[event]}"))
         handshakes.update()
         found.append(handshakes.failed.total())
     assert found == failed
@@ -145,13 +145,13 @@ def test_reported_failures_never_exceed_actual_ones(
 def test_a_failed_connection_that_ends_is_counted_once(watched: Any) -> None:
     handshakes = watching(watched, binds=True)
     for connection in (7, 8, 7):
-        watched.tell(zmq.EVENT_ACCEPTED, connection)
-        watched.tell(zmq.EVENT_HANDSHAKE_FAILED_AUTH, 400)  # which does not tell of whom
-        watched.tell(zmq.EVENT_DISCONNECTED, connection)
+        watched.emit(zmq.EVENT_ACCEPTED, connection)
+        watched.emit(zmq.EVENT_HANDSHAKE_FAILED_AUTH, 400)  # without its connection
+        watched.emit(zmq.EVENT_DISCONNECTED, connection)
     handshakes.update()
     assert handshakes.failed.total() == 3
-    watched.tell(zmq.EVENT_ACCEPTED, 7)
-    watched.tell(zmq.EVENT_DISCONNECTED, 7)
+    watched.emit(zmq.EVENT_ACCEPTED, 7)
+    watched.emit(zmq.EVENT_DISCONNECTED, 7)
     assert "1, the other end has another format=" in handshakes.summary
 
 
@@ -159,7 +159,7 @@ def test_only_ready_monitors_are_read(watched: Any) -> None:
     handshakes, poller = Handshakes("who", True, True), zmq.Poller()
     handshakes.watch(watched, ADDRESS, poller)
     watched.watching.append(handshakes)
-    watched.tell(zmq.EVENT_HANDSHAKE_FAILED_AUTH)
+    watched.emit(zmq.EVENT_HANDSHAKE_FAILED_AUTH)
     handshakes.update({})
     assert not handshakes.failed
     handshakes.update(dict(poller.poll(1000)))
@@ -167,9 +167,9 @@ def test_only_ready_monitors_are_read(watched: Any) -> None:
 
 
 def test_unread_events_do_not_block_the_socket(watched: Any) -> None:
-    """What tells them waits for room, and with it all that goes by the socket."""
+    """A monitor that waits for room would block its socket."""
     handshakes = watching(watched, binds=True)
     for _ in range(5000):
-        watched.tell(zmq.EVENT_HANDSHAKE_FAILED_AUTH)
+        watched.emit(zmq.EVENT_HANDSHAKE_FAILED_AUTH)
     handshakes.update()
     assert handshakes.failed.total() == 5000

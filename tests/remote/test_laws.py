@@ -1,4 +1,4 @@
-"""What other processes send, through the laws of flows.
+"""Checks received flows against the laws of flows.
 
 Nothing here says which laws apply to it: a law asks the nodes, which say that they give one pass,
 have no length, and cannot be resumed. Senders are threads, which begin as soon as a pass over
@@ -51,7 +51,7 @@ DECLARED: dict[str, Any] = {"named": Named, "record": Row, "listed": Listed}
 
 @pytest.fixture(autouse=True)
 def no_garbage_is_collected() -> Iterator[None]:
-    """What a pass has open is closed with it, not when chance has it."""
+    """Close the sources of a pass at its end, not when they are collected."""
     gc.disable()
     yield
     gc.enable()
@@ -59,17 +59,17 @@ def no_garbage_is_collected() -> Iterator[None]:
 
 @attrs.define
 class Senders:
-    """The threads that send, and what they send through."""
+    """The threads that send, and their addresses."""
 
     folder: Path
     context: zmq.Context[zmq.Socket[bytes]] = attrs.field(factory=lambda: zmq.Context[Any]())
     over: threading.Event = attrs.field(factory=threading.Event)
     threads: list[tuple[threading.Thread, str]] = attrs.field(factory=list[Any])
-    """With the address that each sends to."""
+    """The threads, each with its address."""
     numbers: Iterator[int] = attrs.field(factory=count)
 
     def receive(self, *send: Callable[[str], object], element: Any = object, **options: Any) -> Any:
-        """A flow of what is sent by some threads, which begin when a pass over it does."""
+        """Create a flow of the elements of some threads, which start with a pass over it."""
 
         def begin(address: str) -> None:
             for one in send:
@@ -85,7 +85,7 @@ class Senders:
         return flow(attrs.evolve(node, addresses="an address"))
 
     def pushed(self, items: list[Any]) -> Callable[[str], None]:
-        """Pushes them again and again, until all is over: nobody says that a receiver has left."""
+        """Push the elements repeatedly until the test ends: receivers do not report their end."""
 
         def send(address: str) -> None:
             with self.context.socket(zmq.PUSH) as socket:
@@ -102,13 +102,13 @@ class Senders:
         return send
 
     def wait_for(self, event: threading.Event) -> None:
-        """Wait for an event, or until all is over: then the other may have no receiver any more."""
+        """Wait for an event, or until the test ends."""
         until = monotonic() + WAIT
         while not event.wait(0.02) and not self.over.is_set():
             assert monotonic() < until, "a sender waits for another that does not come"
 
     def end(self) -> None:
-        """A sender of whom nothing was taken waits for another receiver, and is given one."""
+        """Provide a receiver for each sender from which no element was taken."""
         self.over.set()
         until = monotonic() + WAIT
         while alive := self._alive():
@@ -123,7 +123,7 @@ class Senders:
         self.over.clear()
 
     def _alive(self) -> set[str]:
-        """The addresses of the senders that do not end by themselves."""
+        """Return the addresses of the senders that do not end by themselves."""
         for thread, _ in self.threads:
             thread.join(0.02)
         return {address for thread, address in self.threads if thread.is_alive()}
@@ -139,7 +139,7 @@ SENDERS = Senders(Path(_folder.name))
 
 
 def sending(elements: Any) -> Callable[[str], None]:
-    """Sends a flow, up to its end or to that of the receiver."""
+    """Send a flow, until it or its receiver ends."""
 
     def send(address: str) -> None:
         with suppress(fl.SourceError):  # the receiver has left
@@ -149,7 +149,7 @@ def sending(elements: Any) -> Callable[[str], None]:
 
 
 def one_by_one(first: list[Any], second: list[Any]) -> list[Callable[[str], None]]:
-    """Two senders, which both have the receiver before one begins; then the other is next."""
+    """Two senders that connect to the receiver before the first one begins."""
     is_there, is_over = threading.Event(), threading.Event()
 
     def rows() -> Iterator[Any]:
@@ -172,7 +172,7 @@ def one_by_one(first: list[Any], second: list[Any]) -> list[Callable[[str], None
 
 @contextmanager
 def senders() -> Iterator[None]:
-    """Whoever sends in here ends with it."""
+    """End all senders at the end of the block."""
     try:
         yield
     finally:
@@ -180,7 +180,7 @@ def senders() -> Iterator[None]:
 
 
 def once(items: Any, *tags: Tag) -> Model:
-    """A model of what comes only once."""
+    """Create the model of a source that supports one pass."""
     return attrs.evolve(models.one_pass(items), tags=frozenset(tags))
 
 
@@ -228,7 +228,7 @@ def from_zmq_ops(draw: Draw, form: str, first: int, n: int) -> Source:
 
 
 def _arrays(element: Any) -> tuple[Any, ...]:
-    """The element as the format zmq_ops has it: arrays, without their names."""
+    """Convert an element to the zmq_ops format: arrays without names."""
     return tuple(np.asarray(part) for _, part in parts_of(element) or ())
 
 
@@ -270,7 +270,7 @@ def test_sent_flows_obey_the_laws(source: str) -> None:
 
 
 class TestBrokenReceiversAreDetected:
-    """Of what comes, and of what a node says of it."""
+    """Broken elements, and broken properties of nodes."""
 
     @pytest.fixture
     def recipe(self) -> Iterator[Recipe]:

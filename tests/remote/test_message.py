@@ -1,4 +1,4 @@
-"""Messages: what is packed comes back, and bytes that are none are refused."""
+"""Messages: packed elements are restored, and invalid bytes are refused."""
 
 from __future__ import annotations
 

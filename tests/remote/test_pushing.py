@@ -1,4 +1,4 @@
-"""How long a push waits, by a clock of its own."""
+"""Waiting times of a push, with a simulated clock."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Clock:
 
 @attrs.define(eq=False)
 class Frame:
-    """One that was sent, and that the system takes after so many waits."""
+    """A message that the system accepts after this many waits."""
 
     clock: Clock
     left: int
@@ -36,7 +36,7 @@ class Frame:
 
 @attrs.define
 class Link:
-    """Has room for an element when it says so."""
+    """A simulated link with scripted room for elements."""
 
     clock: Clock
     has_room: Callable[[], bool]

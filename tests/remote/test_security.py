@@ -1,4 +1,4 @@
-"""Who is let in, and what is refused before anything is opened."""
+"""Security: accepted keys, and addresses and arguments refused before a socket is opened."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CURVE = Curve(KEYS.secret, [OTHERS.public])
 
 
 def shown(argument: object) -> str:
-    """An argument in a test's name: without the keys, which differ in each process."""
+    """Return an argument for a test's id, without keys, which differ in each process."""
     text = str(argument)
     for key in (*attrs.astuple(KEYS), *attrs.astuple(OTHERS)):
         text = text.replace(key, "KEY")

@@ -1,4 +1,4 @@
-"""send_zmq and from_zmq over real sockets: each element once, whatever happens to the wire."""
+"""send_zmq and from_zmq over real sockets: each element arrives once, despite failures."""
 
 from __future__ import annotations
 
@@ -335,7 +335,7 @@ class TestReceivers:
             sender.outcome()
         assert str(caught.value) == (
             f"send_zmq: {ipc!r}: the receiver left after it had taken 3 elements, before the end; "
-            f"pass serve=True to go on with the next receiver"
+            f"pass serve=True to continue with the next receiver"
         )
 
     def test_may_leave_before_the_end_message(self, ipc: str) -> None:
@@ -356,7 +356,7 @@ class TestReceivers:
         assert sender.outcome() == 30
 
     def test_one_that_died_after_some_elements_is_an_error(self, ipc: str) -> None:
-        """Its farewell is lost, and the one that comes in its place would miss what it took."""
+        """Its last message is lost, and the next receiver would miss its elements."""
         sender = sending(fl.from_range(3), ipc)
         context = zmq.Context[zmq.Socket[bytes]]()
         socket = context.socket(zmq.ROUTER)
@@ -607,7 +607,7 @@ fl.from_range(100).repeat().send_zmq({ipc!r}, hwm=5)
         assert max(lingered) == 0.2
 
     def test_a_sender_that_fills_a_receiver_and_leaves_is_harmless(self, ipc: str) -> None:
-        """Its consumer does something else for seconds, in which ZMQ looks at its connections."""
+        """The consumer is busy for seconds, in which ZMQ checks its connections."""
         program = f"""
 import threading, time, zmq
 import flowdsl as fl
@@ -905,7 +905,7 @@ def megabyte(i: int) -> NDArray[np.uint8]:
 
 @contextmanager
 def pulling(address: str) -> Iterator[zmq.Socket[bytes]]:
-    """A socket that is there, and takes what is asked for."""
+    """A simulated socket."""
     context = zmq.Context[zmq.Socket[bytes]]()
     socket = context.socket(zmq.PULL)
     socket.setsockopt(zmq.RCVHWM, 1)
@@ -934,7 +934,7 @@ class TestCurve:
         assert sender.outcome() == 3
 
     def test_unknown_keys_are_refused(self, caplog: pytest.LogCaptureFixture) -> None:
-        """And either end says why, once."""
+        """Both ends log the reason once."""
         caplog.set_level(logging.INFO, "flowdsl")
 
         def logged(who: str, what: str) -> int:
@@ -977,7 +977,7 @@ class TestCurve:
 
 
 def test_a_receiver_collected_in_a_cycle_closes_its_sockets(ipc: str) -> None:
-    """Its context has forgotten its sockets by then, and must not wait for them."""
+    """The context has lost its sockets by then, and must not wait for them."""
     script = f"""
         import gc, threading
         import flowdsl as fl
@@ -992,5 +992,7 @@ def test_a_receiver_collected_in_a_cycle_closes_its_sockets(ipc: str) -> None:
         print("collected", flush=True)
     """
     code = textwrap.dedent(script)
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30)
-    assert told.stdout == "collected\n"
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=30
+    )
+    assert result.stdout == "collected\n"

@@ -1,4 +1,4 @@
-"""The format zmq_ops, held to bytes that were written by hand."""
+"""The zmq_ops format, compared with bytes that were written by hand."""
 
 from __future__ import annotations
 

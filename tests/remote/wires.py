@@ -1,4 +1,4 @@
-"""Senders in threads, and a relay that cuts what goes through it."""
+"""Senders in threads, and a relay that breaks connections."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WAIT = 30
 
 @attrs.define
 class Task:
-    """A function in a thread, and what came of it."""
+    """A function in a thread, and its outcome."""
 
     run: Callable[[], Any]
     result: Any = None
@@ -38,7 +38,7 @@ class Task:
             self.error = error
 
     def outcome(self) -> Any:
-        """What it returned; or raises what it raised."""
+        """Return the result of the function, or raise its error."""
         self.thread.join(WAIT)
         assert not self.thread.is_alive(), "it does not come to an end"
         if self.error is not None:
@@ -58,19 +58,19 @@ def receiving(
 
 
 def bound(task: Callable[..., Task], *args: Any, **options: Any) -> tuple[Task, str]:
-    """Who binds a port that is free, and the address."""
-    told: queue.Queue[str] = queue.Queue()
-    started = task(*args, on_bound=told.put, **options)
-    return started, told.get(timeout=WAIT)
+    """Start a task that binds a free port; return it with the address."""
+    bound: queue.Queue[str] = queue.Queue()
+    started = task(*args, on_bound=bound.put, **options)
+    return started, bound.get(timeout=WAIT)
 
 
 @attrs.define
 class Relay:
-    """Passes bytes on between who connects to it and a port, until it is told to cut them off."""
+    """Relays bytes between clients and a port, until it is asked to break the connections."""
 
     target: int
     every: int
-    """A connection is cut after so many bytes one way; 0 for never."""
+    """The number of bytes in one direction after which a connection breaks; 0 for never."""
     server: socket.socket = attrs.field(init=False)
     cuts: int = 0
     closed: bool = False

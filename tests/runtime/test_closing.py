@@ -1,4 +1,4 @@
-"""What a pass reads is closed when the pass ends, however it ends."""
+"""The sources of a pass are closed when the pass ends, in every way it can end."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.threads import spawn_thread
 
 @attrs.define(eq=False)
 class Files:
-    """Generators that are open as files are: from their first element to their end."""
+    """Generators that count as open from their first element to their end, like files."""
 
     opened: int = 0
     open: int = 0
@@ -314,19 +314,19 @@ class TestErrorsOfClosing:
         next(run)
         with pytest.raises(FlowError) as caught:
             run.close()
-        told = [str(caught.value), *caught.value.__notes__]
-        assert len([line for line in told if "no space left" in line]) == 2
+        reported = [str(caught.value), *caught.value.__notes__]
+        assert len([line for line in reported if "no space left" in line]) == 2
 
     @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
     def test_are_logged_when_a_run_is_collected(
         self, broken: Files, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        told: list[Any] = []
-        monkeypatch.setattr("sys.unraisablehook", lambda hook: told.append(str(hook.exc_value)))
+        reported: list[Any] = []
+        monkeypatch.setattr("sys.unraisablehook", lambda hook: reported.append(str(hook.exc_value)))
         run = iter(fl.from_iterable(broken.lines))
         next(run)
         del run
-        assert told == [self.message]
+        assert reported == [self.message]
 
 
 @attrs.define(eq=False)
@@ -363,7 +363,7 @@ def streams(draw: Draw, most: int = 6) -> Recipe:
 
 
 def _run_to_its_end(flow: fl.Flow[Any, Any], end: str, position: int) -> object:
-    """Run it up to some element, and end it in some way; gives what is to be kept meanwhile."""
+    """Run it up to some element and end it in some way; return the objects to keep alive."""
     run = iter(flow)
     try:
         if end == "end":

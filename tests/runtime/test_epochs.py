@@ -1,4 +1,4 @@
-"""A loop over epochs, and one that goes on from a state of it."""
+"""Loops over epochs, and resuming them from a state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests that a flow, with all that its functions refer to, is freed as soon as nobody holds it."""
+"""A flow and the objects of its functions are freed as soon as the flow is unreferenced."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ USES: dict[str, Callable[[Flow], object]] = {
 
 
 def table_of(use: Callable[[Flow], object]) -> weakref.ref[Table]:
-    """The table that a flow had which nobody holds any more."""
+    """Return a reference to the table of a flow that is unreferenced."""
     table = np.zeros(200_000).view(Table)
     use(fl.from_range(6).map(lambda i: table[i]))
     return weakref.ref(table)

@@ -1,4 +1,4 @@
-"""Laws and tests of ``origins``: the rows named are those whose change changes the element."""
+"""``origins``: returns exactly the rows whose change changes the element."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def numbers(n: int = 9) -> fl.Flow[int, fl.Unsized]:
 
 
 def marked(flow: fl.Flow[Any, Any], epoch: int = 0) -> None:
-    """The elements are made of the numbers of their rows: each origin is one of them, in order."""
+    """Check elements that consist of row numbers: their origins are these numbers, in order."""
     for position, x in enumerate(islice(flow.epoch(epoch), 40)):
         assert rows(flow, position, epoch) == np.ravel(x).tolist()
 
@@ -234,10 +234,10 @@ def test_origins_through_attempt_keep_the_source_title() -> None:
 
 
 def test_origins_do_not_call_the_skip_handler_again() -> None:
-    told: list[fl.ElementError] = []
+    reported: list[fl.ElementError] = []
     bad = fl.from_range(5).map(lambda i: [0][i] if i == 1 else i)
-    assert rows(bad.prefetch(on_error=told.append), 1) == [2]
-    assert not told
+    assert rows(bad.prefetch(on_error=reported.append), 1) == [2]
+    assert not reported
 
 
 @pytest.mark.timeout(20)
@@ -297,7 +297,7 @@ def test_run_origins_after_the_end() -> None:
 
 @attrs.frozen
 class Pairs(Node[Any, fl.Unsized]):
-    """An operator that does not say what its elements are made of."""
+    """An operator that does not support origins."""
 
     source: Node[Any, Any]
 

@@ -1,4 +1,4 @@
-"""Laws and tests of ``flow.at``: it is the element that a pass gives at that position."""
+"""``flow.at``: returns the element of a pass at a position."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Places: a pass goes on above filters too, and nothing is made again."""
+"""Resume points: a pass resumes above filters without repeating work."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Step: TypeAlias = tuple[str, int]
 
 
 class Reader:
-    """Passes rows on, and knows which."""
+    """Passes rows through, and records them."""
 
     def __init__(self) -> None:
         self.seen: list[Any] = []
@@ -347,20 +347,20 @@ class TestResumedRun:
         self, caplog: pytest.LogCaptureFixture
     ) -> None:
         caplog.set_level(logging.WARNING, "flowdsl")
-        told: list[str] = []
+        reported: list[str] = []
         flow = (
             fl.from_range(30)
             .map(failing_of(2))
-            .prefetch(0, on_error=lambda error: told.append(str(error.__cause__)))
+            .prefetch(0, on_error=lambda error: reported.append(str(error.__cause__)))
             .batch(4, collate=list)
         )
         run = iter(flow)
         got = list(islice(run, 3))
-        assert told == ["0 is bad", "5 is bad", "10 is bad"]
+        assert reported == ["0 is bad", "5 is bad", "10 is bad"]
         rest = flow.resume(run.state_dict())
         got += rest
         assert [i for batch in got for i in batch] == [i for i in range(30) if i % 5]
-        assert told == [f"{i} is bad" for i in range(0, 30, 5)]
+        assert reported == [f"{i} is bad" for i in range(0, 30, 5)]
         assert rest.statistics().skipped == 3
 
     def test_statistics_count_only_elements_of_this_run(self) -> None:
@@ -397,7 +397,7 @@ class TestResumedRun:
 
 
 class TestBelowAnOperatorInThisProcess:
-    """A prefetch in the middle: where each operator above it stands is arithmetic."""
+    """A prefetch in the middle: the places of the operators above are computed from positions."""
 
     @pytest.mark.parametrize(
         ("build", "first"),
@@ -563,7 +563,7 @@ class TestRefusals:
 
 
 def test_places_of_a_changed_flow_are_ignored() -> None:
-    """A look at the elements makes no other flow of it."""
+    """An ``inspect`` does not change the identity of a flow."""
     looked_at = fl.from_range(20).filter(odd).inspect(0)
     flow = fl.from_range(20).filter(odd)
     for one, other in ((flow, looked_at), (looked_at, flow)):

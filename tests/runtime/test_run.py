@@ -1,4 +1,4 @@
-"""A run: a pass under way, its state, and its end."""
+"""Runs: iteration, state, statistics and closing."""
 
 from __future__ import annotations
 

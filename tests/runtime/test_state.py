@@ -1,4 +1,4 @@
-"""A state: small, of one flow, and carried over to other shards where that can be."""
+"""States: they are small, belong to one flow, and can be resumed with other shards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an error says: who failed, on which element, why, and what the element was."""
+"""Error messages: they name the operator, the position, the cause and the element."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ IMAGES = fl.from_range(3).map(lambda i: (np.zeros((224, 224, 3), np.uint8), i))
 
 
 class Odd:
-    """An element that cannot be spelled."""
+    """An element whose repr fails."""
 
     def __repr__(self) -> str:
         raise RuntimeError("no")
@@ -163,7 +163,7 @@ pairs = st.lists(st.tuples(row, row), min_size=1, max_size=8)
 def test_the_first_failure_is_reported(
     pairs: list[tuple[int, int]], in_memory: bool, zipped: bool, n: int, k: int, sizes: list[int]
 ) -> None:
-    """Where a source fails too, which is read in the consumer's process, and ahead of workers."""
+    """A source in the consumer's process fails, too, and is read ahead of the workers."""
     one, other = ([pair[k] for pair in pairs] for k in range(2))
 
     def source(rows: list[int]) -> fl.Flow[Any, Any]:
@@ -183,11 +183,11 @@ def test_the_first_failure_is_reported(
 
 @pytest.mark.parametrize("workers", [{}, {"procs": 1}, {"threads": 1}], ids=str)
 def test_skipped_elements_are_shown_in_messages(workers: dict[str, Any]) -> None:
-    told: list[ElementError] = []
-    run = iter(ROWS.map(eighth).prefetch(**workers, on_error=told.append))
+    reported: list[ElementError] = []
+    run = iter(ROWS.map(eighth).prefetch(**workers, on_error=reported.append))
     assert list(run) == [2, 4]
     expected = f"map(eighth) failed on element 2 {ROW}: {DIVISION}; the element was 0"
-    assert list(map(str, told)) == [expected]
+    assert list(map(str, reported)) == [expected]
     assert [skip.error for skip in run.statistics().skips] == [expected]
 
 
@@ -268,5 +268,5 @@ def test_fields_hidden_from_the_repr_are_not_shown() -> None:
 
 
 def test_a_component_without_a_repr_does_not_hide_others() -> None:
-    told = "the element was (1, <Odd, whose repr raised RuntimeError>)"
-    assert the_element((1, Odd())) == told
+    expected = "the element was (1, <Odd, whose repr raised RuntimeError>)"
+    assert the_element((1, Odd())) == expected

@@ -1,4 +1,4 @@
-"""Every law of flows is seen to fail: what breaks it, and which laws notice."""
+"""Broken operators: every law of flows fails for at least one of them."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class _Keeping(IndexTransform[T, E], Generic[T, E]):
 
 
 class Kept(_Keeping[T, E]):
-    """The elements as they are: what is broken in it below, is broken on purpose."""
+    """Passes elements through; the classes below break it on purpose."""
 
     def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[T]]:
         elements = [x for _, x in sources[0](epoch)]
@@ -103,7 +103,7 @@ class ChangesWithTheEpoch(Kept[T, E]):
 
 
 class Numbers(Kept[T, E]):
-    """Its positions begin at 1."""
+    """Numbers positions from 1."""
 
     def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[T]]:
         return ((i + 1, x) for i, x in sources[0](epoch))
@@ -122,35 +122,35 @@ class ForgetsItsLength(Kept[T, E]):
 
 
 class Mistakes(Kept[T, E]):
-    """Its spec is that of something else."""
+    """Declares a wrong spec."""
 
     def spec(self, probe: bool) -> Spec:
         return ArraySpec(np.dtype(np.float64), (3,))
 
 
 class ReadsAnother(Kept[T, E]):
-    """Over random access, the row before."""
+    """Returns the previous row on random access."""
 
     def resolve(self, at: Indices) -> Indices:
         return Indices(at.epoch, np.maximum(at.position - 1, 0))
 
 
 class Blames(Kept[T, E]):
-    """Another row than the one that failed."""
+    """Names another row than the one that failed."""
 
     def origin(self, epoch: int, position: int) -> Where:
         return self.source.origin(epoch, (position + 1) % 7)
 
 
 class NamesAnother(Kept[T, E]):
-    """Row, by position, as the one that an element is made of."""
+    """Names a wrong origin by position."""
 
     def made_of(self, at: Indices) -> Provenance | None:
         return Provenance.one_each(Indices(at.epoch, (at.position + 1) % 7))
 
 
 class NamesNone(Kept[T, E]):
-    """No row as what the third element is made of, where a pass is made again."""
+    """Names no origin for the third element in a replay."""
 
     @property
     def indexable(self) -> bool:
@@ -162,7 +162,7 @@ class NamesNone(Kept[T, E]):
 
 
 class GoesOnElsewhere(_Keeping[T, E], Resumable[T, E]):
-    """After what was given, it leaves one out."""
+    """Leaves an element out after a resume."""
 
     @property
     def indexable(self) -> bool:
@@ -181,7 +181,7 @@ _passes = count()
 
 
 class Remembers(Kept[T, E]):
-    """A pass is another one than the pass before it."""
+    """Yields other elements in each pass."""
 
     def change(self, elements: list[Any], epoch: int) -> list[Any]:
         k = next(_passes) % max(1, len(elements))
@@ -193,7 +193,7 @@ class Remembers(Kept[T, E]):
 
 
 class Backwards(Kept[T, E]):
-    """As it says, and its model too: but neither says that it is ``Reordered``."""
+    """Like its model, but neither declares the effect ``Reordered``."""
 
     def resolve(self, at: Indices) -> Indices:
         return Indices(at.epoch, (self.length or 0) - 1 - at.position)
@@ -203,7 +203,7 @@ class Backwards(Kept[T, E]):
 
 
 class Twice(Kept[T, E]):
-    """As it says, and its model too: but neither says that it is ``Resampled``."""
+    """Like its model, but neither declares the effect ``Resampled``."""
 
     def resolve(self, at: Indices) -> Indices:
         return Indices(at.epoch, at.position // 2)
@@ -218,7 +218,7 @@ class Twice(Kept[T, E]):
 
 @attrs.frozen
 class ScalesTheLast(Elementwise[Any, Any, E], Generic[E]):
-    """Looks at more than one element, and says that it does not."""
+    """Reads more than one element, but declares that it does not."""
 
     @property
     def title(self) -> str:
@@ -332,7 +332,7 @@ def test_a_prefetch_that_changes_elements_is_detected(monkeypatch: pytest.Monkey
 
 
 class ReadsBackwards(Kept[T, E]):
-    """Over random access, from the end."""
+    """Reads from the end on random access."""
 
     def resolve(self, at: Indices) -> Indices:
         return Indices(at.epoch, (self.length or 0) - 1 - at.position)
@@ -351,9 +351,9 @@ def test_an_unordered_run_with_other_elements_is_detected() -> None:
 def test_check_operator_names_the_law_and_the_flow(operator: Any) -> None:
     with pytest.raises((AssertionError, ExceptionGroup)) as failed:
         check_operator(lambda flow: flow.apply(operator), as_it_is, examples=20)
-    told = "".join(_notes(failed.value))
-    assert "the law: " in told
-    assert "kept()" in told
+    notes = "".join(_notes(failed.value))
+    assert "the law: " in notes
+    assert "kept()" in notes
 
 
 def _notes(error: BaseException) -> Iterator[str]:
@@ -364,7 +364,7 @@ def _notes(error: BaseException) -> Iterator[str]:
 
 @attrs.frozen
 class Letters(IndexedSource[str]):
-    """A source of another package: what is broken in it below, is broken on purpose."""
+    """A source of another package; the classes below break it on purpose."""
 
     letters: str
 
@@ -390,7 +390,7 @@ class Shorter(Letters):
 
 
 class Sequential(Letters):
-    """Gives the next row, whichever is asked for."""
+    """Returns the next row for any index."""
 
     def open(self) -> Callable[[int], str]:
         letters = iter(self.letters)

@@ -1,4 +1,4 @@
-"""What a model promises to whoever writes one."""
+"""Models are lazy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What counts as agreement of a run with the reference, where that makes more than it gives."""
+"""Agreement of a run with a reference that computes elements ahead."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from flowdsl.testing.outcomes import Outcome, agree, outcome, reference
 
 
 def never_whole() -> fl.Flow[Any, Any]:
-    """Two rows, the last of which fails, in batches of three that have to be full."""
+    """Two rows, the last of which fails, in complete batches of three."""
     rows: list[Any] = damaged([1, 2], 1)
     return fl.from_items(rows).batch(3, drop_remainder=True, collate=list)
 

@@ -1,4 +1,4 @@
-"""Tests of workers begin without any: those of another test end with its flow, once collected."""
+"""Each test of workers begins without workers: garbage of earlier tests is collected first."""
 
 from __future__ import annotations
 

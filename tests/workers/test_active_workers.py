@@ -1,4 +1,4 @@
-"""How many workers are started, and when: on a backend of which the test says who is ready."""
+"""Active workers: the number of workers started and dismissed, with a simulated backend."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from flowdsl.workers.backend import Worker, WorkerBackend
 
 @attrs.define
 class Counted:
-    """As much of a backend as its staff knows."""
+    """The part of a backend that ActiveWorkers uses."""
 
     ready_at_once: bool = False
     workers: list[Worker] = attrs.field(factory=list[Worker])

@@ -1,4 +1,4 @@
-"""As many workers as pay: whatever their number and however it changes, nothing of it shows."""
+"""Tuned numbers of workers: elements do not depend on the number or its changes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def four_cores(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextmanager
 def changing(*counts: int) -> Iterator[list[int]]:
-    """Within, tasks are small, and after each the number of workers is the next of these."""
+    """Use small tasks, and after each the next of these numbers of workers."""
     said: list[int] = []
     chance = random.Random(0)
 
@@ -164,7 +164,7 @@ def waiting(i: int) -> int:
 
 
 def test_the_tuner_finds_a_good_number() -> None:
-    """Rows that wait, so that no core is needed: four are four times as fast."""
+    """Rows that sleep need no core: four workers are four times as fast."""
     flow = fl.from_range(1 << 40).map(waiting).prefetch(threads="auto")
     with closing(iter(flow)) as run:
         for _ in islice(run, 0, 60_000, 100):

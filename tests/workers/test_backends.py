@@ -1,4 +1,4 @@
-"""Processes and threads keep the laws of backends."""
+"""Processes and threads obey the laws of backends."""
 
 from __future__ import annotations
 

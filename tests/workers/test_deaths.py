@@ -1,4 +1,4 @@
-"""Workers that die: what they held is done again, and the output is the reference all the same."""
+"""Worker deaths: the tasks of dead workers are retried, and the output equals the reference."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def last_stage(run: Run[Any]) -> StageStatistics:
 
 
 def check(flow: AnyFlow, reference: AnyFlow, deaths: int) -> StageStatistics:
-    """A run gives the reference, in order, over so many deaths; gives the stage that had them."""
+    """Check that a run with this many deaths yields the reference; return its stage."""
     with iter(flow) as run:
         got = list(run)
     expected = reference.collect()
@@ -249,7 +249,7 @@ class TestTimeout:
         assert last_stage(run).deaths == 0
 
     def test_does_not_count_the_consumers_time(self) -> None:
-        """What has waited for a consumer that did something else is not late."""
+        """Tasks that wait for a busy consumer are not late."""
         run = iter(fl.from_range(40).map(lambda i: i).prefetch(procs=1, timeout=1.5))
         got = [next(run)]
         time.sleep(2)
@@ -301,14 +301,14 @@ class TestRepeatedDeaths:
 
     @pytest.mark.usefixtures("mortals")
     def test_blame_the_task_in_progress(self) -> None:
-        """Though the result of the element before is lost with the worker that sent it."""
+        """The result of the element before may be lost with its worker."""
         for _ in range(4):
             with paced([1]):
                 flow = fl.from_range(9).map(kills(5)).prefetch(procs=1, deaths=1, on_error="skip")
                 assert flow.collect() == [0, 1, 2, 3, 4, 6, 7, 8]
 
     def test_blame_no_element_that_was_not_begun(self, born: Born) -> None:
-        """Workers that die at rest, and are given an element before that is known."""
+        """Workers that die while parked, and get an element before the death is known."""
         with paced([1]):
             run = iter(fl.from_range(60).map(lambda i: i).prefetch(procs=2, deaths=1))
             got, pool = [next(run)], run._execution.pools[0]
@@ -359,7 +359,7 @@ class TestRepeatedDeaths:
             flow.collect()
 
     def test_of_workers_before_they_read_a_task(self) -> None:
-        """An element whose arrival kills is given up as well, and not sent for ever."""
+        """An element whose arrival kills workers fails, too, and is not retried forever."""
 
         class Deadly:
             def __reduce__(self) -> tuple[Any, ...]:
@@ -387,7 +387,7 @@ class TestSkippedAfterDeaths:
 
     @pytest.mark.usefixtures("mortals")
     def test_the_skip_is_reported_once_in_order_with_its_cause(self) -> None:
-        told: list[ElementError] = []
+        reported: list[ElementError] = []
 
         def fail_or_die(i: int) -> int:
             if i in (9, 33):
@@ -396,17 +396,17 @@ class TestSkippedAfterDeaths:
                 kill()
             return i
 
-        flow = fl.from_range(40).map(fail_or_die).prefetch(procs=2, on_error=told.append)
+        flow = fl.from_range(40).map(fail_or_die).prefetch(procs=2, on_error=reported.append)
         run = iter(flow)
         assert list(run) == [i for i in range(40) if i not in (8, 9, 32, 33, 34)]
-        assert [error.origin for error in told] == [
+        assert [error.origin for error in reported] == [
             f"row {i} of from_range(40)" for i in (8, 9, 32, 33, 34)
         ]
-        assert [type(error.__cause__) for error in told] == [
+        assert [type(error.__cause__) for error in reported] == [
             WorkerDied, ValueError, WorkerDied, ValueError, WorkerDied,
         ]  # fmt: skip
-        assert [skip.error for skip in run.statistics().skips] == list(map(str, told))
-        assert str(told[1]).endswith(": ValueError(9); the element was 9")
+        assert [skip.error for skip in run.statistics().skips] == list(map(str, reported))
+        assert str(reported[1]).endswith(": ValueError(9); the element was 9")
 
     @pytest.mark.usefixtures("mortals")
     def test_the_handler_may_raise(self) -> None:
@@ -443,13 +443,15 @@ class TestSkippedAfterDeaths:
 
     @pytest.mark.usefixtures("mortals")
     def test_an_operator_in_the_consumer_skips_it(self) -> None:
-        """What counts stands with the consumer, above a filter; and so does what leaves out."""
-        told: list[ElementError] = []
+        """The counting and the skipping operators run in the consumer, above a filter."""
+        reported: list[ElementError] = []
         flow = fl.from_range(30).map(kills(5, 6)).filter(lambda i: i % 2 == 0).enumerate()
-        run = iter(flow.prefetch(procs=2, on_error=told.append))
+        run = iter(flow.prefetch(procs=2, on_error=reported.append))
         expected = [i for i in range(0, 30, 2) if i != 6]
         assert [x for _, x in run] == expected
-        assert [error.origin for error in told] == [f"row {i} of from_range(30)" for i in (5, 6)]
+        assert [error.origin for error in reported] == [
+            f"row {i} of from_range(30)" for i in (5, 6)
+        ]
 
     @pytest.mark.usefixtures("mortals")
     def test_without_order(self) -> None:

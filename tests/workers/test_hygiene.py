@@ -1,4 +1,4 @@
-"""Ends that nobody plans, places that nobody expects: all work or say why not, and none hangs."""
+"""Unusual ends and contexts of runs: they work or raise an error, and never hang."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _started: list[subprocess.Popen[str]] = []
 
 @pytest.fixture(autouse=True)
 def nothing_is_left() -> Iterator[None]:
-    """What a failing test has started, ends with it."""
+    """End the processes that a failing test has started."""
     yield
     while _started:
         process = _started.pop()
@@ -58,7 +58,7 @@ def start(script: str) -> subprocess.Popen[str]:
 
 
 def says(script: str, seconds: float = 60, quiet: bool = True) -> str:
-    """What a script prints, which ends by itself, in time, well, and without a complaint."""
+    """Return the output of a script, which must end in time and without errors."""
     process = start(script)
     out, err = process.communicate(timeout=seconds)
     assert process.returncode == 0, err
@@ -76,12 +76,12 @@ BUSY = {
     "asleep": "time.sleep(600)",
     "in a loop": "[None for _ in iter(int, 1)]",
 }
-"""What takes very long."""
+"""A flow that takes very long."""
 
 
 class TestKilledConsumer:
     def test_takes_all_processes_along(self) -> None:
-        """Views held, results waiting, workers busy, an iterator at rest: nothing is left."""
+        """With views, waiting results, busy workers and an idle iterator, nothing is left."""
         before = set(os.listdir("/dev/shm"))
         assert soonest(self._seconds_to_the_end_of_all, 1) < 1
         # a slab has no name: nobody is left who could hold one
@@ -134,7 +134,7 @@ class TestKilledConsumer:
 
 
 def interrupted(process: subprocess.Popen[str]) -> tuple[str, str]:
-    """Python itself drops an interrupt that comes within a callback of an import, and says so."""
+    """Python itself drops an interrupt within a callback of an import, and reports it."""
     for _ in range(12):
         os.killpg(process.pid, signal.SIGINT)
         try:
@@ -265,7 +265,7 @@ class TestNestedRuns:
         assert flow.collect() == [[10 * i + k for k in range(3)] for i in range(4)]
 
     def test_end_with_their_killed_worker(self) -> None:
-        """The workers of a worker go with it."""
+        """The workers of a worker end with it."""
         pids: list[int] = []
 
         def inner(i: int) -> int:
@@ -333,7 +333,7 @@ class TestConcurrentRuns:
         assert [*got, *run] == list(range(200))
 
     def test_workers_of_an_ended_thread_are_reused(self) -> None:
-        """A worker that follows the thread that started it would be gone with it."""
+        """Workers must not end with the thread that started them."""
         flow = fl.from_range(50).map(lambda i: (i, os.getpid())).prefetch(procs=1)
         got: list[list[Any]] = []
         for _ in range(2):
@@ -406,7 +406,7 @@ class TestFork:
 
 
 def in_fork(child: Callable[[], None]) -> None:
-    """Run this in a fork of this process; it fails as the fork does, and ends in time."""
+    """Run a function in a fork of this process; raise if the fork fails or takes too long."""
     pid = os.fork()
     if not pid:
         status = 1

@@ -1,4 +1,4 @@
-"""Tests of how workers come into being: the fork server, what they inherit, doing without it."""
+"""Launching of workers: the fork server, the inherited environment, and the fallback."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.waiting import eventually
 
 
 def first(function: Callable[[int], Any]) -> Any:
-    """What a function gives in a new worker."""
+    """Return the result of a function in a new worker."""
     return fl.from_range(1).map(function).prefetch(procs=1).collect()[0]
 
 
@@ -71,7 +71,7 @@ class TestForkedWorkers:
             fl.from_range(3).map(lambda i: os._exit(7)).prefetch(procs=1, deaths=1).collect()
 
     def test_random_numbers_differ_between_workers(self) -> None:
-        """Without care forks of one process draw alike."""
+        """Forks of one process begin with the same random state, unless it is reseeded."""
 
         def draw(i: int) -> tuple[int, float, float]:
             time.sleep(0.01)
@@ -83,11 +83,11 @@ class TestForkedWorkers:
 
 
 class TestProcessEnvironment:
-    """A worker has those of the consumer at the time when it starts."""
+    """A worker has the environment of the consumer at the time of its start."""
 
     @pytest.fixture(autouse=True)
     def one_is_there(self, server: int) -> None:
-        """A fork server that was started in other surroundings."""
+        """Start a fork server with another environment."""
 
     def test_environment_variables_are_applied(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("HERE", "this")
@@ -330,7 +330,7 @@ class TestConsumerEnds:
             assert eventually(lambda: not is_fork_server(theirs))
 
     def test_a_fork_does_not_wait_for_a_locked_server(self) -> None:
-        """A fork that ends while another thread held the server's lock is not held up."""
+        """A fork is not blocked if another thread had locked the server at the fork."""
         more = """
             from flowdsl.workers import launching, modules
             launching._lock.acquire()
@@ -348,11 +348,11 @@ class TestConsumerEnds:
 
 
 class TestModules:
-    """What a program needs of installed packages is imported once for all workers."""
+    """Installed modules of a program are imported once for all workers."""
 
     @pytest.fixture
     def package(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Any]:
-        """Makes a package that counts how often it is imported, and that counts as installed."""
+        """Create a package that counts its imports, and is treated as installed."""
 
         def make(code: str) -> Any:
             name = f"package_{tmp_path.name}"
@@ -417,7 +417,7 @@ class TestModules:
             fl.from_range(100).map(double).prefetch(procs=2).collect()
 
     def test_project_modules_are_searched_for_installed_ones(self) -> None:
-        """They are imported by each worker; what they have of installed packages is not."""
+        """Project modules are imported by each worker, their installed dependencies only once."""
         found = modules.installed([__name__, "__main__", "no such module"])
         assert {"numpy", "subprocess", "flowdsl.workers.launching"} <= found
         assert __name__ not in found

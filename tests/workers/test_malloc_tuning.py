@@ -1,4 +1,4 @@
-"""Tests of what workers do with memory that the functions free."""
+"""Malloc tuning: freed memory is kept in the worker, up to a limit."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class TestFreedMemory:
         assert faults_a_row() > 1000
 
     def test_is_limited_by_the_memory_argument(self) -> None:
-        """An array larger than what may be kept is given back."""
+        """An array larger than the limit is returned to the system."""
         assert faults_a_row(memory=100_000) > 1000
 
     def test_is_limited_to_a_constant(self) -> None:

@@ -1,4 +1,4 @@
-"""What is in flight is bounded, by count and by bytes, and what is let go of is given back."""
+"""Memory: work in flight is limited by count and bytes, and released memory is freed."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ def workers_of(run: Run[Any]) -> list[int]:
 
 
 def shared(run: Run[Any]) -> int:
-    """The bytes of shared memory of a run: every slab is mapped by the worker that made it."""
+    """Return the bytes of shared memory of a run: every slab is mapped by its worker."""
     return sum(map(mapped, workers_of(run)))
 
 
 def settled(value: Callable[[], int], seconds: float = 20) -> int:
-    """A value that others change, once they have not for a while."""
+    """Return a value that other threads change, when it has been stable for a while."""
     deadline, before = time.monotonic() + seconds, -1
     while time.monotonic() < deadline:
         if before == (now := value()):
@@ -81,7 +81,7 @@ class TestBytesInFlight:
 
     @pytest.mark.parametrize("pace", [nullcontext(), paced([4])], ids=["its own", "of 4"])
     def test_include_rows_sent_to_workers(self, pace: AbstractContextManager[None]) -> None:
-        """What is read waits for workers, however little they make of it, and however fast."""
+        """Rows read ahead count, even if workers compute small results from them."""
         read: list[int] = []
         gone: list[int] = []
 
@@ -101,7 +101,7 @@ class TestBytesInFlight:
         run.close()
 
     def test_include_a_shuffle_buffer(self) -> None:
-        """What the buffer holds is taken off what may be in flight."""
+        """The elements of the buffer reduce the limit."""
         flow = fl.from_range(2000).map(rows(100 * KIB)).shuffle(40)  # 128 KiB each: 5 MiB
         run = iter(flow.prefetch(procs=2, memory=8 * MIB))
         list(islice(run, 20))
@@ -150,7 +150,7 @@ class TestBytesInFlight:
 
 class TestTasksInFlight:
     def test_are_a_few_tasks_per_worker(self, tmp_path: Path) -> None:
-        """A consumer that stops stops the workers, without a word of bytes."""
+        """A consumer that stops reading stops the workers, without a limit in bytes."""
 
         def note(i: int) -> int:
             (tmp_path / str(i)).touch()
@@ -181,7 +181,7 @@ class TestTasksInFlight:
 
 class TestViews:
     def test_a_list_of_all_elements_is_correct_for_any_memory(self) -> None:
-        """What the consumer holds on to is its own: it is not in flight any more."""
+        """Elements that the consumer keeps are not in flight."""
         flow = fl.from_range(64).map(rows(256 * KIB)).prefetch(procs=2, memory=2 * MIB)
         for i, x in enumerate(flow.collect()):
             assert (x == i).all()

@@ -1,4 +1,4 @@
-"""Tests of how many threads the numerical libraries of workers use."""
+"""Native threads: the number of threads of numerical libraries in workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a script defines and pickle knows by name alone: workers have it nevertheless."""
+"""Pickling of objects that a script defines and that pickle knows only by name."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def test_scripts_in_a_multiprocessing_child_are_sent(method: str, tmp_path: Path
 
 
 def test_a_traceback_shows_the_lines_of_a_function(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Though cloudpickle 3.1.3 leaves out the name of the file."""
+    """Cloudpickle 3.1.3 drops the name of the file."""
     table = cloudpickle.Pickler.dispatch_table
     as_it_is = table[CodeType]
 
@@ -187,9 +187,9 @@ def test_a_traceback_shows_the_lines_of_a_function(monkeypatch: pytest.MonkeyPat
         flow = fl.from_range(1).map(sent).prefetch(procs=1)
         with pytest.raises(fl.ElementError) as caught:
             flow.collect()
-        told = "".join(traceback.format_exception(caught.value))
-        assert told.count("(lambda: 1 // i)()") > 1
-        assert "<dynamic-code>" not in told
+        text = "".join(traceback.format_exception(caught.value))
+        assert text.count("(lambda: 1 // i)()") > 1
+        assert "<dynamic-code>" not in text
 
 
 def test_classes_of_a_script_and_of_its_functions(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
-"""A pool with any backend: whoever is slow, or dies, and whenever, its output is the reference.
+"""The pool with simulated backends: its output is the reference for any delays and deaths.
 
-The backend here is a made-up one that does what it is told to by hypothesis, so that thousands of
+The backend here is simulated, and its events are chosen by hypothesis, so that thousands of
 courses of events are tried, and one in which nothing can happen any more is an error at once.
 """
 
@@ -36,7 +36,7 @@ MOST_DEATHS = 12
 
 @attrs.frozen
 class Handed:
-    """Elements, each said to take so many bytes."""
+    """Elements with a simulated size in bytes."""
 
     backend: ChosenEvents
     elements: list[Any]
@@ -55,7 +55,7 @@ class Handed:
 
 @attrs.define(eq=False)
 class ChosenEvents:
-    """A backend that does what the choices say: which worker acts next, and whether it dies."""
+    """A backend whose choices determine which worker acts next, and if it dies."""
 
     stage: Stage
     choices: Iterator[int]
@@ -63,7 +63,7 @@ class ChosenEvents:
     nbytes_each: int = 0
     deaths_left: int = MOST_DEATHS
     deaths: Counter[int] = attrs.field(factory=Counter[int])
-    """By the positions of what was in hand, when alone."""
+    """The deaths of tasks of one element, by position."""
     open: list[Handed] = attrs.field(factory=list[Handed])
     discarded: int = 0
     most_held: int = 0
@@ -132,7 +132,7 @@ class ChosenEvents:
         return False
 
     def close(self) -> None:
-        """Nothing to end."""
+        """Do nothing: there are no workers to end."""
 
 
 def stage_of(flow: Flow[Any, Any]) -> Stage:
@@ -190,7 +190,7 @@ def test_random_event_orders_yield_the_reference(
     ordered: bool,
     numbers: list[int] | None,
 ) -> None:
-    """Of whatever workers do, and however many there are from one task to the next."""
+    """For any events, and any changes of the number of workers."""
     flow = FLOWS[name]
     whole = flow.collect()
     stage = stage_of(flow.prefetch(procs, memory=memory, ordered=ordered, deaths=MOST_DEATHS + 1))
@@ -228,10 +228,10 @@ def test_an_element_that_kills_workers_is_found(
     deaths: int,
     skip: bool,
 ) -> None:
-    told: list[str] = []
+    reported: list[str] = []
     flow: Flow[Any, Any] = fl.from_range(40).map(abs)
     flow = flow.prefetch(
-        procs, deaths=deaths, on_error=(lambda e: told.append(e.origin)) if skip else "raise"
+        procs, deaths=deaths, on_error=(lambda e: reported.append(e.origin)) if skip else "raise"
     )
     stage = stage_of(flow)
     backend = ChosenEvents(stage, cycle(choices), frozenset(poison), deaths_left=0)
@@ -255,7 +255,7 @@ def test_an_element_that_kills_workers_is_found(
         else:
             got.extend(x for _, x in rows)
             assert got == [i for i in range(40) if i not in poison]
-            assert told == [f"row {i} of from_range(40)" for i in sorted(poison)]
+            assert reported == [f"row {i} of from_range(40)" for i in sorted(poison)]
 
 
 @settings(max_examples=100)
@@ -326,8 +326,8 @@ def test_task_sizes_depend_on_the_current_workers() -> None:
         mock.patch.object(TaskSizer, "share", autospec=True) as share,
     ):
         assert len(list(pool_of(stage, backend).rows(0))) == 400
-    told = {call.args[1]: call.args[2] for call in share.call_args_list}
-    assert told == {1: 1 << 20, 4: 1 << 18, 2: 1 << 19}
+    shares = {call.args[1]: call.args[2] for call in share.call_args_list}
+    assert shares == {1: 1 << 20, 4: 1 << 18, 2: 1 << 19}
 
 
 def test_undelivered_results_are_discarded_at_the_end() -> None:
@@ -364,7 +364,7 @@ def test_a_timeout_limits_the_task_size() -> None:
 
 
 def test_the_task_sizer_observes_results(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not from tasks beyond the end of what a worker runs as a whole, which cost nothing."""
+    """Empty tasks beyond the end of an end-to-end stage are not observed."""
     learnt: list[int] = []
     observe = TaskSizer.observe
 
@@ -392,7 +392,7 @@ def test_operators_that_hold_more_than_the_memory_are_an_error() -> None:
 
 
 def test_a_result_is_delivered_once_although_its_worker_died() -> None:
-    """What is sent and not heard of is made again; the late result has a number of the past."""
+    """A task without a result is retried; the late result has an old number and is discarded."""
     stage = stage_of(fl.from_range(6).map(abs).prefetch(procs=1))
     backend = ChosenEvents(stage, cycle([0, 1]), deaths_left=0)
     pool = pool_of(stage, backend)

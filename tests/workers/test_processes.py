@@ -1,4 +1,4 @@
-"""Worker processes: what they see, how they end, and what they leave behind: nothing."""
+"""Worker processes: their results, errors and deaths; they leave nothing behind."""
 
 from __future__ import annotations
 
@@ -230,7 +230,7 @@ def test_ctrl_c_interrupts_and_leaves_no_processes() -> None:
 
 
 def _waits(pid: int) -> bool:
-    """Whether a process has slept for a while: it is past what it had to do."""
+    """Return True if a process has been idle for a while."""
     states = set[str]()
     for _ in range(20):
         states.add(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0])

@@ -1,4 +1,4 @@
-"""Reading ahead: a thread reads the stream under a prefetch, and nothing else changes."""
+"""Read-ahead: a thread reads the stream below a prefetch, without changing the elements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a pool does about a death: what is blamed, what is tried again, and when."""
+"""The pool's reaction to deaths: the blamed task, and the retries."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class TestRehearsedDeaths:
     def test_a_retry_has_credit_although_all_results_wait_for_it(
         self, dying: int, memory: int | None
     ) -> None:
-        """The workers at what comes first die, when the third has done all it may."""
+        """The first two workers die when the third one has used its credit."""
         with paced([5]):
             pool = rehearsed(3, dying, oldest, memory=memory)
             assert [x for _, x in pool.rows(0)] == shuffled(0)
@@ -115,14 +115,14 @@ class TestRehearsedDeaths:
         assert statistics.retried >= dying
 
     def test_only_begun_tasks_are_blamed(self) -> None:
-        """Of two tasks in hand the second: the result of the first was lost with the worker."""
+        """The second of two tasks is blamed: the result of the first was lost with the worker."""
         with paced([1]):
             pool = rehearsed(2, 1, lambda worker: max(worker.held), deaths=1, on_error="raise")
             with pytest.raises(WorkerDied, match=r"^a worker died at work on element 2 of map"):
                 list(pool.rows(0))
 
     def test_tasks_not_begun_are_blamed_after_repeated_deaths(self) -> None:
-        """Its arrival alone may kill, which nobody lives to tell: that has an end, too."""
+        """Receiving a task may kill workers before they record it; retries are limited, too."""
         with paced([1]):
             pool = rehearsed(1, 1, lambda worker: None, deaths=1)
             backend = pool.backend
@@ -145,7 +145,7 @@ class TestRehearsedDeaths:
 
     @pytest.mark.parametrize("workers", [1, 3])
     def test_an_abandoned_pass_does_not_affect_the_next(self, workers: int) -> None:
-        """Neither in its elements, though results of it are still to come, nor in the books."""
+        """Neither in the elements, although old results may still arrive, nor in the counts."""
         with paced([5]):
             pool = rehearsed(workers, 0, oldest)
             for size in (1, 50, 7):
@@ -170,7 +170,7 @@ class TestNoteOfTheTaskBegun:
         return backend, worker
 
     def test_survives_the_death_of_its_worker(self) -> None:
-        """Though its result of the task before may be lost with it."""
+        """The result of the previous task may be lost with the worker."""
         backend, worker = self.backend()
         for number, start in ((10, 0), (11, 3), (12, 6)):
             backend.submit(worker, TaskInput(Task(number, 0, start, start + 3)))
@@ -180,7 +180,7 @@ class TestNoteOfTheTaskBegun:
         backend.close()
 
     def test_is_cleared_after_a_pass(self) -> None:
-        """The tasks of the next have numbers of their own, which may be the same."""
+        """The next pass may use the same task numbers."""
         backend, worker = self.backend()
         backend.submit(worker, TaskInput(Task(0, 0, 0, 3)))
         while not backend.poll():

@@ -1,4 +1,4 @@
-"""Tests of large arrays that functions refer to: each worker has them, and none is copied twice."""
+"""Shared arrays: large arrays of functions are stored once for all workers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SIZES = st.integers(0, 99)
 
 
 def megabytes(field: str) -> float:
-    """What /proc tells of this process."""
+    """Return memory figures of this process from /proc."""
     lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(f"{field}:")) / 1024
 

@@ -1,4 +1,4 @@
-"""Slabs: shared memory that is written once, seen without a copy, and used again after."""
+"""Slabs: shared memory that is viewed without a copy, and reused afterwards."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ class TestReuse:
         assert pair.result(2.0)[0][0] == first[0][0]
 
     def test_discarded_results_are_freed_once(self, pair: Pair) -> None:
-        """The worker may fill it again in the midst of this."""
+        """The worker may fill the slab again during the discard."""
         first = pair.result(1.0)
         places, refilled = [*first, *first], list[Any]()
         slab = pair.window._slabs[first[0][0]]
@@ -221,13 +221,13 @@ class TestReuse:
     def test_a_view_may_be_collected_after_modules_are_cleared(
         self, pair: Pair, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """As one that a daemon thread holds does."""
-        told: list[object] = []
-        monkeypatch.setattr(sys, "unraisablehook", told.append)
+        """A view held by a daemon thread is collected this late."""
+        reported: list[object] = []
+        monkeypatch.setattr(sys, "unraisablehook", reported.append)
         views = pair.view(pair.result(1.0))
         monkeypatch.setattr(slabs, "os", None)
         views.clear()
-        assert told == []
+        assert reported == []
         assert not any(slab.in_use for slab in pair.slabs._all)
 
     def test_a_view_may_outlive_the_window(self, pair: Pair) -> None:

@@ -1,4 +1,4 @@
-"""A few rows that take long: every row comes, once, and in order, however many wait behind them."""
+"""Slow rows: every row is delivered once and in order, while others wait behind slow ones."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_slow_elements_do_not_delay_others_without_order(tmp_path: Path) -> None
 
 @pytest.mark.usefixtures("mortals")
 def test_workers_run_ahead_of_slow_elements_up_to_the_credit(tmp_path: Path) -> None:
-    """While the first row sleeps, the others do what may be in flight, and no more."""
+    """While the first row sleeps, the workers run ahead up to the credit."""
 
     def note(i: int) -> int:
         if i == 0:

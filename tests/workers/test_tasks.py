@@ -1,4 +1,4 @@
-"""Tasks cover a pass, every element once, whatever their size; and their size finds its level."""
+"""Tasks cover every element of a pass once, for any sizes; the task sizer converges."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from tests.strategies import chains
 
 
 class Whim(TaskSizer):
-    """A pace without reason."""
+    """A task sizer with arbitrary sizes."""
 
     def __init__(self, sizes: list[int]) -> None:
         super().__init__(2)
@@ -47,7 +47,7 @@ class Whim(TaskSizer):
 
 
 class AtOnce:
-    """Reads no more than is taken, in this thread: so the whims alone say how pieces are cut."""
+    """Reads no more than is taken, in this thread, so only the sizes determine the tasks."""
 
     def __init__(self, title: str, begin: Callable[[], Iterator[Any]], *_: Any) -> None:
         self._rows = begin()
@@ -83,7 +83,7 @@ def stage_of(flow: Flow[Any, Any]) -> Stage | None:
 
 
 def work_of(stage: Stage, pace: TaskSizer) -> TaskSource:
-    """As a pool has it, but what stands below it runs by its reference."""
+    """Create the task source as a pool does, with bases that run by their references."""
     streams = (base for base in stage.bases if not isinstance(base, Lookup))
     return TaskSource(stage, tuple(base.top.node.reference for base in streams), pace, pack)
 
@@ -91,7 +91,7 @@ def work_of(stage: Stage, pace: TaskSizer) -> TaskSource:
 def work_off(
     work: TaskSource, epoch: int = 0, start: int = 0, one_by_one: bool = False
 ) -> Iterator[Any]:
-    """What workers make of the tasks, one after another; or each cut, as if a worker had died."""
+    """Run the tasks one after another; or each split, as if a worker had died."""
     program = Program(work.stage.program)
     task_inputs = there(work.task_inputs(epoch, start))
     if one_by_one:
@@ -106,13 +106,13 @@ def work_off(
 
 
 def pack(rows: InputRows) -> tuple[list[Frame], int]:
-    """As processes are supplied."""
+    """Pack rows as for processes."""
     frames = supply(rows)
     return frames, sum(map(len, frames))
 
 
 def opened(frames: list[Frame] | None) -> list[list[Any]]:
-    """What a worker makes of the frames that come with a task."""
+    """Unpack the frames of a task as a worker does."""
     if not frames:
         return []
     content, *beside = frames
@@ -153,14 +153,14 @@ def test_random_stages_from_any_position(recipe: Recipe, sizes: list[int], start
 
 
 def there(task_inputs: Iterable[TaskInput | None]) -> Iterator[TaskInput]:
-    """The pieces, each of which is there at once."""
+    """Yield the task inputs, all available immediately."""
     for task_input in task_inputs:
         assert task_input is not None
         yield task_input
 
 
 def taken(task_inputs: Iterable[TaskInput | None]) -> list[tuple[Task, list[Frame]]]:
-    """Each task, with the frames of what it is supplied with."""
+    """Yield each task with the frames of its input rows."""
     return [(task_input.task, task_input.packed or []) for task_input in there(task_inputs)]
 
 
@@ -173,7 +173,7 @@ def tasks_of(
 
 
 def before_it_ran_out(rows: Iterable[Any]) -> list[Any]:
-    """The rows of a base that has failed; where its rows are elements, a stream's just end."""
+    """Return the rows of a failed base; for streams of elements the rows just end."""
     got: list[Any] = []
     with pytest.raises(InputExhausted) if isinstance(rows, TruncatedInput) else nullcontext():
         for x in rows:

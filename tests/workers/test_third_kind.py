@@ -1,8 +1,8 @@
-"""A third kind of worker, in this one file: threads behind a wire, which only bytes go through.
+"""A third kind of worker, defined in this file: threads that exchange only bytes.
 
-They stand for the actors of a distributed engine: all that they are given and give is pickled, they
-are not ready at once, they die, they are cut off where they take too long, and they stay for the
-next pass. Nothing outside this file knows of them.
+They simulate the actors of a distributed engine: inputs and results are pickled, workers are not
+ready immediately, they die, they are ended after a timeout, and they stay for the next pass. No
+module outside this file knows this kind.
 """
 
 from __future__ import annotations
@@ -62,30 +62,30 @@ KIND = WorkerKind(
 SECONDS_TO_LEAVE = 0.5
 READY, REST = b"ready", b"rest"
 NOBODY = 0
-"""The number of no worker: what it says only ends a wait."""
+"""A number that no worker has; its messages only end a wait."""
 _numbers = count(1)
 
 Said: TypeAlias = bytes | str
-"""By a worker: that it is ready, a result, or, as text, how it has ended."""
+"""A message of a worker: ready, a result, or, as text, the reason of its end."""
 
 
 @attrs.define(eq=False)
 class Wire(Worker):
-    """A worker, as its backend sees it."""
+    """The backend's record of a worker."""
 
     number: int = 0
     inbox: SimpleQueue[bytes | None] = attrs.field(factory=SimpleQueue)
     begun: list[int] = attrs.field(factory=list[int])
-    """The number of the last task that it began, which it leaves behind when it dies."""
+    """The number of the last task begun, which survives the worker's death."""
     thread: threading.Thread | None = None
     since: float = 0.0
-    """When it began with the oldest piece that it has in hand."""
+    """The time when the worker began its oldest task."""
     dead: bool = False
 
 
 @attrs.frozen
 class Pickled:
-    """Elements as they came."""
+    """Elements as received."""
 
     content: bytes
 
@@ -98,7 +98,7 @@ class Pickled:
         return elements
 
     def discard(self) -> None:
-        """Nothing holds them."""
+        """Do nothing: the elements need no release."""
 
 
 class Wired:
@@ -186,9 +186,9 @@ class Wired:
     def _add(self) -> None:
         number = next(_numbers)
         worker = self._members[number] = Wire(f"wired thread {number}", number=number)
-        told = (worker.inbox, self._outbox, number, worker.begun)
+        arguments = (worker.inbox, self._outbox, number, worker.begun)
         program = (self._program, self._end_to_end, self._clock)
-        worker.thread = threading.Thread(target=_live, args=(*told, *program), daemon=True)
+        worker.thread = threading.Thread(target=_live, args=(*arguments, *program), daemon=True)
         worker.thread.start()
 
     def _received(self, number: int, said: Said) -> list[Event]:
@@ -212,11 +212,11 @@ def _died(worker: Wire, how: str) -> Died:
 
 
 class Ended(BaseException):
-    """The end of a worker, which no function of a flow catches."""
+    """Ends a worker; functions of a flow do not catch it."""
 
 
 def die() -> NoReturn:
-    """End the worker that this is called in."""
+    """End the worker that calls this."""
     raise Ended("a sudden end")
 
 
@@ -229,7 +229,7 @@ def _live(
     end_to_end: bool,
     clock: bool,
 ) -> None:
-    """A worker's life: it holds nothing of the backend's but its side of the wire."""
+    """Run a worker, which shares only its queues with the backend."""
     try:
         making = executor_of(unpack(program), end_to_end, clock=clock)
         outbox.put((number, READY))
@@ -272,7 +272,7 @@ def test_the_kind_obeys_each_law(law: Law) -> None:
 
 
 def wired(recipe: Recipe) -> Recipe:
-    """The same with wired threads in the place of processes."""
+    """Replace processes by wired threads."""
 
     def chain(flow: AnyFlow, procs: int) -> AnyFlow:
         return Flow(_wired(flow.node))
@@ -292,7 +292,7 @@ few, epochs = st.integers(1, 3), st.integers(0, 2)
 
 @pytest.fixture
 def copies_are_quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """``replicate`` over a stream has processes of its own."""
+    """``replicate`` over a stream uses separate processes."""
     monkeypatch.setattr(Processes, "spawn", staticmethod(spawn_thread))
 
 
@@ -331,7 +331,7 @@ def test_flows_with_the_kind_are_typed() -> None:
 
 
 def test_workers_share_no_objects_with_the_consumer() -> None:
-    """What goes through it arrives as a copy."""
+    """Objects arrive as copies."""
     rows = [[i] for i in range(9)]
     got = fl.from_iterable(rows).map(list).apply(Prefetch, Workers(KIND, 2)).collect()
     assert got == rows

@@ -1,4 +1,4 @@
-"""The tuner, on simulated passes: it finds the number of workers that pays and follows the work."""
+"""The tuner on simulated passes: it finds the number of workers that pays, and adapts to it."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ AHEAD = 8
 
 @attrs.define
 class Simulated:
-    """A pass: what workers take for an element, and the consumer; noise, pauses and contention."""
+    """A simulated pass: times of workers and consumer, with noise, pauses and contention."""
 
     work: float
     consumer: float
     contention: float = 0.0
-    """How much longer each worker beyond ``room`` makes the others take."""
+    """The slowdown of the others by each worker beyond ``room``."""
     room: int = 1
     noise: float = 0.0
     pause: float = 0.0
@@ -33,7 +33,7 @@ class Simulated:
     elements: int = 0
 
     def cost(self, count: int) -> float:
-        """The seconds that an element takes, pauses left out."""
+        """The seconds per element, without pauses."""
         return max(self.each(count) / count, self.consumer)
 
     def each(self, count: int) -> float:
@@ -57,10 +57,10 @@ class Simulated:
         return Span(took, size, waited, outside, size * self.each(count))
 
     def run(self, tuner: Tuner, seconds: float) -> list[int]:
-        """The numbers that the tuner chose in so many seconds, one for each change."""
+        """Return the numbers that the tuner chose in this many seconds, one for each change."""
         until, chosen = self.clock + seconds, [tuner.count]
         number, left = tuner.count, 0
-        """The number with which the next tasks were made, and how many were made with it."""
+        """Return the number of workers of the next tasks, and the number of these tasks."""
         while self.clock < until:
             under_way = AHEAD * number
             tuner.observe(self.span(number), under_way)
@@ -96,7 +96,7 @@ def test_settles_near_the_best_number_in_five_seconds(
 
 @pytest.mark.parametrize("contention", [0.5, 0.75])
 def test_small_steps_lead_as_far_as_a_large_one(contention: float) -> None:
-    """They slow each other down, so that never as many are wanted as would pay."""
+    """Workers slow each other down, so the required number is never reached."""
     simulated = Simulated(work=0.0195, consumer=0.0098, contention=contention)
     tuner = Tuner(8)
     simulated.run(tuner, 5.0)
@@ -110,7 +110,7 @@ def test_grows_while_more_workers_pay() -> None:
 
 
 def test_stops_when_more_workers_do_not_pay() -> None:
-    """Each further worker makes the others slower by as much as it does."""
+    """Each further worker slows the others down by as much as it contributes."""
     tuner = Tuner(16)
     chosen = Simulated(work=0.01, consumer=1e-6, contention=1.0).run(tuner, 5.0)
     assert chosen == [1, 2, 1]
@@ -138,7 +138,7 @@ def test_shrinks_when_the_consumer_is_slower() -> None:
 
 @pytest.mark.parametrize("count", [1, 5, 16])
 def test_follows_changes_of_the_work(count: int) -> None:
-    """First the consumer is slower, then the work is ten times as much, and then less again."""
+    """The consumer becomes slower, then the work grows tenfold, and then shrinks again."""
     tuner = Tuner(16, count)
     Simulated(work=0.001, consumer=0.002).run(tuner, 5.0)
     assert tuner.count == 1
@@ -157,7 +157,7 @@ def test_rejected_numbers_are_retried_less_and_less_often() -> None:
 
 
 def test_pauses_of_the_consumer_do_not_count() -> None:
-    """One who writes a checkpoint now and then is as fast as one who does not."""
+    """A consumer that sometimes writes a checkpoint counts as fast as one that does not."""
     for seed in range(20):
         simulated = Simulated(
             work=0.002, consumer=0.0015, noise=0.05, pause=0.9, pause_every=600, seed=seed

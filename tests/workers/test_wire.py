@@ -1,4 +1,4 @@
-"""What travels arrives as it was: its classes, dtypes, shapes, and whether it can be written."""
+"""The wire format: classes, dtypes, shapes and writability are preserved."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ BIG = WORTH_SHARING  # elements: of any dtype, so many are worth it
 
 
 def by_message(elements: list[Any]) -> Any:
-    """As a task brings them to a worker."""
+    """Send values as a task input does."""
     data, *beside = supply([elements])
     (received,) = unpack(bytes(data), [bytearray(content) for content in beside])
     return received
 
 
 def by_slab(elements: list[Any]) -> Any:
-    """As a result brings them back."""
+    """Send values as a result does."""
     pair = Pair()
     pair.slabs.begin()
     data, places = pack_into(pair.slabs, elements, frozenset())
@@ -141,7 +141,7 @@ NAMES = frozenset({"OfTheScript"})
 
 
 class TestClassesOfAScript:
-    """A worker gets them by value, and gives their elements back by name."""
+    """A worker receives them by value, and returns elements by class name."""
 
     @pytest.fixture
     def script_class(self, monkeypatch: pytest.MonkeyPatch) -> type[Any]:

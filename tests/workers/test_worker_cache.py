@@ -1,4 +1,4 @@
-"""Workers stay for the next pass over their flow, and for no other."""
+"""The worker cache: workers are reused for the next pass over the same flow."""
 
 from __future__ import annotations
 
