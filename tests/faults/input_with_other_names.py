@@ -25,5 +25,5 @@ flow = fl.from_items([{"x": 1.0, "y": 2.0}]).batch(1)
 SimpleTrainer(TrainConfig(dataflow=flow, model=Line, optimizer=tf.keras.optimizers.SGD))
 
 # Seen:
-# flowdsl.errors.InvalidArgument: Line.loss(x: 'tf.Tensor', label: 'tf.Tensor') -> 'tf.Tensor' does not
-# take an element, whose components are (x, y): it has no argument 'y'
+# flowdsl.errors.InvalidArgument: Line.loss(x: 'tf.Tensor', label: 'tf.Tensor') -> 'tf.Tensor' does
+# not take an element, whose components are (x, y): it has no argument 'y'

@@ -29,5 +29,5 @@ config = TrainConfig(
 SimpleTrainer(config)
 
 # Seen:
-# flowdsl.errors.InvalidArgument: TrainConfig: steps_per_epoch must be given: repeat() never ends; put
-# .take(n) after it
+# flowdsl.errors.InvalidArgument: TrainConfig: steps_per_epoch must be given: repeat() never ends;
+# put .take(n) after it

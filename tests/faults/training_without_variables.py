@@ -25,5 +25,5 @@ config = TrainConfig(
 SimpleTrainer(config)
 
 # Seen:
-# flowdsl.errors.InvalidArgument: Nothing has no trainable variables: derive it from ModelDesc, which
-# finds the variables of Keras layers, and build these with an input shape (tf.keras.Input)
+# flowdsl.errors.InvalidArgument: Nothing has no trainable variables: derive it from ModelDesc,
+# which finds the variables of Keras layers, and build these with an input shape (tf.keras.Input)
