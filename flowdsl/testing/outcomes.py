@@ -158,7 +158,7 @@ def _comes_later(error: str, node: AnyNode) -> bool:
     """
     kind = error.split(":")[0]
     if kind == SourceError.__name__:
-        return Resampled in node.effects and "gives only one pass" in error
+        return Resampled in node.effects and "allows only one pass" in error
     return kind in {
         FlowError.__name__,
         *[EndlessFlow.__name__] * any(map(_repeats_source, walk(node))),

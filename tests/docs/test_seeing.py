@@ -28,7 +28,7 @@ def test_every_column_is_documented() -> None:
 
 def test_every_verdict_is_documented() -> None:
     assert first_cells("| verdict | what is busy | advice |") == list(get_args(Limit))
-    assert f"Within {ALIKE - 1:.0%} of each other" in PAGE
+    assert f"within {ALIKE - 1:.0%} of each other" in PAGE
 
 
 def test_the_picture_is_a_profile() -> None:
