@@ -98,7 +98,7 @@ def test_some_rows_by_hand() -> None:
     assert _cells("repeat")[2] == "`Resampled`; without `n` `Resampled`, `Endless`"
     assert _cells("shuffle")[2:] == [
         "`Reordered`, not over `Unsized`, `Endless`; with `buffer` `Reordered`",
-        *("the source's; unknown where that is", "indexing; with `buffer` in the consumer"),
+        *("the source's; unknown if that is unknown", "indexing; with `buffer` in the consumer"),
     ]
     assert _cells("zip")[2] == "none, takes away `Endless`, not over `Reordered`"
     assert _cells("from_range") == [

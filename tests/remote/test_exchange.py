@@ -203,8 +203,8 @@ def test_the_next_receiver_gets_what_the_first_did_not_take(
 
 
 LEFT_EARLY = (
-    "the receiver left after it had taken 2 elements, before the end; pass serve=True to go on "
-    "with the next receiver"
+    "the receiver left after it had taken 2 elements, before the end; pass serve=True to "
+    "continue with the next receiver"
 )
 
 
