@@ -30,7 +30,6 @@ fl.from_range(9000).skip(n).write_lmdb("rows.lmdb", append=True)
 print(fl.from_lmdb("rows.lmdb").collect() == list(range(9000)))
 
 # Seen:
-# from_lmdb: 'rows.lmdb' is incomplete: its writer was stopped, or still writes, after ... rows.
-# write_lmdb(path, append=True) adds the others to it; from_lmdb(path, partial=True) reads those
-# that are there
-# True
+# from_lmdb: 'rows.lmdb' is incomplete: its writer was stopped, or is still writing, after ... rows.
+# write_lmdb(path, append=True) adds the missing rows; from_lmdb(path, partial=True) reads the rows
+# that are there True

@@ -15,5 +15,5 @@ Path("rows.lmdb").write_bytes(data[: len(data) // 2])
 fl.from_lmdb("rows.lmdb")
 
 # Seen:
-# flowdsl.errors.SourceError: from_lmdb: 'rows.lmdb' is cut short, or no file that
+# flowdsl.errors.SourceError: from_lmdb: 'rows.lmdb' is cut short, or is not a file that
 # flow.write_lmdb(path) made: it has 94208 bytes and needs 188416

@@ -1,6 +1,6 @@
 """A file is empty.
 
-It is refused when the flow is built: an empty file is no file of no rows.
+It is refused when the flow is built: an empty file is not a valid file with zero rows.
 """
 
 from __future__ import annotations

@@ -53,8 +53,8 @@ finally:
 
 # Seen:
 # begins after step 0
-# WARNING:flowdsl.tensorflow.train.trainer:training goes on after step 4, in epoch 2, from
+# WARNING:flowdsl.tensorflow.train.trainer:training continues after step 4, in epoch 2, from
 # out/checkpoints/ckpt-4
 # begins after step 4
 # flowdsl.errors.SourceError: out/checkpoints/ckpt-8 is damaged: remove its files,
-# out/checkpoints/ckpt-8.*, to go on from the checkpoint before it (...
+# out/checkpoints/ckpt-8.*, to continue from the earlier checkpoint (...

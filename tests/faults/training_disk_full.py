@@ -54,7 +54,7 @@ finally:
 
 # Seen:
 # begins after step 0
-# WARNING:flowdsl.tensorflow.train.trainer:training goes on after step 4, in epoch 2, from
+# WARNING:flowdsl.tensorflow.train.trainer:training continues after step 4, in epoch 2, from
 # out/checkpoints/ckpt-4
 # begins after step 4
 # flowdsl.errors.FlowError: ModelSaver: the checkpoint of step 8 could not be written to

@@ -26,4 +26,4 @@ SimpleTrainer(config)
 
 # Seen:
 # flowdsl.errors.InvalidFlow: Nothing has no trainable variables: derive it from ModelDesc, which
-# finds those of Keras layers, and build these with an input shape (tf.keras.Input)
+# finds the variables of Keras layers, and build these with an input shape (tf.keras.Input)
