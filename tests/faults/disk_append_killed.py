@@ -32,4 +32,5 @@ print(fl.from_lmdb("rows.lmdb").collect() == list(range(9000)))
 # Seen:
 # from_lmdb: 'rows.lmdb' is incomplete: its writer was stopped, or is still writing, after ... rows.
 # write_lmdb(path, append=True) adds the missing rows; from_lmdb(path, partial=True) reads the rows
-# that are there True
+# that are there
+# True

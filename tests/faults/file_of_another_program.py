@@ -13,5 +13,5 @@ Path("rows.lmdb").write_text("id,name\n" * 10_000)
 fl.from_lmdb("rows.lmdb")
 
 # Seen:
-# flowdsl.errors.SourceError: from_lmdb: 'rows.lmdb' cannot be read: it is not an LMDB file; expected a
-# file that flow.write_lmdb(path) made
+# flowdsl.errors.SourceError: from_lmdb: 'rows.lmdb' cannot be read: it is not an LMDB file;
+# expected a file that flow.write_lmdb(path) made
