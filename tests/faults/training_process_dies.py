@@ -70,5 +70,5 @@ finally:
 # Seen:
 # three steps are done
 # flowdsl.errors.FlowError: AsyncDistributedTrainer: /job:worker/replica:0/task:0/device:CPU:0 or
-# one of the parameter servers has ended; run the program again to go on from the last checkpoint
+# one of the parameter servers has ended; run the program again to resume from the last checkpoint
 # (UnavailableError)

@@ -315,9 +315,9 @@ def test_custom_train_step_is_refused_by_trainers_that_sum_gradients() -> None:
     for kind in (SyncMultiGPUTrainerParameterServer, AsyncMultiGPUTrainer):
         with pytest.raises(fl.InvalidFlow, match="Halving overrides train_step"):
             kind(config(halving, 2))
-    with pytest.raises(fl.InvalidFlow, match=r"remainder='pad' cannot be had.*train_step"):
+    with pytest.raises(fl.InvalidFlow, match=r"remainder='pad' cannot be used.*train_step"):
         SyncMultiGPUTrainerReplicated(config(halving, 2, remainder="pad"))
-    with pytest.raises(fl.InvalidFlow, match=r"remainder='pad' cannot be had.*metrics"):
+    with pytest.raises(fl.InvalidFlow, match=r"remainder='pad' cannot be used.*metrics"):
         SyncMultiGPUTrainerReplicated(config(compiled("dropout", "sgd"), 2, remainder="pad"))
     with pytest.raises(fl.InvalidFlow, match="LossScaleOptimizer changes its scale"):
         AsyncMultiGPUTrainer(config(compiled("dropout", "wrapped"), 2))
