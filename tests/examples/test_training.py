@@ -24,7 +24,7 @@ def run(folder: Path, name: str, *arguments: str) -> str:
     return done.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_every_trainer_learns_digits(tmp_path: Path) -> None:
     said = run(tmp_path, "trainers", "--epochs", "1")
     accuracies = {line.split()[0]: float(line.split()[1]) for line in said.splitlines()}
@@ -34,7 +34,7 @@ def test_every_trainer_learns_digits(tmp_path: Path) -> None:
     assert max(together.values()) - min(together.values()) < 0.02  # they train alike
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_custom_step_resumes_with_both_optimizers(tmp_path: Path) -> None:
     assert re.search(
         r"\d+% of the points lie at one of \d of 8", run(tmp_path, "gan", "--epochs=1")
