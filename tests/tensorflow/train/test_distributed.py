@@ -141,7 +141,7 @@ class Chief:
         return [json.loads(line) for line in lines]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_workers_that_do_not_wait_train_on_each_element_once(tmp_path: Path) -> None:
     run = Chief(tmp_path, "chief", 2, rows=92)  # 23 batches: one is left over in each pass
     assert run.end() == [0] * 4, run.said
