@@ -38,7 +38,7 @@ from typing import Any, Protocol, TypeAlias
 import attrs
 import numpy as np
 
-from flowdsl.nodes import DROPPED, Dropped, Failed, Indices, Positions, the_element
+from flowdsl.nodes import DROPPED, Dropped, Failed, Indices, Positions, describe_element
 
 Path: TypeAlias = tuple[int, ...]
 """The path from a program's end down to an operator: the source to follow at each step."""
@@ -72,7 +72,7 @@ class Line:
     form: Form = Form()
     number: int = -1
     """The number of the attempt; -1 if the operator is not attempted."""
-    describe: Callable[[Any], str] | None = the_element
+    describe: Callable[[Any], str] | None = describe_element
     """Describes the element on which it failed; None for a position, which the error has anyway."""
 
 
@@ -81,10 +81,10 @@ class Watcher(Protocol):
 
     costs: dict[Path, tuple[int, float]]
 
-    def begins(self, to_come: Iterator[int], path: Path, /) -> None:
+    def on_loop_start(self, positions: Iterator[int], path: Path, /) -> None:
         """Called when a loop starts: it ends in the operator at ``path``.
 
-        The loop takes one number from ``to_come`` for each element.
+        The loop takes one number from ``positions`` for each element.
         """
         ...
 
@@ -125,7 +125,7 @@ def elements(
     make, line_at = _loop(forms, base is not None, places is not None, clock)
     positions = _values(lines[0].at.position)
     numbers = iter(positions)
-    watcher.begins(numbers, lines[-1].path)
+    watcher.on_loop_start(numbers, lines[-1].path)
     columns: list[Iterable[Any]] = [numbers] if base is None else [numbers, base]
     for line in lines:
         fields = {"{epoch}": line.at.epoch, "{position}": line.at.position}
