@@ -1,7 +1,7 @@
 """A program: the operators of a stage, run for the elements at some addresses.
 
 An address is an epoch and a position (``Indices``). A base is an input of a program: rows supplied
-from outside, by another part of the plan.
+from outside.
 
 The same code runs in a worker and in the consumer's thread, so an element does not depend on where
 it is computed. First, addresses are resolved from the last operator down to the sources, a block at
@@ -170,7 +170,7 @@ class Program:
         if not len(at.position):
             return iter(())
         above, lines = at, list[Line]()
-        base: Iterator[Any] | None
+        loop_input: Iterator[Any] | None
         while True:
             below = (*path, 0)
             if isinstance(node, Elementwise):
@@ -180,23 +180,23 @@ class Program:
                 source_at, is_new = without_repeats(node.resolve(at))
                 if len(source_at.position) < len(at.position):
                     once = self._elements(node.source, source_at, supplied, below)
-                    base = _repeat_elements(once, is_new.tolist())
+                    loop_input = _repeat_elements(once, is_new.tolist())
                     break
                 at = source_at
             else:
-                base, first = self._base(node, at, supplied, path)
+                loop_input, first = self._loop_input(node, at, supplied, path)
                 lines += [first] if first is not None else []
                 break
             node, path = node.source, below
         if not lines:
-            assert base is not None
-            return base
+            assert loop_input is not None
+            return loop_input
         lines.reverse()
         return elements(
-            lines, base, self, places=above if with_positions else None, clock=self.clock
+            lines, loop_input, self, places=above if with_positions else None, clock=self.clock
         )
 
-    def _base(
+    def _loop_input(
         self, node: AnyNode, at: Indices, supplied: Supply, path: Path
     ) -> tuple[Iterator[Any] | None, Line | None]:
         """Return the loop's input iterator, and the first line of its code, if any.
@@ -246,8 +246,8 @@ class Program:
             rows = map(read_only, rows)
         before: list[Any] = []
         for new, old in zip(new_counts.tolist(), shared.tolist(), strict=True):
-            # With a clock, rows are not stacked as they arrive: the stacking time must be charged to
-            # this operator, not to the ones below it.
+            # With a clock, rows are not stacked as they arrive: the stacking time must be charged
+            # to this operator, not to the ones below it.
             group = [] if self.clock else node.group(old + new, allocate)
             group.extend(chain(before[len(before) - old :], islice(rows, new)))
             if not group or (node.drop_remainder and len(group) < node.n):
