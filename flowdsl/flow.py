@@ -13,7 +13,7 @@ from flowdsl.effects import Counted, Effect, Endless, Finite, Tag
 from flowdsl.elements.specs import Spec
 from flowdsl.errors import EndlessFlow, InvalidFlow, UnknownLength
 from flowdsl.feeding.loading import Loading
-from flowdsl.nodes import MOST_ELEMENTS, AnyNode, FlowBase, Node, T, endless_part, is_int
+from flowdsl.nodes import POSITION_LIMIT, AnyNode, FlowBase, Node, T, endless_part, is_int
 from flowdsl.nodes.base import E_any, register_flow_class
 from flowdsl.ops.augmenting import Augmenting
 from flowdsl.ops.batching import Batching
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from flowdsl.plan.plan import Plan
     from flowdsl.report.profiling import Profile
     from flowdsl.runtime.origins import Origin
+    from flowdsl.runtime.resume_points import ResumePoint
     from flowdsl.runtime.run import Run
     from flowdsl.statistics.speed import Speed
 
@@ -86,10 +87,13 @@ class Flow(
 
         return plan_of(self.node)
 
-    def _run(self, epoch: int = 0, *there: Any) -> Run[T]:
+    def _run(
+        self, epoch: int = 0, position: int = 0, resume_point: ResumePoint | None = None
+    ) -> Run[T]:
+        from flowdsl.runtime.resume_points import BEGINNING
         from flowdsl.runtime.run import Run
 
-        return Run(self._plan, epoch, *there)
+        return Run(self._plan, epoch, position, BEGINNING if resume_point is None else resume_point)
 
     def __iter__(self) -> Run[T]:
         """Iterate over epoch 0, from its start: iterating twice yields the same elements twice."""
@@ -131,30 +135,35 @@ class Flow(
             return (self.epoch(k) for k in range(n))
         from flowdsl.runtime.state import place_of
 
-        epoch, position, mark = place_of(self.node, resume)
+        epoch, position, resume_point = place_of(self.node, resume)
         if epoch >= n:
             raise InvalidFlow(
                 f"epochs: the state is in epoch {epoch}, so n must be at least {epoch + 1}, got "
                 f"{n}; n counts the finished epochs too"
             )
         return chain(
-            (self._run(*place) for place in [(epoch, position, mark)]),
+            (self._run(*place) for place in [(epoch, position, resume_point)]),
             (self.epoch(k) for k in range(epoch + 1, n)),
         )
 
     def resume(self, state: Mapping[str, object]) -> Run[T]:
         """Continue a pass from a state of ``run.state_dict()``, with any number of processes.
 
-        A flow over random-access sources does not read elements again that were delivered before.
-        After a filter or ``on_error`` this holds if only functions, batches, ``repeat`` and
-        operators that count elements (``enumerate``, ``take``, ``skip``, ``shard``) follow, and
-        no element that was made after it is sent to workers; otherwise those elements are made
-        again and left out. A stream is read again from its beginning.
+        A flow over random-access sources does not read the delivered elements again. A stream is
+        read again from its beginning.
 
-        A state of one of ``n`` shards, saved when all were at the same position, resumes any shard
-        of another number of shards, if the delivered elements of all shards are a whole number of
-        elements for each new shard, and only functions, batches and ``repeat`` come after the
-        ``shard``.
+        After a filter or ``on_error``, delivered elements are computed again and left out, unless
+
+        - only functions, batches, ``repeat`` and operators that count elements (``enumerate``,
+          ``take``, ``skip``, ``shard``) follow it, and
+        - no element computed after it is sent to workers.
+
+        A state of one of ``n`` shards also resumes any shard of another number of shards, if
+
+        - it was saved when all ``n`` shards were at the same position,
+        - the delivered elements of all shards are a whole number of elements for each new shard,
+          and
+        - only functions, batches and ``repeat`` follow the ``shard``.
 
         Errors: ``StateMismatch``, naming the operator that differs, for a state of another flow or
         of another file's rows. Functions are compared by name, and items in memory by number.
@@ -166,10 +175,11 @@ class Flow(
     def at(self, position: int, epoch: int = 0) -> T:
         """The element at a position of a pass: the input of a model in step ``position``.
 
-        A negative ``position`` counts from the end, where the length is known. The element is made
-        in this process, even with ``prefetch``. Where the flow is index-planned (``explain`` shows
-        where elements travel), only the source elements that it needs are made, and no earlier
-        element. After a filter, or over a stream, earlier elements are made again and left out.
+        A negative ``position`` counts from the end, where the length is known. The element is
+        computed in this process, even with ``prefetch``. Where the flow is index-planned
+        (``explain`` shows where elements travel), only the source elements that it needs are
+        computed, and no earlier element. After a filter, or over a stream, earlier elements are
+        computed again and left out.
 
         Errors: ``IndexError`` beyond the end; ``InvalidFlow`` for an invalid position or epoch,
         after ``prefetch(ordered=False)``, whose order is not known, and over a source that yields
@@ -195,8 +205,8 @@ class Flow(
         They are in the order of the rows in the element, and a row that it contains twice is listed
         twice: for a batch of rows, the i-th origin belongs to row ``i``. Each has the title of its
         source, its index there (for a stream, in the pass over it) and the number of the source in
-        ``explain``. A function is assumed to use its whole argument; of a batch that no function
-        has changed, ``unbatch`` yields elements with one origin each.
+        ``explain``. A function is assumed to use its whole argument; if no function has changed
+        a batch, the elements that ``unbatch`` makes of it have one origin each.
 
         Where the flow is index-planned this is arithmetic: no row is read, no function is called,
         and earlier elements are not needed. Otherwise, as after a filter or over a stream, a pass
@@ -224,7 +234,7 @@ class Flow(
         """A position, counted from the start of a pass, and its epoch."""
         if not is_int(epoch, 0):
             raise InvalidFlow(f"{method}: epoch must be an int >= 0 and below 2**62, got {epoch!r}")
-        if not is_int(position, 1 - MOST_ELEMENTS):
+        if not is_int(position, 1 - POSITION_LIMIT):
             raise InvalidFlow(f"{method}: position must be an int, got {position!r}")
         if position >= 0:
             return int(position), int(epoch)
@@ -256,8 +266,8 @@ class Flow(
             raise EndlessFlow(f"{endless_part(self.node)} never ends; put .take(n) after it")
         if self.node.length is None:
             raise UnknownLength(
-                f"the length is known only at the end of a pass, since there is "
-                f"{_unsized_part(self.node)} in the flow"
+                f"the length is known only at the end of a pass, because of "
+                f"{_unsized_part(self.node)}"
             )
         return self.node.length
 
@@ -265,7 +275,7 @@ class Flow(
         return Flow.size(self)  # type: ignore[arg-type]  # size() checks the effects at run time
 
     def __repr__(self) -> str:
-        return _spelled(self.node)
+        return _chain_text(self.node)
 
     def __bool__(self) -> bool:
         return True
@@ -289,8 +299,8 @@ class Flow(
     def spec(self) -> Spec:
         """The spec of an element: the dtypes and shapes of its components.
 
-        If a function has no useful return annotation, the first element is made, which runs the
-        chain up to that function; sizes that are not declared are taken from that element.
+        If a function has no useful return annotation, the first element is computed, which runs
+        the chain up to that function; sizes that are not declared are taken from that element.
         """
         return self.node.spec(probe=True)
 
@@ -352,7 +362,8 @@ class Flow(
         Source: operational analysis (Denning and Buzen, 1978). Elsewhere: tf.data's profiler;
         SPDL's queue statistics.
         """
-        from flowdsl.report.profiling import profile  # workers, which import this, do not report
+        # Imported here because workers import this module but never profile.
+        from flowdsl.report.profiling import profile
 
         return profile(self._plan, seconds, step)
 
@@ -360,7 +371,7 @@ class Flow(
         """Iterate over epoch 0 with a progress bar: ``for x in flow.progress(): ...``.
 
         ``fl.progress(run)`` does the same for any run, whose ``statistics()`` can then be read; see
-        there. Errors: ``InvalidFlow`` for a ``description`` that is not a string.
+        its documentation. Errors: ``InvalidFlow`` for a ``description`` that is not a string.
 
         >>> import flowdsl as fl
         >>> sum(fl.from_range(5).progress())
@@ -394,11 +405,11 @@ class Flow(
         return Flow(operator(self.node, *args, **kw))
 
 
-def _spelled(node: AnyNode) -> str:
+def _chain_text(node: AnyNode) -> str:
     """The chain of a flow, written with the titles of its operators."""
     if not node.sources:
         return node.title
-    first, *others = map(_spelled, node.sources)
+    first, *others = map(_chain_text, node.sources)
     title = node.title.replace("...", ", ".join(others), 1) if others else node.title
     return f"{first}.{title}"
 

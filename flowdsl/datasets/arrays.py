@@ -12,10 +12,10 @@ from flowdsl.datasets.foreign import is_a
 from flowdsl.elements.structure import assemble, components, is_tensor
 from flowdsl.errors import SpecMismatch
 
-_AS_THEY_ARE = frozenset({bool, int, float, complex, str, bytes, type(None), np.ndarray})
+_UNCHANGED_TYPES = frozenset({bool, int, float, complex, str, bytes, type(None), np.ndarray})
 
 
-def as_arrays(x: Any, at: str = "") -> Any:
+def as_arrays(x: Any, path: str = "") -> Any:
     """Convert the tensors and PIL images of a value to arrays; keep everything else unchanged.
 
     They are converted within tuples, dicts, lists, attrs classes and dataclasses, which keep their
@@ -29,44 +29,44 @@ def as_arrays(x: Any, at: str = "") -> Any:
         SpecMismatch: NumPy cannot read a tensor; the message names the component.
     """
     kind = type(x)
-    if kind in _AS_THEY_ARE or isinstance(x, np.generic):
+    if kind in _UNCHANGED_TYPES or isinstance(x, np.generic):
         return x
     if is_tensor(kind):
-        return _array_of(x, at)
+        return _array_of(x, path)
     if is_a(x, "PIL.Image", "Image"):
         return np.asarray(x)
     if isinstance(x, list):
-        items = [as_arrays(item, f"{at}[{i}]") for i, item in enumerate(x)]
+        items = [as_arrays(item, f"{path}[{i}]") for i, item in enumerate(x)]
         return x if all(map(_same, items, x)) else items
     if isinstance(x, Mapping) and not isinstance(x, dict):
         x = dict(x)
     parts = components(x)
     if parts is None:
         return x
-    new = {name: as_arrays(part, f"{at}.{name}" if at else str(name)) for name, part in parts}
+    new = {name: as_arrays(part, f"{path}.{name}" if path else str(name)) for name, part in parts}
     if all(new[name] is part for name, part in parts):
         return x
     if isinstance(x, dict):
         return new
-    named = not isinstance(x, tuple) or hasattr(x, "_fields")
-    return assemble(type(x) if named else tuple, new)
+    keeps_class = not isinstance(x, tuple) or hasattr(x, "_fields")
+    return assemble(type(x) if keeps_class else tuple, new)
 
 
 def _same(a: object, b: object) -> bool:
     return a is b
 
 
-def _array_of(tensor: Any, at: str) -> NDArray[Any]:
+def _array_of(tensor: Any, path: str) -> NDArray[Any]:
     try:
         if getattr(tensor, "requires_grad", False):
             tensor = tensor.detach()
         array: NDArray[Any] = np.from_dlpack(tensor)
-    except Exception as error:  # each library raises other errors
-        what = f"component {at!r}" if at else "the item"
+    except Exception as error:  # each library raises different errors
+        what = f"component {path!r}" if path else "the item"
         properties = [str(getattr(tensor, name, "")) for name in ("dtype", "device")]
         description = ", ".join(filter(None, properties))
         raise SpecMismatch(
             f"{what} is a {type(tensor).__name__} ({description}) that NumPy cannot read: {error}; "
-            f"let the dataset return it in CPU memory, dense, with a dtype that NumPy has"
+            "make the dataset return a dense tensor in CPU memory, with a dtype that NumPy supports"
         ) from error
     return array

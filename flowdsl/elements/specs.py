@@ -41,7 +41,10 @@ from flowdsl.errors import InvalidFlow, SpecMismatch
 
 @attrs.frozen(init=False)
 class Shape:
-    """Declares a shape: ``Annotated[NDArray[np.uint8], Shape(None, None, 3)]``; ``None``: any."""
+    """Declares a shape: ``Annotated[NDArray[np.uint8], Shape(None, None, 3)]``.
+
+    ``None`` allows any size.
+    """
 
     dims: tuple[int | None, ...]
 
@@ -131,14 +134,14 @@ Spec: TypeAlias = ArraySpec | ValueSpec | StructSpec | ListSpec
 UNKNOWN = ValueSpec(object)
 
 
-def is_settled(spec: Spec) -> bool:
+def is_known(spec: Spec) -> bool:
     """Return True if dtype and rank of every component are known."""
     if isinstance(spec, StructSpec):
-        return all(is_settled(part) for _, part in spec.fields)
+        return all(is_known(part) for _, part in spec.fields)
     if isinstance(spec, ArraySpec):
         return spec.dtype is not None and spec.shape is not None
     if isinstance(spec, ListSpec):
-        return is_settled(spec.item)
+        return is_known(spec.item)
     return spec != UNKNOWN
 
 
@@ -173,13 +176,13 @@ def _spec_of_list(items: list[object]) -> ListSpec:
     return ListSpec(reduce(join, specs) if items else UNKNOWN, len(items))
 
 
-def spec_of_type(form: TypeForm[Any], exact: bool = True) -> Spec:
+def spec_of_type(form: TypeForm[Any], allow_subclasses: bool = False) -> Spec:
     """The spec that an annotation declares; type checkers read the same annotation.
 
-    With ``exact``, values are instances of the declared class itself, as a reader makes them. A
-    function may return instances of a subclass, which may stack although the class does not. So
-    without ``exact`` the spec is unknown if the annotation is a base class, or a TypedDict whose
-    keys may be missing.
+    By default, values are instances of the declared class itself, as a reader makes them. A
+    function may return a subclass, whose values may be batched into an array although values of
+    the declared class are not. So with ``allow_subclasses`` the spec is unknown if the annotation
+    is a base class, or a TypedDict whose keys may be missing.
 
     >>> from numpy.typing import NDArray
     >>> str(spec_of_type(tuple[Annotated[NDArray[np.uint8], Shape(None, 3)], np.int64]))
@@ -189,50 +192,54 @@ def spec_of_type(form: TypeForm[Any], exact: bool = True) -> Spec:
     origin, args = get_origin(tp), get_args(tp)
     alias = getattr(origin or tp, "__value__", None)
     if alias is not None:  # a lazy alias, such as ``NDArray`` in NumPy >= 2.5
-        return spec_of_type(alias[args] if args else alias, exact)
+        return spec_of_type(alias[args] if args else alias, allow_subclasses)
     if origin in (Required, NotRequired, ReadOnly):
-        return spec_of_type(args[0], exact)
+        return spec_of_type(args[0], allow_subclasses)
     if origin is Annotated:
-        spec = spec_of_type(args[0], exact)
+        spec = spec_of_type(args[0], allow_subclasses)
         dims = next((note.dims for note in args[1:] if isinstance(note, Shape)), None)
         return attrs.evolve(spec, shape=dims) if isinstance(spec, ArraySpec) else spec
     if origin is np.ndarray or tp is np.ndarray:
         scalars = [scalar for arg in args[1:] for scalar in get_args(arg)]
-        return ArraySpec(_NUMERIC.get(scalars[0]) if scalars else None)
+        return ArraySpec(_DTYPE_OF_SCALAR_TYPE.get(scalars[0]) if scalars else None)
     if origin is tuple and Ellipsis not in args:
-        fields = tuple((str(i), spec_of_type(a, exact)) for i, a in enumerate(args))
+        fields = tuple((str(i), spec_of_type(a, allow_subclasses)) for i, a in enumerate(args))
         return StructSpec(tuple, fields)
     if origin is list:
-        return ListSpec(spec_of_type(args[0], exact))
+        return ListSpec(spec_of_type(args[0], allow_subclasses))
     cls = origin or tp
     if not isinstance(cls, type):
         return UNKNOWN
     names = _declared_names(cls)
     if names is not None:
         hints = _hints(cls)
-        if not exact and _is_open(cls, hints):
+        if allow_subclasses and _is_open(cls, hints):
             return UNKNOWN
-        fields = tuple((name, spec_of_type(hints.get(name, object), exact)) for name in names)
+        fields = tuple(
+            (name, spec_of_type(hints.get(name, object), allow_subclasses)) for name in names
+        )
         return StructSpec(dict if is_typeddict(cls) else cls, fields)
     if issubclass(cls, np.generic):
-        return ArraySpec(_NUMERIC.get(cls), ())
+        return ArraySpec(_DTYPE_OF_SCALAR_TYPE.get(cls), ())
     if is_tensor(cls):
         return ArraySpec()
-    vague = origin is not None or cls in (Any, tuple, dict) or isabstract(cls) or is_protocol(cls)
-    return UNKNOWN if vague or (not exact and _is_open(cls, {})) else ValueSpec(cls)
+    is_ambiguous = (
+        origin is not None or cls in (Any, tuple, dict) or isabstract(cls) or is_protocol(cls)
+    )
+    return UNKNOWN if is_ambiguous or (allow_subclasses and _is_open(cls, {})) else ValueSpec(cls)
 
 
-_STACKING = (bool, int, float, complex, str, bytes)
-"""Classes whose subclasses stack in the same way."""
+_STACKABLE_SCALARS = (bool, int, float, complex, str, bytes)
+"""Scalar types whose subclasses are batched like the type itself."""
 
 
 def _is_open(cls: type, hints: Mapping[str, object]) -> bool:
-    """Return True if values annotated with a class may stack differently from its instances."""
+    """Return True if values annotated with a class may batch differently from its instances."""
     if is_typeddict(cls):
         optional = {name for name, hint in hints.items() if get_origin(hint) is NotRequired}
         required = {name for name, hint in hints.items() if get_origin(hint) is Required}
         return bool((optional | getattr(cls, "__optional_keys__", set())) - required)
-    if issubclass(cls, _STACKING):
+    if issubclass(cls, _STACKABLE_SCALARS):
         return False
     if type.__subclasses__(cls) or isabstract(cls):
         return True
@@ -240,18 +247,18 @@ def _is_open(cls: type, hints: Mapping[str, object]) -> bool:
         return False
     # A class with its own instance check, such as ``numbers.Number``, has other instances.
     kind: Any = type(cls)
-    decides = kind.__instancecheck__ is not type.__instancecheck__
-    return decides or issubclass(cls, (np.ndarray, tuple, dict, list))
+    has_instance_check = kind.__instancecheck__ is not type.__instancecheck__
+    return has_instance_check or issubclass(cls, (np.ndarray, tuple, dict, list))
 
 
-_NUMERIC: dict[object, np.dtype[Any]] = {
+_DTYPE_OF_SCALAR_TYPE: dict[object, np.dtype[Any]] = {
     t: np.dtype(t) for t in np.sctypeDict.values() if np.dtype(t).kind in "biufc"
 }
 """The scalar types with one dtype; other types are abstract, or have many sizes or units."""
 
 
 def _declared_names(cls: type) -> list[str] | None:
-    """The components of a class of elements; None for any other class."""
+    """The names of the declared components of an element class; None for any other class."""
     if (arguments := arguments_of(cls)) is not None:
         return list(arguments)
     if issubclass(cls, tuple):
@@ -266,7 +273,7 @@ def _hints(cls: type) -> dict[str, Any]:
         return {}
 
 
-def meet(declared: Spec, seen: Spec, at: str = "element") -> Spec:
+def meet(declared: Spec, seen: Spec, path: str = "element") -> Spec:
     """Combine two specs of the same elements into the most specific spec.
 
     Raises:
@@ -278,7 +285,7 @@ def meet(declared: Spec, seen: Spec, at: str = "element") -> Spec:
         named = _named(declared, seen)
         if named is not None:
             pairs = zip(named.fields, _paired(declared, seen), strict=True)
-            fields = tuple((n, meet(a, b, f"{at}.{n}")) for (n, _), (_, a, b) in pairs)
+            fields = tuple((n, meet(a, b, f"{path}.{n}")) for (n, _), (_, a, b) in pairs)
             return StructSpec(named.form, fields)
     if isinstance(declared, ArraySpec) and isinstance(seen, ArraySpec):
         dtypes = {_narrower(declared.dtype, seen.dtype), _narrower(seen.dtype, declared.dtype)}
@@ -287,29 +294,29 @@ def meet(declared: Spec, seen: Spec, at: str = "element") -> Spec:
     if isinstance(declared, ListSpec) and isinstance(seen, ListSpec):
         sizes = {declared.length, seen.length} - {None}
         if len(sizes) < 2:
-            return ListSpec(meet(declared.item, seen.item, f"{at}[]"), next(iter(sizes), None))
+            return ListSpec(meet(declared.item, seen.item, f"{path}[]"), next(iter(sizes), None))
     if isinstance(declared, ValueSpec) and issubclass(class_of(seen), declared.type):
         return seen
     if isinstance(seen, ValueSpec) and issubclass(class_of(declared), seen.type):
         return declared
-    raise SpecMismatch(f"{at}: declared {declared}, got {seen}{_names_of(seen)}")
+    raise SpecMismatch(f"{path}: declared {declared}, got {seen}{_names_of(seen)}")
 
 
 def _names_of(seen: Spec) -> str:
-    """The names with which a tuple was stored, which its text does not show."""
+    """A message suffix with the names of a stored tuple, which its text does not show."""
     if not isinstance(seen, StructSpec) or seen.form is not tuple or not seen.has_names:
         return ""
-    return f" of {', '.join(name for name, _ in seen.fields)}"
+    return f" stored with the names {', '.join(name for name, _ in seen.fields)}"
 
 
 # -- elements that were stored or sent without their classes ---------------------------------------
 
 
-def spec_declared(whose: str, form: Any) -> Spec:
-    """The spec that an annotation declares, to check elements against; ``object`` allows any.
+def spec_declared(owner: str, form: Any) -> Spec:
+    """The spec that an annotation declares, for checking elements; ``object`` allows any element.
 
-    For ``dict[str, A]`` and ``tuple[A, ...]`` it is the container only, and not its parts. Messages
-    begin with ``whose``, the owner of the elements.
+    For ``dict[str, A]`` and ``tuple[A, ...]`` only the container is checked, not its items.
+    Messages begin with ``owner``, the owner of the elements.
 
     Raises:
         InvalidFlow: Elements cannot be checked against it.
@@ -320,7 +327,7 @@ def spec_declared(whose: str, form: Any) -> Spec:
     kind = get_origin(form) or form
     if kind not in (dict, list, tuple):
         raise InvalidFlow(
-            f"{whose} cannot be checked against {form!r}; declare a NamedTuple, a record, a "
+            f"{owner} cannot be checked against {form!r}; declare a NamedTuple, a record, a "
             f"TypedDict, tuple[A, B], or the type of a single value"
         )
     return ValueSpec(kind)
@@ -363,7 +370,7 @@ def names_classes(spec: Spec) -> bool:
     return spec.form not in (tuple, dict) or any(names_classes(part) for _, part in spec.fields)
 
 
-def in_classes(x: Any, spec: Spec) -> Any:
+def restore_classes(x: Any, spec: Spec) -> Any:
     """Convert a value to the classes that its spec names; a pickled value has them already.
 
     Raises:
@@ -371,8 +378,9 @@ def in_classes(x: Any, spec: Spec) -> Any:
     """
     if isinstance(spec, ListSpec) and names_classes(spec):
         try:
-            return [in_classes(item, spec.item) for item in x]
-        except (KeyError, TypeError, ValueError) as error:  # a list's spec shows no outlier
+            return [restore_classes(item, spec.item) for item in x]
+        except (KeyError, TypeError, ValueError) as error:
+            # A list has one spec for all items, so an odd item is found only here.
             raise SpecMismatch(f"an item of a list is not {spec.item}: {error}") from error
     if not isinstance(spec, StructSpec):
         return x
@@ -380,13 +388,15 @@ def in_classes(x: Any, spec: Spec) -> Any:
         return x
     values = x if isinstance(x, tuple) else [x[name] for name, _ in spec.fields]
     pairs = zip(spec.fields, values, strict=True)
-    return assemble(spec.form, {name: in_classes(value, part) for (name, part), value in pairs})
+    return assemble(
+        spec.form, {name: restore_classes(value, part) for (name, part), value in pairs}
+    )
 
 
 Dims: TypeAlias = tuple[int | None, ...] | None
 
 
-def _alike(a: StructSpec, b: StructSpec) -> bool:
+def _same_structure(a: StructSpec, b: StructSpec) -> bool:
     if a.form is not b.form:
         return False
     ours, theirs = [name for name, _ in a.fields], [name for name, _ in b.fields]
@@ -407,7 +417,7 @@ def _paired(a: StructSpec, b: StructSpec) -> list[tuple[str, Spec, Spec]]:
 
 def _named(a: StructSpec, b: StructSpec) -> StructSpec | None:
     """The spec with names, if both can describe the same value: a plain tuple has only an order."""
-    if _alike(a, b):
+    if _same_structure(a, b):
         return a
     tuples = issubclass(a.form, tuple) and issubclass(b.form, tuple)
     if not tuples or tuple not in (a.form, b.form) or len(a.fields) != len(b.fields):
@@ -438,7 +448,7 @@ def text_of_any_width(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def _narrower(a: np.dtype[Any] | None, b: np.dtype[Any] | None) -> np.dtype[Any] | None:
-    """Return ``b`` if the dtype, or the width of text, is unknown in ``a``; otherwise ``a``."""
+    """Return ``b`` if the dtype or the width of text is unknown in ``a``; otherwise ``a``."""
     return b if a is None or (b is not None and text_of_any_width(b) == a) else a
 
 
@@ -462,8 +472,8 @@ def join(a: Spec, b: Spec) -> Spec:
         shape: Dims = None
         if a.shape is not None and b.shape is not None and len(a.shape) == len(b.shape):
             shape = tuple(x if x == y else None for x, y in zip(a.shape, b.shape, strict=True))
-        return ArraySpec(_shared(a.dtype, b.dtype), shape)
-    if isinstance(a, StructSpec) and isinstance(b, StructSpec) and _alike(a, b):
+        return ArraySpec(_common_dtype(a.dtype, b.dtype), shape)
+    if isinstance(a, StructSpec) and isinstance(b, StructSpec) and _same_structure(a, b):
         return StructSpec(a.form, tuple((n, join(x, y)) for n, x, y in _paired(a, b)))
     if isinstance(a, ListSpec) and isinstance(b, ListSpec):
         return ListSpec(join(a.item, b.item), a.length if a.length == b.length else None)
@@ -481,7 +491,7 @@ def without_shapes(spec: Spec) -> Spec:
     return spec
 
 
-def differences(a: Spec, b: Spec, at: str = "element") -> Iterator[tuple[str, Spec, Spec]]:
+def differences(a: Spec, b: Spec, path: str = "element") -> Iterator[tuple[str, Spec, Spec]]:
     """Yield the components in which two specs contradict each other, apart from sizes."""
     if isinstance(a, StructSpec) and isinstance(b, StructSpec):
         ours, theirs = dict(a.fields), dict(b.fields)
@@ -489,22 +499,22 @@ def differences(a: Spec, b: Spec, at: str = "element") -> Iterator[tuple[str, Sp
             theirs = dict(zip(ours, theirs.values(), strict=False))
         same_form = issubclass(a.form, b.form) or issubclass(b.form, a.form)
         if not same_form or ours.keys() != theirs.keys() or len(a.fields) != len(b.fields):
-            yield at, a, b
+            yield path, a, b
             return
         for name, spec in ours.items():
-            yield from differences(spec, theirs[name], f"{at}.{name}")
+            yield from differences(spec, theirs[name], f"{path}.{name}")
     elif isinstance(a, ListSpec) and isinstance(b, ListSpec):
         if next(differences(a.item, b.item), None):
-            yield at, a, b
+            yield path, a, b
     elif isinstance(a, ArraySpec) and isinstance(b, ArraySpec):
         known = a.dtype is not None and b.dtype is not None
         if known and without_shapes(a) != without_shapes(b):
-            yield at, a, b
-    elif not _may_be_one(a, b):
-        yield at, a, b
+            yield path, a, b
+    elif not _compatible(a, b):
+        yield path, a, b
 
 
-def _may_be_one(a: Spec, b: Spec) -> bool:
+def _compatible(a: Spec, b: Spec) -> bool:
     """Return True if one spec includes the other; None is allowed, as a missing value."""
     classes = [np.ndarray if isinstance(spec, ArraySpec) else class_of(spec) for spec in (a, b)]
     if type(None) in classes or classes[0] is classes[1]:
@@ -514,7 +524,7 @@ def _may_be_one(a: Spec, b: Spec) -> bool:
     return issubclass(*classes) or issubclass(*reversed(classes))
 
 
-def _shared(a: np.dtype[Any] | None, b: np.dtype[Any] | None) -> np.dtype[Any] | None:
+def _common_dtype(a: np.dtype[Any] | None, b: np.dtype[Any] | None) -> np.dtype[Any] | None:
     if a is None or b is None or a == b:
         return None if b is None else a
     wide = text_of_any_width(a)
@@ -544,7 +554,7 @@ def varying_axes(spec: Spec, seen: Spec, axis: int = 0) -> frozenset[tuple[int, 
 
 
 def without_axes(spec: Spec, axes: frozenset[tuple[int, int]], axis: int = 0) -> Spec:
-    """The spec with the sizes of these axes unknown, if they have these sizes."""
+    """Mark an axis's size as unknown wherever (axis, size) is in ``axes``."""
     if isinstance(spec, StructSpec):
         parts = tuple((n, without_axes(part, axes, axis)) for n, part in spec.fields)
         return StructSpec(spec.form, parts)

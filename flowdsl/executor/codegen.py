@@ -38,7 +38,7 @@ from typing import Any, Protocol, TypeAlias
 import attrs
 import numpy as np
 
-from flowdsl.nodes import DROPPED, Dropped, Failed, Indices, Positions, the_element
+from flowdsl.nodes import DROPPED, Dropped, Failed, Indices, Positions, describe_element
 
 Path: TypeAlias = tuple[int, ...]
 """The path from a program's end down to an operator: the source to follow at each step."""
@@ -72,7 +72,7 @@ class Line:
     form: Form = Form()
     number: int = -1
     """The number of the attempt; -1 if the operator is not attempted."""
-    describe: Callable[[Any], str] | None = the_element
+    describe: Callable[[Any], str] | None = describe_element
     """Describes the element on which it failed; None for a position, which the error has anyway."""
 
 
@@ -81,10 +81,10 @@ class Watcher(Protocol):
 
     costs: dict[Path, tuple[int, float]]
 
-    def begins(self, to_come: Iterator[int], path: Path, /) -> None:
-        """Called when a loop starts: it ends in the operator at ``path``.
+    def on_loop_start(self, positions: Iterator[int], path: Path, /) -> None:
+        """Called when a loop starts: its last operator is at ``path``.
 
-        The loop takes one number from ``to_come`` for each element.
+        The loop takes one number from ``positions`` for each element.
         """
         ...
 
@@ -110,23 +110,23 @@ def names_in(text: str) -> tuple[str, ...]:
 
 def elements(
     lines: Sequence[Line],
-    base: Iterable[Any] | None,
+    loop_input: Iterable[Any] | None,
     watcher: Watcher,
     *,
     places: Indices | None,
     clock: bool,
 ) -> Iterator[Any]:
-    """Run the lines in order on each element of the base, or on the first line's positions.
+    """Run the lines in order on each element of ``loop_input``, or on the first line's positions.
 
     With ``places``, each element is yielded with its position there. With ``clock``, each line's
     calls and seconds are added to ``watcher.costs``.
     """
     forms = tuple(line.form for line in lines)
-    make, line_at = _loop(forms, base is not None, places is not None, clock)
+    make, line_at = _loop(forms, loop_input is not None, places is not None, clock)
     positions = _values(lines[0].at.position)
     numbers = iter(positions)
-    watcher.begins(numbers, lines[-1].path)
-    columns: list[Iterable[Any]] = [numbers] if base is None else [numbers, base]
+    watcher.on_loop_start(numbers, lines[-1].path)
+    columns: list[Iterable[Any]] = [numbers] if loop_input is None else [numbers, loop_input]
     for line in lines:
         fields = {"{epoch}": line.at.epoch, "{position}": line.at.position}
         columns += [_values(column) for name, column in fields.items() if name in line.form.text]
@@ -175,10 +175,10 @@ def _values(column: Positions) -> Sequence[int]:
 
 @lru_cache(maxsize=1024)
 def _loop(
-    forms: tuple[Form, ...], base: bool, places: bool, clock: bool
+    forms: tuple[Form, ...], has_input: bool, places: bool, clock: bool
 ) -> tuple[Callable[..., Iterator[Any]], dict[int, int]]:
     """The function for these forms, and the index of the form at each line number."""
-    columns, taken, body = ["number", "x"] if base else ["x"], list[str](), list[str]()
+    columns, taken, body = ["number", "x"] if has_input else ["x"], list[str](), list[str]()
     line_at: dict[int, int] = {}
     attempting = False
     for k, form in enumerate(forms):

@@ -1,4 +1,7 @@
-"""A program: the operators of a stage, run for the elements at some positions.
+"""A program: the operators of a stage, run for the elements at some addresses.
+
+An address is an epoch and a position (``Indices``). A base is an input of a program: rows supplied
+from outside.
 
 The same code runs in a worker and in the consumer's thread, so an element does not depend on where
 it is computed. First, addresses are resolved from the last operator down to the sources, a block at
@@ -36,7 +39,7 @@ from flowdsl.nodes import (
     Row,
     Windowed,
     cached_per_node,
-    the_group,
+    describe_group,
 )
 from flowdsl.nodes.failures import Attempt, AttemptToRead, SkipFailed
 from flowdsl.plan.lower import Supplied
@@ -94,7 +97,7 @@ class Program:
     clock: bool = False
     """True to time each operator's own work (see ``costs``)."""
     error: Callable[[Path, int, int, str | None], Exception] = OperatorFailed
-    """Makes the exception for an operator that fails, from its path, the epoch, the position and
+    """Creates the exception for an operator that fails, from its path, the epoch, the position and
     the description of the failing element."""
     filtered: int = attrs.field(default=0, init=False)
     """The number of elements that operators have left out."""
@@ -103,7 +106,8 @@ class Program:
     )
     """The calls of each operator, and the seconds of its own work, with a ``clock``."""
     _readers: dict[Path, Callable[[int], Any]] = attrs.field(factory=dict[Path, Any], init=False)
-    _to_come: Iterator[int] | None = attrs.field(default=None, init=False)
+    _positions: Iterator[int] | None = attrs.field(default=None, init=False)
+    """The positions that the final loop has not read yet; None before it starts."""
     _last: list[AnyNode] = attrs.field(init=False)
     """The operators whose output leaves the program: only their arrays use ``allocate``."""
 
@@ -121,10 +125,10 @@ class Program:
         return False
 
     def rows(self, at: Indices, supplied: Sequence[Iterable[Any]] = ()) -> Iterator[Row[Any]]:
-        """Make the elements at these addresses, in their order, with their positions.
+        """Compute the elements at these addresses, in their order, with their positions.
 
-        ``supplied`` are, for each base, the elements that they are made of, in the order of use
-        (see ``needed``).
+        ``supplied`` holds one iterable per base: the input elements, in the order in which they are
+        used (see ``needed``).
 
         Raises:
             OperatorFailed: At the position of the element that failed; or the result of ``error``.
@@ -132,62 +136,73 @@ class Program:
             SourceError: A source can no longer be opened.
         """
         if self.drops:
-            return self._elements(self.root, at, list(map(iter, supplied)), (), places=True)
+            return self._elements(self.root, at, list(map(iter, supplied)), (), with_positions=True)
         return zip(at.position.tolist(), self.elements(at, supplied), strict=False)
 
     def elements(self, at: Indices, supplied: Sequence[Iterable[Any]] = ()) -> Iterator[Any]:
-        """Make the elements at these addresses without their positions, which saves their cost."""
+        """Compute the elements at these addresses without their positions, which is cheaper."""
         return self._elements(self.root, at, list(map(iter, supplied)), ())
 
     @property
-    def to_come(self) -> int | None:
+    def remaining(self) -> int | None:
         """The number of requested addresses that are still to be computed; None if unknown."""
-        return None if self._to_come is None else length_hint(self._to_come)
+        return None if self._positions is None else length_hint(self._positions)
 
-    def begins(self, to_come: Iterator[int], path: Path) -> None:
-        """Keep the numbers that the last loop reads, for ``to_come``."""
-        if not path:
-            self._to_come = to_come
+    def on_loop_start(self, positions: Iterator[int], path: Path) -> None:
+        """Remember the position iterator of the final loop.
+
+        So ``remaining`` can report how many positions remain.
+        """
+        if not path:  # the loop ends in the program's last operator
+            self._positions = positions
 
     def left_out(self, x: Dropped | Failed, path: Path) -> None:
         """Count an element that the operator at ``path`` left out, or its failure."""
         self.filtered += 1
 
     def _elements(
-        self, node: AnyNode, at: Indices, supplied: Supply, path: Path, places: bool = False
+        self, node: AnyNode, at: Indices, supplied: Supply, path: Path, with_positions: bool = False
     ) -> Iterator[Any]:
-        """The operators down to a source, or to an operator over several elements, as a loop."""
+        """Run the chain of one-element operators above a source as one loop.
+
+        The chain may also begin above a batching, joining or merging operator.
+        """
         if not len(at.position):
             return iter(())
         above, lines = at, list[Line]()
-        base: Iterator[Any] | None
+        loop_input: Iterator[Any] | None
         while True:
             below = (*path, 0)
             if isinstance(node, Elementwise):
-                held, number = _named(node)
-                lines.append(Line(path, at, partial(getattr, held), _form(node), number))
+                owner, number = _line_owner(node)
+                lines.append(Line(path, at, partial(getattr, owner), _form(node), number))
             elif isinstance(node, IndexTransform):
-                there, fresh = distinct(node.resolve(at))
-                if len(there.position) < len(at.position):
-                    one_by_one = self._elements(node.source, there, supplied, below)
-                    base = _held(one_by_one, fresh.tolist())
+                source_at, is_new = without_repeats(node.resolve(at))
+                if len(source_at.position) < len(at.position):
+                    once = self._elements(node.source, source_at, supplied, below)
+                    loop_input = _repeat_elements(once, is_new.tolist())
                     break
-                at = there
+                at = source_at
             else:
-                base, first = self._base(node, at, supplied, path)
+                loop_input, first = self._loop_input(node, at, supplied, path)
                 lines += [first] if first is not None else []
                 break
             node, path = node.source, below
         if not lines:
-            assert base is not None
-            return base
+            assert loop_input is not None
+            return loop_input
         lines.reverse()
-        return elements(lines, base, self, places=above if places else None, clock=self.clock)
+        return elements(
+            lines, loop_input, self, places=above if with_positions else None, clock=self.clock
+        )
 
-    def _base(
+    def _loop_input(
         self, node: AnyNode, at: Indices, supplied: Supply, path: Path
     ) -> tuple[Iterator[Any] | None, Line | None]:
-        """The input of a loop, or None for positions; and its first line, if it needs one."""
+        """Return the loop's input iterator, and the first line of its code, if any.
+
+        Without an input iterator (None), the loop iterates over positions.
+        """
         if isinstance(node, IndexedSource):
             source: IndexedSource[Any] = node
             number, form = -1, Form(node.line)
@@ -198,20 +213,22 @@ class Program:
         if isinstance(node, Windowed):
             allocate = self.allocate if any(node is last for last in self._last) else None
             gather = partial(node.gather, allocate=allocate)
-            line = Line(path, at, lambda _: gather, describe=the_group)
+            line = Line(path, at, lambda _: gather, describe=describe_group)
             return self._groups(node, at, supplied, path, allocate), line
         if isinstance(node, Joining):
-            each = [
+            inputs = [
                 self._elements(part, at, supplied, (*path, k)) for k, part in enumerate(node.parts)
             ]
-            return zip(*each, strict=True), Line(path, at, lambda _: node.join, describe=the_group)
+            return zip(*inputs, strict=True), Line(
+                path, at, lambda _: node.join, describe=describe_group
+            )
         if isinstance(node, Merging):
-            which, there = node.resolve(at)
-            each = [
-                self._elements(part, there.where(which == k), supplied, (*path, k))
+            part_numbers, source_at = node.resolve(at)
+            inputs = [
+                self._elements(part, source_at.where(part_numbers == k), supplied, (*path, k))
                 for k, part in enumerate(node.parts)
             ]
-            return map(next, [each[k] for k in which.tolist()]), None
+            return map(next, [inputs[k] for k in part_numbers.tolist()]), None
         assert isinstance(node, Supplied), f"{node.title} cannot run in a program"
         return supplied[node.slot], None
 
@@ -223,13 +240,14 @@ class Program:
         path: Path,
         allocate: Allocate | None,
     ) -> Iterator[list[Any]]:
-        members, fresh, shared = members_of(node, at)
+        members, new_counts, shared = members_of(node, at)
         rows = self._elements(node.source, members, supplied, (*path, 0))
         if node.shares:  # once for each row, so that one pickle has each array once
             rows = map(read_only, rows)
         before: list[Any] = []
-        for new, old in zip(fresh.tolist(), shared.tolist(), strict=True):
-            # With a clock, the time for stacking must count for its operator, and not below it.
+        for new, old in zip(new_counts.tolist(), shared.tolist(), strict=True):
+            # With a clock, rows are not stacked as they arrive: the stacking time must be charged
+            # to this operator, not to the ones below it.
             group = [] if self.clock else node.group(old + new, allocate)
             group.extend(chain(before[len(before) - old :], islice(rows, new)))
             if not group or (node.drop_remainder and len(group) < node.n):
@@ -256,10 +274,10 @@ def _form(node: Elementwise[Any, Any, Any]) -> Form:
     return Form(node.line, node.drops)
 
 
-def _named(node: Elementwise[Any, Any, Any]) -> tuple[AnyNode, int]:
+def _line_owner(node: Elementwise[Any, Any, Any]) -> tuple[AnyNode, int]:
     """The operator whose attributes the line names, and the number of its attempt or -1.
 
-    Not cached: a node that refers to itself is freed only by the garbage collector.
+    Not cached on the node: for most nodes the result contains the node itself, a reference cycle.
     """
     return (node.held.node, node.number) if isinstance(node, Attempt) else (node, -1)
 
@@ -272,17 +290,17 @@ def _last(node: AnyNode) -> Iterator[AnyNode]:
         yield node
 
 
-def distinct(at: Indices) -> tuple[Indices, NDArray[np.bool_]]:
+def without_repeats(at: Indices) -> tuple[Indices, NDArray[np.bool_]]:
     """The addresses without consecutive duplicates, and a mask of the kept addresses."""
-    fresh = np.ones(len(at.position), np.bool_)
-    fresh[1:] = (np.diff(at.position) != 0) | (np.diff(at.epoch) != 0)
-    return at.where(fresh), fresh
+    is_new = np.ones(len(at.position), np.bool_)
+    is_new[1:] = (np.diff(at.position) != 0) | (np.diff(at.epoch) != 0)
+    return at.where(is_new), is_new
 
 
-def _held(elements: Iterator[Any], fresh: list[bool]) -> Iterator[Any]:
+def _repeat_elements(elements: Iterator[Any], is_new: list[bool]) -> Iterator[Any]:
     """Yield an element for each flag: the next element if it is true, else the last one again."""
     element: Any = None
-    for new in fresh:
+    for new in is_new:
         if new:
             element = next(elements)
         yield element
@@ -295,30 +313,32 @@ def members_of(node: Windowed[Any, Any, Any], at: Indices) -> tuple[Indices, Pos
     group before it, which are computed once. The last group of a pass may have fewer than ``n``
     rows.
     """
-    first, fresh = at.position * node.stride, node.sizes(at)
-    shared = np.zeros_like(fresh)
+    first, new_counts = at.position * node.stride, node.sizes(at)
+    shared = np.zeros_like(new_counts)
     if node.stride < node.n:
         ahead = np.diff(at.position) * node.stride
         overlap = (np.diff(at.epoch) == 0) & (ahead >= 0) & (ahead < node.n)
         shared[1:][overlap] = node.n - ahead[overlap]
-    fresh, first = fresh - shared, first + shared
-    return Indices(at.epoch, first).and_next(fresh), fresh, shared
+    new_counts, first = new_counts - shared, first + shared
+    return Indices(at.epoch, first).and_next(new_counts), new_counts, shared
 
 
 def needed(node: AnyNode, at: Indices) -> dict[int, Indices]:
-    """The addresses in each base of the elements that these elements need."""
+    """For each base, the addresses of the rows needed to compute the elements at ``at``."""
     if isinstance(node, Supplied):
         return {node.slot: at}
     if isinstance(node, Merging):
-        part, there = node.resolve(at)
-        each = [needed(p, there.where(part == k)) for k, p in enumerate(node.parts)]
+        part_numbers, source_at = node.resolve(at)
+        inputs = [
+            needed(part, source_at.where(part_numbers == k)) for k, part in enumerate(node.parts)
+        ]
     elif isinstance(node, Windowed):
-        each = [needed(node.source, members_of(node, at)[0])]
+        inputs = [needed(node.source, members_of(node, at)[0])]
     elif isinstance(node, IndexTransform):
-        each = [needed(node.source, distinct(node.resolve(at))[0])]
+        inputs = [needed(node.source, without_repeats(node.resolve(at))[0])]
     else:
-        each = [needed(source, at) for source in node.sources]
-    return {slot: there for bases in each for slot, there in bases.items()}
+        inputs = [needed(source, at) for source in node.sources]
+    return {slot: base_at for bases in inputs for slot, base_at in bases.items()}
 
 
 def failure_in(

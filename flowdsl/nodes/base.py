@@ -35,7 +35,7 @@ from flowdsl.effects import Effect, Endless, Exact, Reordered, Resampled, Tag, U
 from flowdsl.elements.batch_types import Element, WithEffects
 from flowdsl.elements.specs import Spec
 from flowdsl.errors import ElementError, InvalidFlow, Where, travelling
-from flowdsl.nodes.validation import MOST_ELEMENTS, spelled
+from flowdsl.nodes.validation import POSITION_LIMIT, method_name
 
 if TYPE_CHECKING:
     from flowdsl.flow import Flow
@@ -323,7 +323,7 @@ class Node(ABC, Generic[T, E]):
     def failure(self, epoch: int, position: int, detail: str | None = None) -> ElementError:
         """The error that names this operator and the element on which it failed.
 
-        ``detail`` describes that element, as ``validation.the_element`` does.
+        ``detail`` describes that element, as ``validation.describe_element`` does.
         """
         return ElementError(self.title, position, epoch, str(self.origin(epoch, position)), detail)
 
@@ -399,9 +399,9 @@ def flow(node: Node[A, F]) -> Flow[A, F]:
     Raises:
         InvalidFlow: It has more elements than can be numbered.
     """
-    if (node.length or 0) >= MOST_ELEMENTS:
+    if (node.length or 0) >= POSITION_LIMIT:
         raise InvalidFlow(
-            f"{spelled(node)}: a pass must have fewer than 2**62 elements, this one would have "
+            f"{method_name(node)}: a pass must have fewer than 2**62 elements, this one would have "
             f"{node.length}; for a pass without end write repeat()"
         )
     return _surface[0](node)  # type: ignore[no-any-return]  # the slot is untyped: Flow is above

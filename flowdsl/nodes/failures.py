@@ -39,7 +39,7 @@ from flowdsl.nodes.base import (
 )
 from flowdsl.nodes.capabilities import Transparent
 from flowdsl.nodes.kinds import Elementwise, IndexedMap, IndexedSource
-from flowdsl.nodes.validation import the_element
+from flowdsl.nodes.validation import describe_element
 
 _MOST_PROBED = 1000
 """A probe tries at most this many elements, then leaves the spec unknown."""
@@ -115,7 +115,7 @@ class Attempt(_Attempted, Elementwise[A, Any, E], Transparent[Any, E], Generic[A
         try:
             return self.held.node.apply(x, epoch, position)
         except Exception as error:
-            return Failed(self.number, epoch, position, error, the_element(x))
+            return Failed(self.number, epoch, position, error, describe_element(x))
 
     @cached_per_node
     def spec(self, probe: bool) -> Spec:

@@ -62,7 +62,7 @@ from flowdsl.nodes.capabilities import (
     same_place,
     trace,
 )
-from flowdsl.nodes.validation import MOST_ELEMENTS, spelled, the_element, the_group
+from flowdsl.nodes.validation import POSITION_LIMIT, describe_element, describe_group, method_name
 from flowdsl.resources.worker_kinds import Workers
 
 _Number = TypeVar("_Number", int, Positions)
@@ -160,7 +160,7 @@ class Elementwise(OneByOne[U, E], Reshardable[U, E], Generic[A, U, E]):
         try:
             return self.apply(x, epoch, number)
         except Exception as error:
-            raise self.failure(epoch, position, the_element(x)) from error
+            raise self.failure(epoch, position, describe_element(x)) from error
 
     def made_of(self, at: Indices) -> Provenance:
         return Provenance.one_each(at)
@@ -320,7 +320,7 @@ class Batched(Windowed[A, U, E], Resumable[U, E], Reshardable[U, E], Generic[A, 
             try:
                 y = self.gather(group)
             except Exception as error:
-                raise self.failure(epoch, position, the_group(group)) from error
+                raise self.failure(epoch, position, describe_group(group)) from error
             yield position, y
 
 
@@ -398,7 +398,7 @@ class Copying(IndexTransform[T, E], Generic[T, E]):
 
 def epoch_of_copy(epoch: _Number, n: int, copy: _Number) -> _Number:
     """The source's epoch for a copy; it wraps around, as a hashed epoch may be very large."""
-    return (epoch * n + copy) % MOST_ELEMENTS
+    return (epoch * n + copy) % POSITION_LIMIT
 
 
 def in_turn(passes: list[Iterator[Row[A]]]) -> Iterator[A]:
@@ -418,7 +418,7 @@ def in_turn(passes: list[Iterator[Row[A]]]) -> Iterator[A]:
 def _are_alike(node: Merging[Any, Any], field: object, value: object) -> None:
     difference = node.difference(probe=False)
     if difference is not None:
-        raise InvalidFlow(f"{spelled(node)}: {difference}")
+        raise InvalidFlow(f"{method_name(node)}: {difference}")
 
 
 @attrs.frozen(repr=False)

@@ -13,7 +13,7 @@ from flowdsl.effects import Effect
 from flowdsl.elements.specs import (
     UNKNOWN,
     Spec,
-    is_settled,
+    is_known,
     join,
     meet,
     spec_of,
@@ -34,7 +34,7 @@ def spec_of_result(function: object) -> Spec:
         hint = get_type_hints(function, include_extras=True).get("return")
     except Exception:  # an annotation that cannot be evaluated declares nothing
         return UNKNOWN
-    return spec_of_type(hint, exact=False) if hint is not None else UNKNOWN
+    return spec_of_type(hint, allow_subclasses=True) if hint is not None else UNKNOWN
 
 
 def refuse_mismatch(node: AnyNode) -> None:
@@ -66,7 +66,7 @@ def probed(node: AnyNode, known: Spec, made_of: MadeOf = _all) -> Spec:
     part of the source that ``made_of`` selects, such as the first axis of a batch, an axis of the
     same size in the result is assumed to vary too.
     """
-    if is_settled(known) or not node.replayable:
+    if is_known(known) or not node.replayable:
         return known
     first = next(_unmoved(node).reference(0), None)
     if first is None:

@@ -28,26 +28,26 @@ class Titled(Protocol):
     def title(self) -> str: ...
 
 
-MOST_ELEMENTS = 2**62
-"""Positions and epochs stay below this: they are int64, with room for arithmetic."""
+POSITION_LIMIT = 2**62
+"""Positions and epochs are below this limit: they are int64, with room for arithmetic."""
 
 
 def at_least(
-    minimum: int, most: int | None = MOST_ELEMENTS
+    minimum: int, below: int | None = POSITION_LIMIT
 ) -> Callable[[Titled, attrs.Attribute[int], object], None]:
-    """An attrs validator: the field must be an int >= ``minimum`` and below ``most``."""
+    """An attrs validator: the field must be an int >= ``minimum`` and below ``below``."""
 
     def check(node: Titled, field: attrs.Attribute[int], value: object) -> None:
-        if not is_int(value, minimum, most):
-            raise _no_int(f"{spelled(node)}: {field.name}", value, minimum, most)
+        if not is_int(value, minimum, below):
+            raise _int_error(f"{method_name(node)}: {field.name}", value, minimum, below)
 
     return check
 
 
 def checked_int(
-    argument: str, value: object, minimum: int, most: int | None = MOST_ELEMENTS
+    argument: str, value: object, minimum: int, below: int | None = POSITION_LIMIT
 ) -> int:
-    """Return a Python or NumPy int >= ``minimum`` and below ``most`` as a Python int.
+    """Return a Python or NumPy int >= ``minimum`` and below ``below`` as a Python int.
 
     >>> checked_int("QueueInput: capacity", np.int32(50), 1)
     50
@@ -59,28 +59,28 @@ def checked_int(
     Raises:
         InvalidFlow: It is something else; the message begins with ``argument``.
     """
-    if not is_int(value, minimum, most):
-        raise _no_int(argument, value, minimum, most)
+    if not is_int(value, minimum, below):
+        raise _int_error(argument, value, minimum, below)
     return int(cast("int", value))
 
 
-def _no_int(argument: str, value: object, minimum: int, most: int | None) -> InvalidFlow:
-    below = ""
-    if most is not None and is_int(value, minimum, None):  # then it is too large
-        below = f" and below 2**{most.bit_length() - 1}"
-    return InvalidFlow(f"{argument} must be an int >= {minimum}{below}, got {value!r}")
+def _int_error(argument: str, value: object, minimum: int, below: int | None) -> InvalidFlow:
+    limit = ""
+    if below is not None and is_int(value, minimum, None):  # then it is too large
+        limit = f" and below 2**{below.bit_length() - 1}"
+    return InvalidFlow(f"{argument} must be an int >= {minimum}{limit}, got {value!r}")
 
 
-def is_callable(node: Titled, field: attrs.Attribute[Any], value: object) -> None:
+def validate_callable(node: Titled, field: attrs.Attribute[Any], value: object) -> None:
     """An attrs validator: the field must be callable."""
     if not callable(value):
-        raise InvalidFlow(f"{spelled(node)}: {field.name} must be callable, got {value!r}")
+        raise InvalidFlow(f"{method_name(node)}: {field.name} must be callable, got {value!r}")
 
 
-def is_flag(node: Titled, field: attrs.Attribute[bool], value: object) -> None:
+def validate_flag(node: Titled, field: attrs.Attribute[bool], value: object) -> None:
     """An attrs validator: the field must be True or False."""
     if not isinstance(value, bool):
-        raise InvalidFlow(f"{spelled(node)}: {field.name} must be True or False, got {value!r}")
+        raise InvalidFlow(f"{method_name(node)}: {field.name} must be True or False, got {value!r}")
 
 
 def checked_flag(argument: str, value: object) -> bool:
@@ -106,11 +106,11 @@ def deep_copied(value: Any) -> Any:
     return tuple(map(deep_copied, value)) if isinstance(value, tuple) else value
 
 
-def is_int(value: object, minimum: int, most: int | None = MOST_ELEMENTS) -> bool:
-    """Return True if the value is an int (not a bool) >= ``minimum`` and below ``most``."""
+def is_int(value: object, minimum: int, below: int | None = POSITION_LIMIT) -> bool:
+    """Return True if the value is an int (not a bool) >= ``minimum`` and below ``below``."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
         return False
-    return bool(value >= minimum and (most is None or value < most))
+    return bool(value >= minimum and (below is None or value < below))
 
 
 def rejects_keywords(**advice: str) -> Callable[[F], F]:
@@ -137,24 +137,24 @@ def rejects_keywords(**advice: str) -> Callable[[F], F]:
     return decorate
 
 
-_PROCS = "workers are set once for all operators, by prefetch(procs={n}) after them"
-PARALLEL = {
-    "num_parallel_calls": _PROCS,
-    "num_workers": _PROCS,
-    "num_proc": _PROCS,
+_WORKERS_ADVICE = "set the number of workers once, with prefetch(procs={n}) after these operators"
+PARALLEL_KEYWORD_ADVICE = {
+    "num_parallel_calls": _WORKERS_ADVICE,
+    "num_workers": _WORKERS_ADVICE,
+    "num_proc": _WORKERS_ADVICE,
     "deterministic": "the order is kept, unless you write prefetch(ordered=False)",
 }
-"""Arguments that other libraries have on each operator, and flowdsl only on ``prefetch``."""
+"""Advice for arguments that other libraries have on each operator, and flowdsl on ``prefetch``."""
 
-BATCHED = {
+BATCH_KEYWORD_ADVICE = {
     "batch_size": "write {name}({n})",
     "drop_last": "write drop_remainder={}",
     "remainder": "a smaller last batch is kept, unless drop_remainder=True leaves it out",
 }
-"""Other libraries' names for the arguments of batching operators."""
+"""Advice for other libraries' names for the arguments of batching operators."""
 
 
-def spelled(node: Titled) -> str:
+def method_name(node: Titled) -> str:
     """The name of the operator's method, taken from its title.
 
     attrs calls validators when all fields are set, so they can use it.
@@ -162,16 +162,16 @@ def spelled(node: Titled) -> str:
     return node.title.partition("(")[0]
 
 
-def titled(operator: str, *arguments: str) -> str:
+def format_call(operator: str, *arguments: str) -> str:
     """The operator as it is written in a chain; empty ``arguments`` are left out.
 
-    >>> titled("shuffle", "buffer=8", unless("seed", 0, 0))
+    >>> format_call("shuffle", "buffer=8", keyword_unless_default("seed", 0, 0))
     'shuffle(buffer=8)'
     """
     return f"{operator}({', '.join(filter(None, arguments))})"
 
 
-def unless(name: str, value: object, default: object) -> str:
+def keyword_unless_default(name: str, value: object, default: object) -> str:
     """The argument as ``name=value``; empty if the value is the default."""
     return "" if value == default else f"{name}={value!r}"
 
@@ -188,24 +188,24 @@ def name_of(function: object) -> str:
     return str(name).rpartition("<locals>.")[2]
 
 
-_MOST_OF_AN_ELEMENT = 200
+_MAX_CHARACTERS = 200
 
 
-def the_element(x: object) -> str:
+def describe_element(x: object) -> str:
     """Describe, for an error, the element on which a function failed.
 
     Arrays are shown by dtype and shape, all other values by their ``repr``, cut if it is long.
 
-    >>> the_element((np.zeros((224, 224, 3), np.uint8), "cat"))
+    >>> describe_element((np.zeros((224, 224, 3), np.uint8), "cat"))
     "the element was (uint8[224, 224, 3], 'cat')"
     """
     return f"the element was {_brief(x)}"
 
 
-def the_group(xs: Sequence[object]) -> str:
+def describe_group(xs: Sequence[object]) -> str:
     """Describe, for an error, the group of elements on which an operator failed.
 
-    >>> the_group((1, 2))
+    >>> describe_group((1, 2))
     'the group was [1, 2]'
     """
     return f"the group was {_brief(list(xs))}"
@@ -213,14 +213,14 @@ def the_group(xs: Sequence[object]) -> str:
 
 def _brief(x: object) -> str:
     try:
-        text = _SPELLING.repr(x)
+        text = _BRIEF_REPR.repr(x)
     except Exception as error:  # an error message must not fail itself
         text = f"of {type(x).__name__}, whose repr raised {type(error).__name__}"
     text = " ".join(text.splitlines())
-    return text if len(text) <= _MOST_OF_AN_ELEMENT else f"{text[: _MOST_OF_AN_ELEMENT - 3]}..."
+    return text if len(text) <= _MAX_CHARACTERS else f"{text[: _MAX_CHARACTERS - 3]}..."
 
 
-class _Spelling(Repr):
+class _BriefRepr(Repr):
     """A ``repr`` with a limited number of components and levels."""
 
     def __init__(self) -> None:
@@ -269,4 +269,4 @@ def _not_in_repr(form: type) -> set[str]:
     return {field.name for field in fields(form) if not field.repr} if is_dataclass(form) else set()
 
 
-_SPELLING = _Spelling()
+_BRIEF_REPR = _BriefRepr()

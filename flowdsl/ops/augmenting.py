@@ -13,7 +13,7 @@ from flowdsl.elements.specs import UNKNOWN, ArraySpec, Spec, StructSpec, class_o
 from flowdsl.elements.structure import Component, arguments_of, assemble, components, form_of
 from flowdsl.errors import InvalidFlow, SpecMismatch
 from flowdsl.nodes import (
-    PARALLEL,
+    PARALLEL_KEYWORD_ADVICE,
     A,
     E,
     Elementwise,
@@ -22,14 +22,14 @@ from flowdsl.nodes import (
     at_least,
     cached_per_node,
     flow,
+    format_call,
     generator,
-    is_flag,
+    keyword_unless_default,
     name_of,
     plain_int,
     refuse_mismatch,
     rejects_keywords,
-    titled,
-    unless,
+    validate_flag,
     with_inferred,
 )
 from flowdsl.ops.components import may_have_any
@@ -72,7 +72,7 @@ class Augment(Elementwise[A, A, E], Generic[A, E]):
     seed: int = attrs.field(converter=plain_int, validator=at_least(0, None))
     salt: int = attrs.field()
     """Makes the draws of operators with the same seed differ."""
-    copy: bool = attrs.field(validator=is_flag)
+    copy: bool = attrs.field(validator=validate_flag)
 
     def __attrs_post_init__(self) -> None:
         if not self.images:
@@ -89,14 +89,14 @@ class Augment(Elementwise[A, A, E], Generic[A, E]):
     @property
     def title(self) -> str:
         transforms = ", ".join(stage.title for stage in self.stages)
-        return titled(
+        return format_call(
             "augment",
             transforms if len(self.stages) == 1 else f"[{transforms}]",
-            _unless_of("images", self.images, (0,)),
-            _unless_of("masks", self.masks, ()),
-            _unless_of("points", self.points, ()),
-            unless("seed", self.seed, 0),
-            unless("copy", self.copy, True),
+            _names_unless_default("images", self.images, (0,)),
+            _names_unless_default("masks", self.masks, ()),
+            _names_unless_default("points", self.points, ()),
+            keyword_unless_default("seed", self.seed, 0),
+            keyword_unless_default("copy", self.copy, True),
         )
 
     @property
@@ -151,8 +151,10 @@ class Augment(Elementwise[A, A, E], Generic[A, E]):
         return StructSpec(form, tuple(fields.items()))
 
 
-def _unless_of(argument: str, names: Names, default: Names) -> str:
-    return unless(argument, names[0] if len(names) == 1 else names, default[0] if default else ())
+def _names_unless_default(argument: str, names: Names, default: Names) -> str:
+    return keyword_unless_default(
+        argument, names[0] if len(names) == 1 else names, default[0] if default else ()
+    )
 
 
 def _resolved(selectors: Names, form: type, names: Sequence[str]) -> list[str]:
@@ -282,7 +284,7 @@ class Augmenting(FlowBase[T, E]):
         img_index="write images=...",
         coords_index="write points=...",
         catch_exceptions='leave out elements that fail with prefetch(on_error="skip") after it',
-        **PARALLEL,
+        **PARALLEL_KEYWORD_ADVICE,
     )
     def augment(
         self,

@@ -20,8 +20,8 @@ from flowdsl.elements.stacking import Collate, CollateParts, collated
 from flowdsl.elements.structure import Record, read_only
 from flowdsl.errors import InvalidFlow
 from flowdsl.nodes import (
-    BATCHED,
-    PARALLEL,
+    BATCH_KEYWORD_ADVICE,
+    PARALLEL_KEYWORD_ADVICE,
     A,
     AnyNode,
     Batched,
@@ -36,14 +36,14 @@ from flowdsl.nodes import (
     cached_per_node,
     deep_copied,
     flow,
-    is_flag,
+    method_name,
     name_of,
     plain_int,
     probed,
     refuse_mismatch,
     rejects_keywords,
     spec_of_result,
-    spelled,
+    validate_flag,
 )
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Stacking(Batched[A, U, E], Generic[A, U, E]):
     """Groups of ``n`` consecutive elements; the last one may be smaller."""
 
     n: int = attrs.field(converter=plain_int, validator=at_least(1))
-    drop_remainder: bool = attrs.field(validator=is_flag)
+    drop_remainder: bool = attrs.field(validator=validate_flag)
 
     def __attrs_post_init__(self) -> None:
         refuse_mismatch(self)
@@ -78,14 +78,14 @@ class Stacking(Batched[A, U, E], Generic[A, U, E]):
         return self.n if whole or (rows is not None and rows % self.n == 0) else None
 
 
-def is_collate(node: AnyNode, field: attrs.Attribute[Any], value: object) -> None:
+def validate_collate(node: AnyNode, field: attrs.Attribute[Any], value: object) -> None:
     """An attrs validator: a function of the rows, or a dict or tuple with one per component."""
     parts = tuple(value.values()) if isinstance(value, dict) else value
     functions: tuple[object, ...] = parts if isinstance(parts, tuple) else (parts,)
     if not all(callable(func) or func is None for func in functions):
         raise InvalidFlow(
-            f"{spelled(node)}: collate must be a function of the list of rows, or a dict or tuple "
-            f"of such functions, one for each component; got {value!r}"
+            f"{method_name(node)}: collate must be a function of the list of rows, or a dict or "
+            f"tuple of such functions, one for each component; got {value!r}"
         )
 
 
@@ -121,7 +121,7 @@ class Batch(Stacking[A, U, E], Generic[A, U, E]):
     """Groups of ``n`` consecutive elements, stacked; the last one may be smaller."""
 
     collate: Collate | CollateParts | None = attrs.field(
-        converter=deep_copied, validator=is_collate
+        converter=deep_copied, validator=validate_collate
     )
 
     @property
@@ -243,7 +243,12 @@ class Batching(FlowBase[T, E]):
     def batch(
         self, n: int, *, drop_remainder: bool, collate: CollateParts
     ) -> Flow[tuple[Any, ...], E | Resampled]: ...
-    @rejects_keywords(**BATCHED, collate_fn="write collate=", batch_fn="write collate=", **PARALLEL)
+    @rejects_keywords(
+        **BATCH_KEYWORD_ADVICE,
+        collate_fn="write collate=",
+        batch_fn="write collate=",
+        **PARALLEL_KEYWORD_ADVICE,
+    )
     def batch(
         self: Any,
         n: int,

@@ -18,8 +18,8 @@ from flowdsl.elements.stacking import Collate, CollateParts, collated
 from flowdsl.elements.structure import Record
 from flowdsl.errors import ElementError, SpecMismatch
 from flowdsl.nodes import (
-    BATCHED,
-    PARALLEL,
+    BATCH_KEYWORD_ADVICE,
+    PARALLEL_KEYWORD_ADVICE,
     A,
     E,
     FlowBase,
@@ -34,19 +34,19 @@ from flowdsl.nodes import (
     at_least,
     cached_per_node,
     deep_copied,
+    describe_element,
+    describe_group,
     flow,
-    is_callable,
-    is_flag,
     name_of,
     plain_int,
     probed,
     refuse_mismatch,
     rejects_keywords,
-    the_element,
-    the_group,
     trace,
+    validate_callable,
+    validate_flag,
 )
-from flowdsl.ops.batching import is_collate, spec_of_collated, spelled_collate
+from flowdsl.ops.batching import spec_of_collated, spelled_collate, validate_collate
 
 if TYPE_CHECKING:
     from flowdsl.elements.batch_types import Batchable
@@ -61,10 +61,10 @@ class BatchByShape(Traceable[U, E | Reordered | Unsized], Generic[A, U, E]):
 
     source: Node[A, E]
     n: int = attrs.field(converter=plain_int, validator=at_least(1))
-    selector: Callable[[A], NDArray[np.generic]] = attrs.field(validator=is_callable)
-    drop_remainder: bool = attrs.field(validator=is_flag)
+    selector: Callable[[A], NDArray[np.generic]] = attrs.field(validator=validate_callable)
+    drop_remainder: bool = attrs.field(validator=validate_flag)
     collate: Collate | CollateParts | None = attrs.field(
-        converter=deep_copied, validator=is_collate
+        converter=deep_copied, validator=validate_collate
     )
 
     def __attrs_post_init__(self) -> None:
@@ -139,7 +139,7 @@ class BatchByShape(Traceable[U, E | Reordered | Unsized], Generic[A, U, E]):
         first = group[0][0]
         more = f" and {len(group) - 1} more of its shape" if len(group) > 1 else ""
         elements = [x for _, x in group]
-        described = the_group(elements) if more else the_element(*elements)
+        described = describe_group(elements) if more else describe_element(*elements)
         origin = self.source.origin(epoch, first) + more
         return ElementError(self.title, first, epoch, origin, described)
 
@@ -236,7 +236,11 @@ class ShapeBatching(FlowBase[T, E]):
         collate: CollateParts,
     ) -> Flow[tuple[Any, ...], E | Reordered | Resampled | Unsized]: ...
     @rejects_keywords(
-        **{**BATCHED, **PARALLEL, "batch_size": "write batch_by_shape({n}, selector)"}
+        **{
+            **BATCH_KEYWORD_ADVICE,
+            **PARALLEL_KEYWORD_ADVICE,
+            "batch_size": "write batch_by_shape({n}, selector)",
+        }
     )
     def batch_by_shape(
         self: Any,

@@ -25,9 +25,9 @@ from flowdsl.nodes import (
     T,
     at_least,
     flow,
+    format_call,
+    keyword_unless_default,
     plain_int,
-    titled,
-    unless,
 )
 from flowdsl.nodes.random_sequences import MOST, Draws, Independent, Mixed
 
@@ -145,7 +145,7 @@ class Choose(Merging[T, E | Reordered], Generic[T, E]):
 
     @property
     def title(self) -> str:
-        return titled("choose", "...", *self._arguments)
+        return format_call("choose", "...", *self._arguments)
 
     @property
     def fingerprint(self) -> str:
@@ -155,7 +155,10 @@ class Choose(Merging[T, E | Reordered], Generic[T, E]):
     def _arguments(self) -> list[str]:
         weights = ", ".join(f"{p:g}" for p in self.probabilities)
         equal = len(set(self.probabilities)) == 1  # the default
-        return ["" if equal else f"probabilities=[{weights}]", unless("seed", self.seed, 0)]
+        return [
+            "" if equal else f"probabilities=[{weights}]",
+            keyword_unless_default("seed", self.seed, 0),
+        ]
 
     def resolve(self, at: Indices) -> tuple[Positions, Indices]:
         return _by_epoch(at, self._locate)
@@ -287,7 +290,7 @@ class Mix(Merging[T, E | Reordered], Generic[T, E]):
 
     @property
     def title(self) -> str:
-        return titled("mix", "...", unless("seed", self.seed, 0))
+        return format_call("mix", "...", keyword_unless_default("seed", self.seed, 0))
 
     @property
     def _lengths(self) -> tuple[int, ...]:

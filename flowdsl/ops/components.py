@@ -12,7 +12,7 @@ from flowdsl.elements.specs import UNKNOWN, Spec, StructSpec, ValueSpec, class_o
 from flowdsl.elements.structure import Component, assemble, components, form_of
 from flowdsl.errors import InvalidFlow, SpecMismatch
 from flowdsl.nodes import (
-    PARALLEL,
+    PARALLEL_KEYWORD_ADVICE,
     AnyNode,
     CodeTemplate,
     E,
@@ -20,13 +20,13 @@ from flowdsl.nodes import (
     T,
     cached_per_node,
     flow,
-    is_callable,
+    format_call,
     name_of,
     plain_int,
     refuse_mismatch,
     rejects_keywords,
     spec_of_result,
-    titled,
+    validate_callable,
     with_inferred,
 )
 
@@ -76,7 +76,7 @@ def _spelled(selector: object) -> str:
 class MapComponent(CodeTemplate[Any, Any, E], Generic[E]):
     """Elements with ``func`` applied to one component."""
 
-    func: Callable[[Any], Any] = attrs.field(validator=is_callable)
+    func: Callable[[Any], Any] = attrs.field(validator=validate_callable)
     index: int | str = attrs.field(converter=plain_int, validator=_is_key_or_number)
 
     def __attrs_post_init__(self) -> None:
@@ -85,7 +85,7 @@ class MapComponent(CodeTemplate[Any, Any, E], Generic[E]):
     @property
     def title(self) -> str:
         index = "" if self.index == 0 else repr(self.index)
-        return titled("map_component", name_of(self.func), index)
+        return format_call("map_component", name_of(self.func), index)
 
     @property
     def line(self) -> str:
@@ -269,7 +269,7 @@ class Components(FlowBase[T, E]):
     def map_component(
         self: FlowBase[TypedDictLike, E], func: Callable[[Any], object], index: str
     ) -> Flow[dict[str, Any], E]: ...
-    @rejects_keywords(map_func="write {name}(f)", **PARALLEL)
+    @rejects_keywords(map_func="write {name}(f)", **PARALLEL_KEYWORD_ADVICE)
     def map_component(
         self: FlowBase[Any, Any], func: Callable[[Any], Any], index: int | str = 0
     ) -> Flow[Any, Any]:

@@ -17,12 +17,12 @@ from flowdsl.nodes import (
     at_least,
     cached_per_node,
     flow,
+    format_call,
     generator,
-    is_flag,
     is_int,
+    keyword_unless_default,
     plain_int,
-    titled,
-    unless,
+    validate_flag,
 )
 
 if TYPE_CHECKING:
@@ -65,18 +65,18 @@ class Fake(IndexedSource[tuple[NDArray[D], ...]], Generic[D]):
 
     parts: tuple[FakeArray, ...]
     size: int = attrs.field(converter=plain_int, validator=at_least(0))
-    random: bool = attrs.field(validator=is_flag)
+    random: bool = attrs.field(validator=validate_flag)
     seed: int = attrs.field(converter=plain_int, validator=at_least(0, None))
 
     @property
     def title(self) -> str:
         shapes = ", ".join(str(part.shape) for part in self.parts)
-        return titled(
+        return format_call(
             "fake",
             f"[{shapes}]",
             "" if self.size == 1000 else str(self.size),
-            unless("random", self.random, True),
-            unless("seed", self.seed, 0),
+            keyword_unless_default("random", self.random, True),
+            keyword_unless_default("seed", self.seed, 0),
         )
 
     @property

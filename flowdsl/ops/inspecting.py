@@ -24,9 +24,9 @@ from flowdsl.nodes import (
     at_least,
     cached_per_node,
     flow,
+    format_call,
+    keyword_unless_default,
     plain_int,
-    titled,
-    unless,
 )
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Inspect(IndexedMap[A, A, E], Transparent[A, E], Generic[A, E]):
     @property
     def title(self) -> str:
         num = "" if self.num == 1 else str(self.num)
-        return titled("inspect", num, unless("name", self.name, None))
+        return format_call("inspect", num, keyword_unless_default("name", self.name, None))
 
     @property
     def fingerprint(self) -> str:

@@ -28,7 +28,7 @@ from flowdsl.effects import Unsized
 from flowdsl.elements.specs import UNKNOWN, Spec, StructSpec, ValueSpec, spec_of_type
 from flowdsl.errors import ElementError, SpecMismatch
 from flowdsl.nodes import (
-    PARALLEL,
+    PARALLEL_KEYWORD_ADVICE,
     A,
     CodeTemplate,
     E,
@@ -43,16 +43,16 @@ from flowdsl.nodes import (
     U,
     at_least,
     cached_per_node,
+    describe_element,
     flow,
+    format_call,
     generator,
-    is_callable,
+    keyword_unless_default,
     name_of,
     plain_int,
     rejects_keywords,
     spec_of_result,
-    the_element,
-    titled,
-    unless,
+    validate_callable,
     with_inferred,
 )
 from flowdsl.ops.sources import refuse_tables
@@ -72,7 +72,7 @@ Truth: TypeAlias = bool | np.bool_ | Literal["", b"", 0]
 class Map(CodeTemplate[A, U, E], Generic[A, U, E]):
     """``func`` applied to every element."""
 
-    func: Callable[[A], U] = attrs.field(validator=is_callable)
+    func: Callable[[A], U] = attrs.field(validator=validate_callable)
 
     @property
     def title(self) -> str:
@@ -91,7 +91,7 @@ class Map(CodeTemplate[A, U, E], Generic[A, U, E]):
 class StarMap(CodeTemplate[tuple[Any, ...], U, E], Generic[U, E]):
     """``func`` applied to the unpacked components of every element."""
 
-    func: Callable[..., U] = attrs.field(validator=is_callable)
+    func: Callable[..., U] = attrs.field(validator=validate_callable)
 
     @property
     def title(self) -> str:
@@ -101,7 +101,8 @@ class StarMap(CodeTemplate[tuple[Any, ...], U, E], Generic[U, E]):
     def line(self) -> str:
         """A call with explicit arguments, which is faster than ``(*x)``."""
         func = self.func
-        n = func.__code__.co_argcount if type(func) is FunctionType else 2  # not a mock
+        # A mock has no usable ``__code__``.
+        n = func.__code__.co_argcount if type(func) is FunctionType else 2
         each = ", ".join(f"x[{i}]" for i in range(n))
         return f"x = {{func}}({each}) if type(x) is tuple and len(x) == {n} else {{func}}(*x)"
 
@@ -114,14 +115,16 @@ class StarMap(CodeTemplate[tuple[Any, ...], U, E], Generic[U, E]):
 class RandomMap(Elementwise[A, U, E], Generic[A, U, E]):
     """``func`` applied to every element and the element's own random generator."""
 
-    func: Callable[[A, np.random.Generator], U] = attrs.field(validator=is_callable)
+    func: Callable[[A, np.random.Generator], U] = attrs.field(validator=validate_callable)
     seed: int = attrs.field(converter=plain_int, validator=at_least(0, None))
     salt: int = attrs.field()
     """Makes the draws of operators with the same seed differ."""
 
     @property
     def title(self) -> str:
-        return titled("random_map", name_of(self.func), unless("seed", self.seed, 0))
+        return format_call(
+            "random_map", name_of(self.func), keyword_unless_default("seed", self.seed, 0)
+        )
 
     def apply(self, x: A, epoch: int, position: int) -> U:
         return self.func(x, generator(self.seed, self.salt, epoch, position))
@@ -136,7 +139,7 @@ class Filter(CodeTemplate[A, A, E | Unsized], Generic[A, E]):
     """The elements for which ``keep`` is true."""
 
     drops: ClassVar[bool] = True
-    keep: Callable[[A], Truth] = attrs.field(validator=is_callable)
+    keep: Callable[[A], Truth] = attrs.field(validator=validate_callable)
 
     @property
     def title(self) -> str:
@@ -157,7 +160,7 @@ class FilterMap(CodeTemplate[A, U, E | Unsized], Generic[A, U, E]):
     """The results of ``func`` on every element, without those that are None."""
 
     drops: ClassVar[bool] = True
-    func: Callable[[A], U | None] = attrs.field(validator=is_callable)
+    func: Callable[[A], U | None] = attrs.field(validator=validate_callable)
 
     @property
     def title(self) -> str:
@@ -169,7 +172,7 @@ class FilterMap(CodeTemplate[A, U, E | Unsized], Generic[A, U, E]):
 
     @cached_per_node
     def spec(self, probe: bool) -> Spec:
-        return with_inferred(self, _spec_but_none(_annotation(self.func)), probe)
+        return with_inferred(self, _spec_without_none(_annotation(self.func)), probe)
 
 
 @attrs.frozen(repr=False)
@@ -177,7 +180,7 @@ class FlatMap(OneByOne[U, E | Unsized], Generic[A, U, E]):
     """The concatenated elements of ``func(element)`` for every element."""
 
     source: Node[A, E]
-    func: Callable[[A], Iterable[U]] = attrs.field(validator=is_callable)
+    func: Callable[[A], Iterable[U]] = attrs.field(validator=validate_callable)
 
     @property
     def title(self) -> str:
@@ -201,17 +204,19 @@ class FlatMap(OneByOne[U, E | Unsized], Generic[A, U, E]):
                 yield from _iterator(self.func(x))
             except Exception as error:  # not ``failure``: the source's element failed
                 origin = self.source.origin(epoch, position)
-                raise ElementError(self.title, position, epoch, origin, the_element(x)) from error
+                raise ElementError(
+                    self.title, position, epoch, origin, describe_element(x)
+                ) from error
 
 
-def _iterator(made: Iterable[A]) -> Iterator[A]:
-    refuse_tables("flat_map: the result of the function", made)
+def _iterator(result: Iterable[A]) -> Iterator[A]:
+    refuse_tables("flat_map: the result of the function", result)
     try:
-        return iter(made)
+        return iter(result)
     except TypeError as error:
         raise SpecMismatch(
             f"the function of a flat_map must return an iterable of elements, such as a list or a "
-            f"generator, got {type(made).__name__}; use map where it returns one element, and "
+            f"generator, got {type(result).__name__}; use map where it returns one element, and "
             f"filter_map where it returns one or None"
         ) from error
 
@@ -224,12 +229,12 @@ def _annotation(function: object) -> Any:
         return object
 
 
-def _spec_but_none(hint: Any) -> Spec:
+def _spec_without_none(hint: Any) -> Spec:
     """The spec of ``B``, from ``B | None``."""
     if get_origin(hint) not in (Union, UnionType):
-        return UNKNOWN if hint is NoneType else spec_of_type(hint, exact=False)
+        return UNKNOWN if hint is NoneType else spec_of_type(hint, allow_subclasses=True)
     others = [arg for arg in get_args(hint) if arg is not NoneType]
-    return spec_of_type(others[0], exact=False) if len(others) == 1 else UNKNOWN
+    return spec_of_type(others[0], allow_subclasses=True) if len(others) == 1 else UNKNOWN
 
 
 _ITERABLES = (Iterable, Iterator, Generator, Collection, Sequence, list)
@@ -239,7 +244,7 @@ def _spec_of_items(hint: Any) -> Spec:
     """The spec of ``B``, from ``Iterable[B]``, ``list[B]`` and similar."""
     origin, args = get_origin(hint), get_args(hint)
     items = origin in _ITERABLES or (origin is tuple and args[1:] == (...,))
-    return spec_of_type(args[0], exact=False) if items else UNKNOWN
+    return spec_of_type(args[0], allow_subclasses=True) if items else UNKNOWN
 
 
 # -- numbers ---------------------------------------------------------------------------------------
@@ -253,7 +258,7 @@ class Enumerate(IndexedMap[A, tuple[int, A], E], Generic[A, E]):
 
     @property
     def title(self) -> str:
-        return titled("enumerate", unless("start", self.start, 0))
+        return format_call("enumerate", keyword_unless_default("start", self.start, 0))
 
     def apply(self, x: A, epoch: int, position: int) -> tuple[int, A]:
         return self.start + position, x
@@ -269,7 +274,7 @@ class Enumerate(IndexedMap[A, tuple[int, A], E], Generic[A, E]):
 class Mapping(FlowBase[T, E]):
     """Operators on single elements."""
 
-    @rejects_keywords(map_func="write {name}(f)", **PARALLEL)
+    @rejects_keywords(map_func="write {name}(f)", **PARALLEL_KEYWORD_ADVICE)
     def map(self, func: Callable[[T], B]) -> Flow[B, E]:
         """Apply ``func`` to every element.
 
@@ -298,7 +303,7 @@ class Mapping(FlowBase[T, E]):
     def starmap(self: FlowBase[tuple[*Ts], E], func: Callable[[*Ts], B]) -> Flow[B, E]: ...
     @overload  # rows of unknown types, such as rows of a database
     def starmap(self: FlowBase[tuple[Unknown, ...], E], func: Callable[..., B]) -> Flow[B, E]: ...
-    @rejects_keywords(map_func="write {name}(f)", **PARALLEL)
+    @rejects_keywords(map_func="write {name}(f)", **PARALLEL_KEYWORD_ADVICE)
     def starmap(self: FlowBase[Any, Any], func: Callable[..., Any]) -> Flow[Any, Any]:
         """Apply ``func`` to the components of every tuple; ``starmap(Sample)`` names them.
 
@@ -318,7 +323,7 @@ class Mapping(FlowBase[T, E]):
         """
         return flow(StarMap(self.node, func))
 
-    @rejects_keywords(transform="write {name}(f)", **PARALLEL)
+    @rejects_keywords(transform="write {name}(f)", **PARALLEL_KEYWORD_ADVICE)
     def random_map(self, func: Callable[[T, np.random.Generator], B], seed: int = 0) -> Flow[B, E]:
         """Apply ``func`` to every element and the element's own random generator.
 
@@ -349,7 +354,7 @@ class Mapping(FlowBase[T, E]):
         return flow(RandomMap(self.node, func, seed, self.node.depth))
 
     # Overloads that narrow by a TypeIs would hide errors inside a lambda from mypy's users.
-    @rejects_keywords(predicate="write {name}(f)", **PARALLEL)
+    @rejects_keywords(predicate="write {name}(f)", **PARALLEL_KEYWORD_ADVICE)
     def filter(self, keep: Callable[[T], Truth]) -> Flow[T, E | Unsized]:
         """Keep the elements for which ``keep`` is true.
 
@@ -370,7 +375,7 @@ class Mapping(FlowBase[T, E]):
         """
         return flow(Filter(self.node, keep))
 
-    @rejects_keywords(map_func="write {name}(f)", **PARALLEL)
+    @rejects_keywords(map_func="write {name}(f)", **PARALLEL_KEYWORD_ADVICE)
     def filter_map(self, func: Callable[[T], B | None]) -> Flow[B, E | Unsized]:
         """Apply ``func`` to every element, and leave out those for which it returns None.
 
@@ -395,13 +400,14 @@ class Mapping(FlowBase[T, E]):
         """
         return flow(FilterMap[T, B, E](self.node, func))
 
-    @rejects_keywords(map_func="write {name}(f)", **PARALLEL)
+    @rejects_keywords(map_func="write {name}(f)", **PARALLEL_KEYWORD_ADVICE)
     def flat_map(self, func: Callable[[T], Iterable[B]]) -> Flow[B, E | Unsized]:
         """Replace every element by the elements of ``func(element)``, a list, a generator, a flow.
 
         They are read one at a time, as the consumer requests them, in the consumer's process. An
-        empty iterable leaves its element out; after an endless iterable no other element comes. A
-        generator is closed at the end of the pass, also if the pass is ended early.
+        empty iterable leaves its element out. An endless iterable is never left, so later elements
+        are not reached. A generator is closed at the end of the pass, even if the pass is ended
+        early.
 
         Length: unknown until the end of a pass.
 
@@ -425,7 +431,7 @@ class Mapping(FlowBase[T, E]):
     def enumerate(self, start: int = 0) -> Flow[tuple[int, T], E]:
         """Pair every element with its number: ``start``, ``start + 1``, and so on.
 
-        The numbers have no gaps, also after a filter, and begin with ``start`` in each epoch.
+        The numbers have no gaps, even after a filter, and begin with ``start`` in each epoch.
 
         Length: the source's.
 

@@ -31,12 +31,12 @@ from flowdsl.nodes import (
     at_least,
     cached_per_node,
     flow,
+    format_call,
     generator,
+    keyword_unless_default,
     permute,
     plain_int,
     rejects_keywords,
-    titled,
-    unless,
 )
 
 if TYPE_CHECKING:
@@ -69,7 +69,11 @@ class Shuffle(IndexTransform[T, E | Reordered], Generic[T, E]):
 
     @property
     def title(self) -> str:
-        return titled("shuffle", unless("seed", self.seed, 0), unless("block", self.block, 1))
+        return format_call(
+            "shuffle",
+            keyword_unless_default("seed", self.seed, 0),
+            keyword_unless_default("block", self.block, 1),
+        )
 
     @property
     @cached_per_node
@@ -117,7 +121,9 @@ class WindowShuffle(PassThrough[T, E | Reordered], Buffering[T, E | Reordered], 
 
     @property
     def title(self) -> str:
-        return titled("shuffle", f"buffer={self.buffer}", unless("seed", self.seed, 0))
+        return format_call(
+            "shuffle", f"buffer={self.buffer}", keyword_unless_default("seed", self.seed, 0)
+        )
 
     @property
     def holds(self) -> int:

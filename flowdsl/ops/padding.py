@@ -15,8 +15,8 @@ from flowdsl.elements.specs import Spec, with_sizes
 from flowdsl.elements.stacking import Padding, pad
 from flowdsl.errors import InvalidFlow
 from flowdsl.nodes import (
-    BATCHED,
-    PARALLEL,
+    BATCH_KEYWORD_ADVICE,
+    PARALLEL_KEYWORD_ADVICE,
     A,
     AnyNode,
     E,
@@ -84,10 +84,10 @@ class PaddedBatching(FlowBase[T, E]):
         self: Batchable[B], n: int, *, drop_remainder: bool, padding: Padding = 0
     ) -> Flow[B, E | Resampled]: ...
     @rejects_keywords(
-        **BATCHED,
+        **BATCH_KEYWORD_ADVICE,
         padded_shapes="arrays are padded to the largest of a batch; use map for another size",
         padding_values="write padding={}",
-        **PARALLEL,
+        **PARALLEL_KEYWORD_ADVICE,
     )
     def padded_batch(
         self: Any, n: int, *, drop_remainder: bool = False, padding: Padding = 0

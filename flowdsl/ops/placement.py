@@ -16,11 +16,11 @@ from flowdsl.nodes import (
     T,
     Unordered,
     flow,
+    format_call,
     is_int,
+    keyword_unless_default,
     plain_int,
     rejects_keywords,
-    titled,
-    unless,
 )
 from flowdsl.ops.attempting import OnError, check_on_error, leave_out
 from flowdsl.resources.cores import cores
@@ -95,10 +95,15 @@ class Prefetch(Placement[T, E], Generic[T, E]):
     def title(self) -> str:
         workers, plain = self.workers, Workers()
         limits = ("memory", "deaths", "timeout")
-        return titled(
+        return format_call(
             "prefetch",
-            unless(workers.kind.keyword, "auto" if workers.auto else workers.count, None),
-            *(unless(name, getattr(workers, name), getattr(plain, name)) for name in limits),
+            keyword_unless_default(
+                workers.kind.keyword, "auto" if workers.auto else workers.count, None
+            ),
+            *(
+                keyword_unless_default(name, getattr(workers, name), getattr(plain, name))
+                for name in limits
+            ),
         )
 
 

@@ -38,10 +38,10 @@ from flowdsl.nodes import (
     cached_per_node,
     epoch_of_pass,
     flow,
-    is_flag,
     plain_int,
     rejects_keywords,
     same_place,
+    validate_flag,
 )
 
 if TYPE_CHECKING:
@@ -285,7 +285,7 @@ class FixedSize(IndexTransform[T, E | Resampled], Generic[T, E]):
 
     bounds: ClassVar[bool] = True
     n: int = attrs.field(converter=plain_int, validator=at_least(0))
-    keep_state: bool = attrs.field(validator=is_flag)
+    keep_state: bool = attrs.field(validator=validate_flag)
 
     def __attrs_post_init__(self) -> None:
         if self.n and self.source.length == 0:

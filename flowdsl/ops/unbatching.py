@@ -28,13 +28,13 @@ from flowdsl.nodes import (
     Traceable,
     U,
     cached_per_node,
+    describe_element,
     flow,
-    is_callable,
     name_of,
     probed,
     spec_of_result,
-    the_element,
     trace,
+    validate_callable,
     with_inferred,
 )
 
@@ -56,7 +56,9 @@ class Unbatch(Traceable[U, E | Unsized], Generic[A, U, E]):
     """The rows of every element, one by one."""
 
     source: Node[A, E]
-    into: Callable[..., U] | None = attrs.field(validator=attrs.validators.optional(is_callable))
+    into: Callable[..., U] | None = attrs.field(
+        validator=attrs.validators.optional(validate_callable)
+    )
 
     def __attrs_post_init__(self) -> None:
         try:
@@ -102,7 +104,7 @@ class Unbatch(Traceable[U, E | Unsized], Generic[A, U, E]):
                     break
                 except Exception as error:  # the error names the batch, which has a position
                     origin = self.source.origin(epoch, position)
-                    described = the_element(batch)
+                    described = describe_element(batch)
                     raise ElementError(self.title, position, epoch, origin, described) from error
                 yield row
 

@@ -25,8 +25,8 @@ from flowdsl.nodes import (
     Row,
     T,
     cached_per_node,
+    describe_group,
     flow,
-    the_group,
     with_inferred,
 )
 from flowdsl.ops.combining import check_flows, ending_with_first
@@ -110,7 +110,7 @@ class Zip(Joining[T, E], Generic[T, E]):
             try:
                 y = self.join(group)
             except Exception as error:
-                raise self.failure(epoch, position, the_group(group)) from error
+                raise self.failure(epoch, position, describe_group(group)) from error
             yield position, y
 
 

@@ -10,9 +10,9 @@ from flowdsl.elements.specs import (
     UNKNOWN,
     Spec,
     as_declared,
-    in_classes,
     meet,
     names_classes,
+    restore_classes,
     spec_declared,
     spec_of,
 )
@@ -57,4 +57,4 @@ class SchemaCheck:
             if len(self._known) == _MOST_KNOWN:
                 self._known.clear()
             self._known.add(received)
-        return in_classes(element, self.spec) if self._names_classes else element
+        return restore_classes(element, self.spec) if self._names_classes else element

@@ -25,7 +25,7 @@ from weakref import WeakSet
 import attrs
 
 from flowdsl.errors import FORKED, FlowError
-from flowdsl.nodes import MOST_ELEMENTS, PassFactory, Resumable, Row
+from flowdsl.nodes import POSITION_LIMIT, PassFactory, Resumable, Row
 from flowdsl.nodes.failures import SkipFailed
 from flowdsl.plan.lower import held_above
 from flowdsl.plan.plan import Ahead, Lookup, Part, Plan, Stage
@@ -81,7 +81,7 @@ class Execution(Generic[T]):
         self._threads = [ThreadChannels()]
         """The channels of the consumer's thread, then of each thread that reads ahead."""
         self._stages: tuple[StageStatistics, ...] | None = None
-        self._to_come = repeat(True, MOST_ELEMENTS)
+        self._to_come = repeat(True, POSITION_LIMIT)
         self._mark = mark
         """The last resume point that was recorded."""
         self._marks = [mark]
@@ -105,7 +105,7 @@ class Execution(Generic[T]):
     @property
     def position(self) -> int:
         """The number of elements of the pass delivered so far, including those before ``start``."""
-        return self.start + MOST_ELEMENTS - length_hint(self._to_come)
+        return self.start + POSITION_LIMIT - length_hint(self._to_come)
 
     def elements(self) -> Generator[T]:
         """Iterate over the elements; works once."""

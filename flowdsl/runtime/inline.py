@@ -49,8 +49,8 @@ class Inline:
     @property
     def place(self) -> int | None:
         """The next position to read; None if unknown."""
-        to_come = self._program.to_come
-        return None if to_come is None else self._stop - to_come
+        remaining = self._program.remaining
+        return None if remaining is None else self._stop - remaining
 
     def close(self) -> None:
         """Do nothing: the runner has no resources to release."""

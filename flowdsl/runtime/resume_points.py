@@ -20,7 +20,7 @@ from typing import TypeAlias, TypeVar
 
 import attrs
 
-from flowdsl.nodes import MOST_ELEMENTS, AnyNode, Elementwise, Identity, Resumable
+from flowdsl.nodes import POSITION_LIMIT, AnyNode, Elementwise, Identity, Resumable
 
 A = TypeVar("A")
 
@@ -89,7 +89,7 @@ class OperatorProgress:
     """The number of the current pass within one pass of the operator above; -1 before the first."""
     _skipped: int = 0
     """Elements of the current pass that were delivered before the resume, so are not counted."""
-    _to_come: Iterator[bool] = attrs.field(factory=lambda: repeat(True, MOST_ELEMENTS))
+    _to_come: Iterator[bool] = attrs.field(factory=lambda: repeat(True, POSITION_LIMIT))
 
     def begin(self) -> tuple[int, int]:
         """Begin a pass: return the elements to leave out and the number of the source's pass.
@@ -100,7 +100,7 @@ class OperatorProgress:
         Every other pass begins at its first element, and clears the places below: their passes
         count from 0 again, even if the operator below never used its place.
         """
-        self._to_come = repeat(True, MOST_ELEMENTS)
+        self._to_come = repeat(True, POSITION_LIMIT)
         if self.begins_at is not None:
             (self._number, self._skipped), self.begins_at = self.begins_at, None
             source_place = self.below.begins_at if self.below is not None else None
@@ -117,5 +117,5 @@ class OperatorProgress:
     def place(self, position: int | None = None) -> Place:
         """Return the operator's place; ``position`` replaces the count of elements kept here."""
         if position is None:
-            position = self._skipped + MOST_ELEMENTS - length_hint(self._to_come)
+            position = self._skipped + POSITION_LIMIT - length_hint(self._to_come)
         return max(0, self._number), position  # -1 if the operator above never read an element

@@ -8,9 +8,9 @@ from flowdsl.elements.specs import (
     UNKNOWN,
     Spec,
     as_declared,
-    in_classes,
     meet,
     names_classes,
+    restore_classes,
     spec_declared,
     spec_of,
 )
@@ -57,7 +57,7 @@ class SchemaRows:
             SpecMismatch: The row does not match the declaration; the message has both sides.
         """
         if not self._checks:
-            return in_classes(x, self._declared)
+            return restore_classes(x, self._declared)
         seen, spec = self._latest
         own = spec_of(x)
         if own != seen:  # most rows have equal specs
@@ -69,4 +69,4 @@ class SchemaRows:
                     f"{self._declared}, the row is {own}"
                 ) from error
             self._latest = own, spec
-        return in_classes(x, spec) if self._classes else x
+        return restore_classes(x, spec) if self._classes else x

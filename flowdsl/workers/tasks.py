@@ -10,7 +10,7 @@ import attrs
 
 from flowdsl.errors import ElementError
 from flowdsl.executor.program import OperatorFailed, Program, TruncatedInput, failure_in, needed
-from flowdsl.nodes import Indices, PassFactory, Row, the_element
+from flowdsl.nodes import Indices, PassFactory, Row, describe_element
 from flowdsl.plan.plan import Base, Lookup, Stage
 from flowdsl.workers.read_ahead import ReadAhead
 from flowdsl.workers.wire import first_unpackable
@@ -335,6 +335,6 @@ def _look_up(base: Base, program: Program, at: Indices) -> tuple[list[Any], Exce
 
 def _not_sendable(base: Base, at: Indices, i: int, cause: Exception, x: object) -> ElementError:
     """Create the error for an element of a base that cannot be sent to a worker."""
-    error = base.top.node.failure(int(at.epoch[i]), int(at.position[i]), the_element(x))
+    error = base.top.node.failure(int(at.epoch[i]), int(at.position[i]), describe_element(x))
     error.__cause__ = cause
     return error

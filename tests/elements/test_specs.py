@@ -23,7 +23,7 @@ from flowdsl.elements.specs import (
     Spec,
     StructSpec,
     ValueSpec,
-    is_settled,
+    is_known,
     join,
     leaf_specs,
     meet,
@@ -44,14 +44,14 @@ D = TypeVar("D", bound=np.generic)
 
 
 @given(ELEMENTS)
-def test_the_spec_of_an_element_is_settled(element: object) -> None:
-    assert is_settled(spec_of(element))
-    assert not is_settled(StructSpec(tuple, (("0", spec_of(element)), ("1", UNKNOWN))))
+def test_the_spec_of_an_element_is_known(element: object) -> None:
+    assert is_known(spec_of(element))
+    assert not is_known(StructSpec(tuple, (("0", spec_of(element)), ("1", UNKNOWN))))
 
 
-@pytest.mark.parametrize("unsettled", [UNKNOWN, ArraySpec(), ArraySpec(np.dtype("u1"))])
-def test_specs_with_unknown_parts_are_not_settled(unsettled: Spec) -> None:
-    assert not is_settled(unsettled)
+@pytest.mark.parametrize("incomplete", [UNKNOWN, ArraySpec(), ArraySpec(np.dtype("u1"))])
+def test_specs_with_unknown_parts_are_not_known(incomplete: Spec) -> None:
+    assert not is_known(incomplete)
 
 
 @given(SPECS)

@@ -29,11 +29,11 @@ from flowdsl.nodes import (
     Row,
     T,
     at_least,
-    is_callable,
-    is_flag,
     is_int,
     name_of,
     spec_of_result,
+    validate_callable,
+    validate_flag,
 )
 from flowdsl.ops.sizing import Take
 
@@ -227,12 +227,12 @@ class TestValidators:
     def test_validators_name_operator_and_argument(self) -> None:
         field: Any = attrs.fields(Joined).n
         node = Joined(RANGE, ())
-        is_callable(node, field, print)
-        is_flag(node, field, False)
+        validate_callable(node, field, print)
+        validate_flag(node, field, False)
         with pytest.raises(InvalidFlow, match="joined: n must be callable, got 3"):
-            is_callable(node, field, 3)
+            validate_callable(node, field, 3)
         with pytest.raises(InvalidFlow, match="joined: n must be True or False, got 1"):
-            is_flag(node, field, 1)
+            validate_flag(node, field, 1)
 
 
 def test_names_of_functions() -> None:

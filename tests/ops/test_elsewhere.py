@@ -13,7 +13,7 @@ from flowdsl.errors import InvalidFlow
 from flowdsl.nodes import rejects_keywords
 
 ROWS: Any = fl.from_range(100)
-PROCS = "workers are set once for all operators, by prefetch(procs={}) after them"
+PROCS = "set the number of workers once, with prefetch(procs={}) after these operators"
 ENDLESS = "or repeat() to repeat without end"
 FROM_ITERABLE: Any = fl.from_iterable
 FROM_ITEMS: Any = fl.from_items

@@ -221,7 +221,7 @@ class TestLength:
 
     def test_the_length_of_an_unsized_flow_is_an_error(self) -> None:
         flow: Any = fl.from_range(3).filter(bool)
-        message = r"known only at the end of a pass, since there is filter\(bool\)"
+        message = r"known only at the end of a pass, because of filter\(bool\)"
         for ask in (len, lambda f: f.size()):
             with pytest.raises(UnknownLength, match=message):
                 ask(flow)

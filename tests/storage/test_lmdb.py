@@ -269,7 +269,7 @@ def test_typed_dict_is_read(path: Path) -> None:
             Point,
             [
                 "row: declared",
-                "of image, label",
+                "stored with the names image, label",
                 "Point(x: float, y: float)",
                 "(uint8[2, 3], int64[])",
             ],
@@ -850,5 +850,6 @@ def test_declared_names_must_match_stored_names(path: Path) -> None:
         image: NDArray[np.uint8]
 
     fl.from_items([sample(1)]).write_lmdb(path)
-    with pytest.raises(SpecMismatch, match=r"declared Swapped\(label.*of image, label"):
+    message = r"declared Swapped\(label.*stored with the names image, label"
+    with pytest.raises(SpecMismatch, match=message):
         fl.from_lmdb(path, Swapped)

@@ -17,7 +17,7 @@ from xxhash import xxh3_64_intdigest
 
 from flowdsl import nodes
 from flowdsl.effects import Exact
-from flowdsl.elements.specs import UNKNOWN, Spec, StructSpec, in_classes, names_classes
+from flowdsl.elements.specs import UNKNOWN, Spec, StructSpec, names_classes, restore_classes
 from flowdsl.errors import InvalidFlow, SourceError
 from flowdsl.nodes import IndexedSource, T
 from flowdsl.storage.arrays.columns import FORMS, TEXT, Column
@@ -361,7 +361,7 @@ class FromHdf5(IndexedSource[T], Generic[T]):
             return lambda i: cast("T", file.value(0, i))
         if not names_classes(self.row_spec):
             return cast("Callable[[int], T]", file.row)
-        return lambda i: cast("T", in_classes(file.row(i), self.row_spec))
+        return lambda i: cast("T", restore_classes(file.row(i), self.row_spec))
 
 
 @overload

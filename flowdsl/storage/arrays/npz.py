@@ -21,7 +21,7 @@ from xxhash import xxh3_64_digest, xxh3_64_intdigest
 
 from flowdsl import nodes
 from flowdsl.effects import Exact
-from flowdsl.elements.specs import UNKNOWN, Spec, StructSpec, in_classes, names_classes
+from flowdsl.elements.specs import UNKNOWN, Spec, StructSpec, names_classes, restore_classes
 from flowdsl.errors import SourceError
 from flowdsl.nodes import IndexedSource, T
 from flowdsl.storage.arrays.columns import FORMS, Column
@@ -349,7 +349,7 @@ class FromNpz(IndexedSource[T], Generic[T]):
             )
         if not names_classes(self.row_spec):
             return file.row
-        return lambda i: cast("T", in_classes(file.row(i), self.row_spec))
+        return lambda i: cast("T", restore_classes(file.row(i), self.row_spec))
 
 
 @overload

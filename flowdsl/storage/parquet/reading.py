@@ -28,9 +28,9 @@ from flowdsl.elements.specs import (
     UNKNOWN,
     Spec,
     StructSpec,
-    in_classes,
     meet,
     names_classes,
+    restore_classes,
     spec_of_type,
 )
 from flowdsl.elements.structure import arguments
@@ -203,10 +203,10 @@ def _maker(
 ) -> Callable[[Sequence[list[Any]]], list[Any]]:
     """Return a function that builds rows from the values of their columns."""
     if form == "value":
-        return lambda columns: [in_classes(value, spec) for value in columns[0]]
+        return lambda columns: [restore_classes(value, spec) for value in columns[0]]
     if not isinstance(spec, StructSpec) or any(names_classes(part) for _, part in spec.fields):
         plain = _maker(form, names, StructSpec(tuple if form == "tuple" else dict, ()))
-        return lambda columns: [in_classes(row, spec) for row in plain(columns)]
+        return lambda columns: [restore_classes(row, spec) for row in plain(columns)]
     cls, fields = spec.form, [name for name, _ in spec.fields] or names
     if cls is tuple:
         return lambda columns: list(zip(*columns, strict=True))
