@@ -91,7 +91,7 @@ class Program:
 
     root: AnyNode
     allocate: Allocate | None = None
-    clock: bool = False
+    time_operators: bool = False
     """True to time each operator's own work (see ``costs``)."""
     error: Callable[[Path, int, int, str | None], Exception] = OperatorFailed
     """Makes the exception for an operator that fails, from its path, the epoch, the position and
@@ -101,7 +101,7 @@ class Program:
     costs: dict[Path, tuple[int, float]] = attrs.field(
         factory=dict[Path, tuple[int, float]], init=False
     )
-    """The calls of each operator, and the seconds of its own work, with a ``clock``."""
+    """The calls of each operator, and the seconds of its own work, if operators are timed."""
     _readers: dict[Path, Callable[[int], Any]] = attrs.field(factory=dict[Path, Any], init=False)
     _to_come: Iterator[int] | None = attrs.field(default=None, init=False)
     _last: list[AnyNode] = attrs.field(init=False)
@@ -182,7 +182,9 @@ class Program:
             assert base is not None
             return base
         lines.reverse()
-        return elements(lines, base, self, places=above if places else None, clock=self.clock)
+        return elements(
+            lines, base, self, places=above if places else None, time_operators=self.time_operators
+        )
 
     def _base(
         self, node: AnyNode, at: Indices, supplied: Supply, path: Path
@@ -229,8 +231,8 @@ class Program:
             rows = map(read_only, rows)
         before: list[Any] = []
         for new, old in zip(fresh.tolist(), shared.tolist(), strict=True):
-            # With a clock, the time for stacking must count for its operator, and not below it.
-            group = [] if self.clock else node.group(old + new, allocate)
+            # If operators are timed, stacking must count for its own operator, and not below it.
+            group = [] if self.time_operators else node.group(old + new, allocate)
             group.extend(chain(before[len(before) - old :], islice(rows, new)))
             if not group or (node.drop_remainder and len(group) < node.n):
                 return  # a stream ended
