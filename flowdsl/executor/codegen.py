@@ -114,15 +114,15 @@ def elements(
     watcher: Watcher,
     *,
     places: Indices | None,
-    clock: bool,
+    time_operators: bool,
 ) -> Iterator[Any]:
     """Run the lines in order on each element of ``loop_input``, or on the first line's positions.
 
-    With ``places``, each element is yielded with its position there. With ``clock``, each line's
-    calls and seconds are added to ``watcher.costs``.
+    With ``places``, each element is yielded with its position there. With ``time_operators``, each
+    line's calls and seconds are added to ``watcher.costs``.
     """
     forms = tuple(line.form for line in lines)
-    make, line_at = _loop(forms, loop_input is not None, places is not None, clock)
+    make, line_at = _loop(forms, loop_input is not None, places is not None, time_operators)
     positions = _values(lines[0].at.position)
     numbers = iter(positions)
     watcher.on_loop_start(numbers, lines[-1].path)
@@ -175,7 +175,7 @@ def _values(column: Positions) -> Sequence[int]:
 
 @lru_cache(maxsize=1024)
 def _loop(
-    forms: tuple[Form, ...], has_input: bool, places: bool, clock: bool
+    forms: tuple[Form, ...], has_input: bool, places: bool, time_operators: bool
 ) -> tuple[Callable[..., Iterator[Any]], dict[int, int]]:
     """The function for these forms, and the index of the form at each line number."""
     columns, taken, body = ["number", "x"] if has_input else ["x"], list[str](), list[str]()
@@ -192,7 +192,7 @@ def _loop(
             body += _CAUGHT
         attempting = form.attempted
         code = [form.text.format_map(names | own)] if form.text else []
-        if clock and code:
+        if time_operators and code:
             code = ["began = now()", *code, f"spent({k}, now() - began)"]
         line_at |= {_FIRST + len(body) + i: k for i in range(len(code))}
         body += [f"        {line}" if attempting else line for line in code]

@@ -53,7 +53,7 @@ class TaskOutcome:
     positions: list[int]
     elements: list[Any]
     filtered: int = 0
-    left: list[SkippedElement] = attrs.field(factory=list[SkippedElement])
+    skipped: list[SkippedElement] = attrs.field(factory=list[SkippedElement])
     failure: Failure | None = None
     seconds: float = 0.0
     cpu: float = 0.0
@@ -61,14 +61,14 @@ class TaskOutcome:
     times: list[float] = attrs.field(factory=list[float])
     """The seconds of each element, if there are at most ``MOST_TIMED``."""
     costs: dict[Path, tuple[int, float]] = attrs.field(factory=dict[Path, tuple[int, float]])
-    """The calls and seconds of each operator, with a clock."""
+    """The calls and seconds of each operator, if operators are timed."""
 
 
 class Executor(Protocol):
     """Computes elements in a worker: runs a program, or a whole flow."""
 
     filtered: int
-    left: list[SkippedElement]
+    skipped: list[SkippedElement]
     made: list[Any]
     """The list that receives the elements of the current task."""
 
@@ -87,7 +87,7 @@ class Executor(Protocol):
 
     @property
     def costs(self) -> dict[Path, tuple[int, float]]:
-        """The calls and seconds of each operator so far, with a clock."""
+        """The calls and seconds of each operator so far, if operators are timed."""
         ...
 
     def park(self) -> None:
@@ -105,7 +105,7 @@ class EndToEnd:
 
     root: AnyNode
     filtered: int = 0
-    left: list[SkippedElement] = attrs.field(factory=list[SkippedElement])
+    skipped: list[SkippedElement] = attrs.field(factory=list[SkippedElement])
     made: list[Any] = attrs.field(factory=list[Any])
     _rows: Iterator[Any] = attrs.field(factory=lambda: iter(()), init=False)
     _next: tuple[int, int] = (-1, -1)
@@ -122,7 +122,7 @@ class EndToEnd:
         if (epoch, start) != self._next:
             self._rows = (x for _, x in self._pass(self.root, (), epoch))
             deque(islice(self._rows, start), maxlen=0)
-            self.left.clear()  # another worker reported the failures before the start
+            self.skipped.clear()  # another worker reported the failures before the start
         self._next = epoch, start + len(at.position)
         return islice(self._rows, len(at.position))
 
@@ -141,14 +141,14 @@ class EndToEnd:
         return node.rows(epoch, sources)
 
     def _leave(self, path: Path, failed: Failed) -> None:
-        self.left.append(SkippedElement(path, failed, len(self.made)))
+        self.skipped.append(SkippedElement(path, failed, len(self.made)))
 
 
 @attrs.define
 class _Counted(Program):
     """A program that records failed elements separately from filtered elements."""
 
-    left: list[SkippedElement] = attrs.field(factory=list[SkippedElement], init=False)
+    skipped: list[SkippedElement] = attrs.field(factory=list[SkippedElement], init=False)
     made: list[Any] = attrs.field(factory=list[Any], init=False)
 
     def park(self) -> None:
@@ -156,19 +156,19 @@ class _Counted(Program):
 
     def left_out(self, x: Dropped | Failed, path: Path) -> None:
         if isinstance(x, Failed):
-            self.left.append(SkippedElement(path, x, len(self.made)))
+            self.skipped.append(SkippedElement(path, x, len(self.made)))
         else:
             self.filtered += 1
 
 
 def executor_of(
-    root: AnyNode, end_to_end: bool, allocate: Allocate | None = None, clock: bool = False
+    root: AnyNode, end_to_end: bool, allocate: Allocate | None = None, time_operators: bool = False
 ) -> Executor:
     """The executor that runs ``root`` in one worker."""
-    return EndToEnd(root) if end_to_end else _Counted(root, allocate, clock)
+    return EndToEnd(root) if end_to_end else _Counted(root, allocate, time_operators)
 
 
-Tell: TypeAlias = Callable[[Step, Failed], None]
+ReportSkip: TypeAlias = Callable[[Step, Failed], None]
 """Called with a ``SkipFailed`` step and the failure that it leaves out."""
 
 
@@ -222,7 +222,7 @@ def execute(making: Executor, at: Indices, supplied: Sequence[Iterable[Any]]) ->
     if not positions:
         positions.extend(at.position[: len(elements)].tolist())
     made.filtered, making.filtered = making.filtered, 0
-    made.left, making.left = making.left, []
+    made.skipped, making.skipped = making.skipped, []
     made.cpu = time.thread_time() - computed
     made.costs = dict(making.costs)
     making.costs.clear()

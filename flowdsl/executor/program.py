@@ -94,7 +94,7 @@ class Program:
 
     root: AnyNode
     allocate: Allocate | None = None
-    clock: bool = False
+    time_operators: bool = False
     """True to time each operator's own work (see ``costs``)."""
     error: Callable[[Path, int, int, str | None], Exception] = OperatorFailed
     """Creates the exception for an operator that fails, from its path, the epoch, the position and
@@ -104,7 +104,7 @@ class Program:
     costs: dict[Path, tuple[int, float]] = attrs.field(
         factory=dict[Path, tuple[int, float]], init=False
     )
-    """The calls of each operator, and the seconds of its own work, with a ``clock``."""
+    """The calls of each operator, and the seconds of its own work, if operators are timed."""
     _readers: dict[Path, Callable[[int], Any]] = attrs.field(factory=dict[Path, Any], init=False)
     _positions: Iterator[int] | None = attrs.field(default=None, init=False)
     """The positions that the final loop has not read yet; None before it starts."""
@@ -193,7 +193,11 @@ class Program:
             return loop_input
         lines.reverse()
         return elements(
-            lines, loop_input, self, places=above if with_positions else None, clock=self.clock
+            lines,
+            loop_input,
+            self,
+            places=above if with_positions else None,
+            time_operators=self.time_operators,
         )
 
     def _loop_input(
@@ -246,9 +250,9 @@ class Program:
             rows = map(read_only, rows)
         before: list[Any] = []
         for new, old in zip(new_counts.tolist(), shared.tolist(), strict=True):
-            # With a clock, rows are not stacked as they arrive: the stacking time must be charged
+            # If operators are timed, rows are not stacked as they arrive: the stacking time must be charged
             # to this operator, not to the ones below it.
-            group = [] if self.clock else node.group(old + new, allocate)
+            group = [] if self.time_operators else node.group(old + new, allocate)
             group.extend(chain(before[len(before) - old :], islice(rows, new)))
             if not group or (node.drop_remainder and len(group) < node.n):
                 return  # a stream ended

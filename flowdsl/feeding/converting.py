@@ -10,34 +10,39 @@ from numpy.typing import NDArray
 
 from flowdsl.elements.structure import assemble, components
 
-Leaf = Callable[[NDArray[Any], str], Any]
-"""Converts an array; the text is the name of its component, for messages."""
+ArrayConverter = Callable[[NDArray[Any], str], Any]
+"""Converts an array; the string is the name of its component, for messages."""
 
-_WITHOUT_NUMBERS = "SUOT"
+_NON_NUMERIC_KINDS = "SUOT"
 """The kinds of dtypes that frameworks do not compute with: bytes, text and objects."""
 
 
-def converted(element: object, leaf: Leaf, name: str = "") -> Any:
-    """Convert each array and NumPy scalar of an element by ``leaf``.
+def convert_arrays(element: object, convert_array: ArrayConverter, name: str = "") -> Any:
+    """Convert each array and NumPy scalar of an element with ``convert_array``.
 
     Tuples, NamedTuples, dicts, lists, attrs classes and dataclasses keep their type. Values that
     are not numeric arrays are unchanged: Python numbers, text, bytes, None, arrays of text or
     objects, and arrays of other libraries.
 
-    >>> converted({"x": np.arange(2), "at": ("a", [np.float32(1)])}, lambda x, name: (name, x.ndim))
+    >>> convert_arrays({"x": np.arange(2), "at": ("a", [np.float32(1)])}, lambda x, k: (k, x.ndim))
     {'x': ('x', 1), 'at': ('a', [('at.1[0]', 0)])}
 
     Source: ``default_convert`` of PyTorch's ``DataLoader``.
     """
     if isinstance(element, (np.ndarray, np.generic)):
         array = np.asarray(element)
-        return element if array.dtype.kind in _WITHOUT_NUMBERS else leaf(array, name)
+        return element if array.dtype.kind in _NON_NUMERIC_KINDS else convert_array(array, name)
     if isinstance(element, list):
-        return [converted(item, leaf, f"{name}[{i}]") for i, item in enumerate(element)]
+        return [
+            convert_arrays(item, convert_array, f"{name}[{i}]") for i, item in enumerate(element)
+        ]
     parts = components(element)
     if parts is None:
         return element
-    new = {key: converted(value, leaf, f"{name}.{key}" if name else key) for key, value in parts}
+    new = {
+        key: convert_arrays(value, convert_array, f"{name}.{key}" if name else key)
+        for key, value in parts
+    }
     return assemble(type(element), new)
 
 
@@ -55,10 +60,10 @@ def leaves_of(element: object) -> Iterator[object]:
             yield from leaves_of(value)
 
 
-def called(component: str, position: int) -> str:
-    """Return the name of a component of an element of the pass, for messages.
+def describe_component(component: str, position: int) -> str:
+    """Describe a component of the element at ``position``, for messages.
 
-    >>> called("x", 3), called("", 3)
+    >>> describe_component("x", 3), describe_component("", 3)
     ("component 'x' of element 3", 'element 3')
     """
     element = f"element {position}"

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowdsl.errors import InvalidFlow, SpecMismatch
-from flowdsl.feeding.converting import called, converted
+from flowdsl.feeding.converting import convert_arrays, describe_component
 from flowdsl.feeding.loader import Loader, Ranks, Remainder
 
 if TYPE_CHECKING:
@@ -70,11 +70,11 @@ class _DevicePlacer:
                 return self._placed(array)
             except (SpecMismatch, TypeError, ValueError) as error:
                 raise SpecMismatch(
-                    f"to_jax: {called(component, position)}, an array of {array.dtype} of shape "
-                    f"{array.shape}, cannot be placed: {self._why(array, error)}"
+                    f"to_jax: {describe_component(component, position)}, an array of {array.dtype} "
+                    f"of shape {array.shape}, cannot be placed: {self._why(array, error)}"
                 ) from error
 
-        return converted(element, place)
+        return convert_arrays(element, place)
 
     def _why(self, array: NDArray[Any], error: Exception) -> str:
         if isinstance(self.device, jax.sharding.Sharding):

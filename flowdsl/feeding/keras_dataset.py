@@ -18,7 +18,7 @@ from keras.src.trainers.data_adapters.data_adapter import DataAdapter
 from flowdsl.effects import Endless
 from flowdsl.elements.specs import ArraySpec, Spec, StructSpec
 from flowdsl.errors import FlowError, SpecMismatch
-from flowdsl.feeding.converting import called
+from flowdsl.feeding.converting import describe_component
 from flowdsl.feeding.loader import Loader
 from flowdsl.nodes import checked_int
 from flowdsl.runtime.state import place_of, state_of
@@ -39,7 +39,7 @@ class KerasDataset(DataAdapter):
         self._passes = 0
         """The number of iterators created, including those that TensorFlow abandons."""
         self._began = False
-        """True if an epoch has begun since ``fit`` was called."""
+        """True if an epoch has begun since ``fit`` was describe_component."""
         self._short = False
         """True if Keras assumes that every epoch is as short as the resumed one."""
         self._completed = -1
@@ -227,7 +227,8 @@ def _tf_signature(spec: Spec, name: str) -> Any:
         return tuple(parts.values()) if spec.form is tuple else spec.form(**parts)
     if not isinstance(spec, ArraySpec) or spec.dtype is None or spec.shape is None:
         raise FlowError(
-            f"to_keras: {called(name, 0)} is {spec}, and TensorFlow has to know its dtype and how "
-            f"many dimensions it has: annotate the function that makes it, or return an array"
+            f"to_keras: {describe_component(name, 0)} is {spec}, and TensorFlow has to know its "
+            "dtype and how many dimensions it has: annotate the function that makes it, or return "
+            "an array"
         )
     return tf.TensorSpec((None, *spec.shape[1:]), tf.as_dtype(spec.dtype))

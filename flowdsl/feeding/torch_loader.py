@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch.utils.data import IterableDataset, get_worker_info
 
 from flowdsl.errors import InvalidFlow, SpecMismatch
-from flowdsl.feeding.converting import called, converted, leaves_of
+from flowdsl.feeding.converting import convert_arrays, describe_component, leaves_of
 from flowdsl.feeding.loader import Loader, Ranks, Remainder
 
 if TYPE_CHECKING:
@@ -118,14 +118,14 @@ class _Tensors:
                 return self._moved(tensor_of(array, self.copy))
             except (SpecMismatch, TypeError, ValueError, RuntimeError) as error:
                 raise SpecMismatch(
-                    f"to_torch: {called(component, position)}, an array of "
+                    f"to_torch: {describe_component(component, position)}, an array of "
                     f"{array.dtype}, cannot be a tensor: {error}"
                 ) from error
 
         if self.stream is None:
-            return converted(element, tensor)
+            return convert_arrays(element, tensor)
         with torch.cuda.stream(self.stream):
-            moved = converted(element, tensor)
+            moved = convert_arrays(element, tensor)
         self.stream.synchronize()  # blocks this thread, not the consumer's stream
         return moved
 

@@ -52,7 +52,7 @@ class Phrasing:
     def rest(self, headroom: float) -> str:
         """A phrase with the possible rate without the part that limits."""
         if headroom > 100:
-            return "the rest could go over 100 times as fast"
+            return "the rest could go more than 100 times as fast"
         return f"the rest could go up to about {about(self.run.rate * headroom)} elements/s"
 
     def keyword(self, k: int) -> str:
@@ -74,18 +74,22 @@ class Phrasing:
         """The number of cores as a phrase."""
         return f"{self.cores} core{'s' if self.cores > 1 else ''}"
 
-    def stays(self, hosted: Mapping[int, StageStatistics]) -> set[str]:
+    def all_cores(self) -> str:
+        """A phrase for all cores, with its verb."""
+        return "the only core is" if self.cores == 1 else f"all {self.cores} cores are"
+
+    def fixed_operators(self, hosted: Mapping[int, StageStatistics]) -> set[str]:
         """The operators of these stages that workers cannot run."""
         return {title for stage in hosted.values() for title in stage.stays}
 
-    def staying(self, hosted: Mapping[int, StageStatistics]) -> float:
+    def fixed_share(self, hosted: Mapping[int, StageStatistics]) -> float:
         """The known share of these stages' cost that cannot be moved to workers."""
-        stays = self.stays(hosted)
-        if stays and all(set(s.operators) <= stays for s in hosted.values()):
+        fixed = self.fixed_operators(hosted)
+        if fixed and all(set(s.operators) <= fixed for s in hosted.values()):
             return 1.0
         costs = [cost for stage in hosted.values() for cost in stage.costs]
         total = sum(cost.seconds for cost in costs)
-        return sum(c.seconds for c in costs if c.title in stays) / total if total else 0.0
+        return sum(c.seconds for c in costs if c.title in fixed) / total if total else 0.0
 
     def room(self, k: int) -> float:
         """The number of workers of a stage that the machine can keep busy."""

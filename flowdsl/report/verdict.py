@@ -41,8 +41,8 @@ class Verdict:
     ...     waited=3.8,
     ... )
     >>> print(verdict(RunStatistics(8120, 10.0, 4.9, (decode,)), cores=8))
-    from_lmdb('train.lmdb') … map(decode) limits at 812 elements/s: its 2 processes are busy \
-99% of the time. The consumer waits 51% of the time. prefetch(procs=4) would give about 1,300 \
+    from_lmdb('train.lmdb') … map(decode) limits the run to 812 elements/s: its 2 processes are \
+busy 99% of the time. The consumer waits 51% of the time. prefetch(procs=4) would give about 1,300 \
 elements/s.
     """
 

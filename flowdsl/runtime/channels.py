@@ -13,7 +13,7 @@ import attrs
 
 from flowdsl.errors import ElementError, FlowError
 from flowdsl.executor.costs import cost_of
-from flowdsl.executor.execute import Tell
+from flowdsl.executor.execute import ReportSkip
 from flowdsl.nodes import Resumable, Row
 from flowdsl.nodes.failures import SkipFailed
 from flowdsl.plan.plan import Stage
@@ -156,7 +156,7 @@ class HostedChannel:
     sources: tuple[Channel, ...]
     progress: OperatorProgress | None
     """The progress of the operator; None if the operator cannot resume from a place."""
-    report_skip: Tell
+    report_skip: ReportSkip
     """Called with each element that the operator skips."""
     failures: list[FlowError]
     """Errors raised by closing generators, not reported yet."""

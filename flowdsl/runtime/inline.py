@@ -12,7 +12,7 @@ import attrs
 
 from flowdsl.executor.codegen import Path
 from flowdsl.executor.costs import costs_of
-from flowdsl.executor.execute import Tell
+from flowdsl.executor.execute import ReportSkip
 from flowdsl.executor.program import Program, failure_in
 from flowdsl.nodes import Dropped, Failed, Indices, Row
 from flowdsl.plan.plan import Stage
@@ -24,11 +24,15 @@ _MOST_ROWS_A_BLOCK = 8192
 class Inline:
     """Runs a stage in the consumer's thread, and computes each element on demand."""
 
-    def __init__(self, stage: Stage, report_skip: Tell, clock: bool = False) -> None:
+    def __init__(self, stage: Stage, report_skip: ReportSkip, time_operators: bool = False) -> None:
         self._stage = stage
         failed = partial(failure_in, stage)
         self._program = _ReportingProgram(
-            stage.program, clock=clock, error=failed, stage=stage, report_skip=report_skip
+            stage.program,
+            time_operators=time_operators,
+            error=failed,
+            stage=stage,
+            report_skip=report_skip,
         )
         self._began: float | None = None
         self._entered = self._done = self._stop = 0
@@ -90,7 +94,7 @@ class _ReportingProgram(Program):
     """A program that reports each failed element as soon as it is skipped."""
 
     stage: Stage = attrs.field(kw_only=True)
-    report_skip: Tell = attrs.field(kw_only=True)
+    report_skip: ReportSkip = attrs.field(kw_only=True)
     skipped: int = attrs.field(default=0, init=False)
 
     def left_out(self, x: Dropped | Failed, path: Path) -> None:

@@ -141,7 +141,7 @@ class FromArrayRecord(IndexedSource[T], Generic[T]):
         file = _File(part.path)
         if file.part != part:
             raise SourceError(
-                f"{part.path!r} holds other rows than when this flow was built: build a new flow"
+                f"{part.path!r} has changed since this flow was built; build a new flow"
             )
         return file
 

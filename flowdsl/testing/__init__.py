@@ -15,7 +15,7 @@ Call them in your tests. They are implemented by these modules:
 ``recipes``    a flow together with its model               ``elements``   rows with identities
 ``catalogue``  random chains of sources and operators       ``standard``   flowdsl's own catalogue
 ``sources``, ``operators``, ``combining``                   random sources and operators
-``functions``  functions used in chains                     ``endings``    errors and left threads
+``functions``  functions used in chains                     ``endings``    errors, leftover threads
 ``checks``, ``formats``, ``inputs``, ``other_inputs``, ``consumers``   the six calls above
 
 Hypothesis draws the chains: ``pip install "flowdsl[testing]"``.

@@ -49,8 +49,8 @@ class Feeding:
     """An input source with a step function, which counts its traces."""
 
     source: InputSource
-    together: int = 1
-    """The number of elements that a step takes."""
+    towers: int = 1
+    """The number of towers, which is the number of elements that a step takes."""
     prepare: Callable[[InputSource], object] = attrs.field(default=lambda _: None)
     """Called before each step."""
     traced: int = 0
@@ -62,14 +62,14 @@ class Feeding:
         @tf.function(input_signature=self.source.signature)
         def step(*args: tf.Tensor) -> list[list[tf.Tensor]]:
             self.traced += 1
-            return [self.source.tensors(*args) for _ in range(self.together)]
+            return [self.source.tensors(*args) for _ in range(self.towers)]
 
         self._step = step
 
     def step(self) -> list[Any]:
         """Run one step, and return its elements."""
         self.prepare(self.source)
-        taken = self._step(*self.source.next_args(self.together))
+        taken = self._step(*self.source.next_args(self.towers))
         return [tuple(part.numpy() for part in element) for element in taken]
 
     def take(self, steps: int) -> list[Any]:
@@ -110,16 +110,17 @@ def arguments_are_of_the_signature(make: MakeInput) -> None:
     with make(_flow()) as source:
         source.reset()
         args = source.next_args()
-        require(len(args) == len(source.signature), "there are as many arguments as signature says")
+        n, m = len(args), len(source.signature)
+        require(n == m, f"next_args returned {n} values, the signature has {m}")
         for arg, spec in zip(args, source.signature, strict=True):
-            require(spec.is_compatible_with(arg), f"{arg} is not {spec}")
+            require(spec.is_compatible_with(arg), f"{arg} does not match {spec}")
         feeding = Feeding(source)
         (element,) = feeding.step()
-        require(len(element) == len(source.specs), f"{len(element)} parts are not {source.specs}")
+        require(len(element) == len(source.specs), f"{element} does not match {source.specs}")
         for part, spec in zip(element, source.specs, strict=True):
             fits = part.dtype == spec.dtype.as_numpy_dtype
             fits = fits and spec.shape.is_compatible_with(np.shape(part))
-            require(fits, f"{part!r} is not {spec}")
+            require(fits, f"{part!r} does not match {spec}")
 
 
 def elements_come_once_and_in_order(make: MakeInput) -> None:
@@ -142,7 +143,7 @@ def the_end_is_exact(make: MakeInput) -> None:
     with make(_flow()) as source:
         source.reset()
         n = min(3, source.most_a_step or 3)
-        got, left = Feeding(source, together=n).drain()
+        got, left = Feeding(source, towers=n).drain()
         _check_equal(f"steps of {n}", got, [_element(i) for i in range(_N - _N % n)])
         require(left == _N % n, f"{_N % n} elements are left, and it says {left}")
         rest = [_element(i) for i in range(_N - left, _N)]
@@ -179,7 +180,7 @@ def each_pass_is_its_epoch(make: MakeInput) -> None:
         feeding = Feeding(source)
         for epoch in (0, 2, 1):
             source.reset(epoch)
-            require(source.epoch == epoch, f"epoch {epoch} is said to be {source.epoch}")
+            require(source.epoch == epoch, f"after reset({epoch}), epoch is {source.epoch}")
             _check_equal(f"epoch {epoch}", feeding.drain()[0], flow.epoch(epoch))
 
 

@@ -34,8 +34,8 @@ class OtherInput:
     prepare: Callable[[InputSource], object] = attrs.field(default=lambda _: None)
     """Called before each step, to supply the data that a step needs from outside."""
 
-    def feeding(self, source: InputSource, together: int = 1) -> Feeding:
-        return Feeding(source, together, self.prepare)
+    def feeding(self, source: InputSource, towers: int = 1) -> Feeding:
+        return Feeding(source, towers, self.prepare)
 
     def expect(self, what: str, got: Sequence[Any], first: int = 0) -> None:
         """Require that these are the elements from position ``first`` on, if they are known."""
@@ -61,14 +61,15 @@ def elements_are_of_the_specs(other: OtherInput) -> None:
         for k in range(2):
             other.prepare(source)
             args = source.next_args()
-            require(len(args) == len(source.signature), "there are as many arguments as in it")
+            n, m = len(args), len(source.signature)
+            require(n == m, f"next_args returned {n} values, the signature has {m}")
             for arg, spec in zip(args, source.signature, strict=True):
-                require(spec.is_compatible_with(arg), f"{arg} is not {spec}")
+                require(spec.is_compatible_with(arg), f"{arg} does not match {spec}")
             element = source.tensors(*args)
-            require(len(element) == len(source.specs), f"{element} are not {source.specs}")
+            require(len(element) == len(source.specs), f"{element} does not match {source.specs}")
             for part, spec in zip(element, source.specs, strict=True):
-                require(part.dtype == spec.dtype, f"{part} is not {spec}")
-                require(spec.shape.is_compatible_with(part.shape), f"{part} is not {spec}")
+                require(part.dtype == spec.dtype, f"{part} does not match {spec}")
+                require(spec.shape.is_compatible_with(part.shape), f"{part} does not match {spec}")
             other.expect("element by element", [[part.numpy() for part in element]], k)
 
 
@@ -79,7 +80,7 @@ def every_pass_is_traced_once(other: OtherInput) -> None:
         feeding = other.feeding(source)
         for epoch in range(3):
             source.reset(epoch)
-            require(source.epoch == epoch, f"epoch {epoch} is said to be {source.epoch}")
+            require(source.epoch == epoch, f"after reset({epoch}), epoch is {source.epoch}")
             feeding.take(2)
         source.restore(source.state_dict())
         feeding.take(1)
@@ -94,7 +95,7 @@ def a_reset_begins_with_the_first_element(other: OtherInput) -> None:
             other.expect("a pass", other.feeding(source).take(taken))
 
 
-def replicas_get_elements_of_their_own(other: OtherInput) -> None:
+def towers_get_distinct_elements(other: OtherInput) -> None:
     """A step of several towers takes one element for each, or raises an InvalidFlow."""
     with other.make() as source:
         source.reset()
@@ -103,7 +104,7 @@ def replicas_get_elements_of_their_own(other: OtherInput) -> None:
             error = error_of(lambda: source.next_args(most + 1))
             require(isinstance(error, InvalidFlow), f"a step of {most + 1} raised {error!r}")
             return
-        got = other.feeding(source, together=3).take(1)
+        got = other.feeding(source, towers=3).take(1)
         require(len(got) == 3, f"a step of 3 towers has {len(got)} elements")
         other.expect("a step of 3 towers", got)
 
@@ -161,7 +162,7 @@ OTHER_INPUT_LAWS: tuple[OtherInputLaw, ...] = (
     elements_are_of_the_specs,
     every_pass_is_traced_once,
     a_reset_begins_with_the_first_element,
-    replicas_get_elements_of_their_own,
+    towers_get_distinct_elements,
     nothing_works_without_a_pass,
     a_state_is_plain_and_restored,
     fill_and_waited_are_never_negative,

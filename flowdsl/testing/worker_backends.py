@@ -254,10 +254,10 @@ def _stage(trial: Trial, flow: AnyFlow, n: int = 2, **limits: Any) -> Stage:
 
 @contextmanager
 def _running(
-    trial: Trial, flow: AnyFlow, n: int = 2, clock: bool = False, **limits: Any
+    trial: Trial, flow: AnyFlow, n: int = 2, time_operators: bool = False, **limits: Any
 ) -> Iterator[_RunningBackend]:
     stage = _stage(trial, flow, n, **limits)
-    backend = create_backend(stage, clock)
+    backend = create_backend(stage, time_operators)
     try:
         backend.start(n)
         yield _RunningBackend(backend, stage)
@@ -449,13 +449,13 @@ def a_dismissed_worker_ends(trial: Trial) -> None:
 
 
 def operators_are_timed_if_asked(trial: Trial) -> None:
-    """With a clock, a result contains each operator's calls and seconds; otherwise it does not."""
+    """A result contains each operator's calls and seconds only with ``time_operators``."""
     flow = from_range(60).map(_negative)
-    for clock in (True, False):
-        with _running(trial, flow, 1, clock) as running:
+    for time_operators in (True, False):
+        with _running(trial, flow, 1, time_operators) as running:
             (worker,) = running.all_ready()
             result = running.done(running.submit(worker, 0, 9)).result
-            assert bool(result.costs) == clock
+            assert bool(result.costs) == time_operators
             assert result.seconds > 0
 
 
@@ -494,7 +494,7 @@ def parked_workers_are_reused(trial: Trial) -> None:
 
 
 def parked_workers_refuse_another_stage(trial: Trial) -> None:
-    """Parked workers refuse another function, number of workers, or clock."""
+    """Parked workers refuse another function, number of workers, or ``time_operators``."""
     flow = from_range(60).map(_negative)
     with _running(trial, flow) as running:
         running.all_ready()
@@ -502,10 +502,10 @@ def parked_workers_refuse_another_stage(trial: Trial) -> None:
         others = {
             "another function": (_stage(trial, from_range(60).map(_itself)), False),
             "another number of workers": (_stage(trial, flow, 3), False),
-            "a clock": (_stage(trial, flow), True),
+            "time_operators": (_stage(trial, flow), True),
         }
-        for what, (stage, clock) in others.items():
-            assert not running.backend.can_reuse(stage, clock), (
+        for what, (stage, time_operators) in others.items():
+            assert not running.backend.can_reuse(stage, time_operators), (
                 f"a backend was reused for a stage with {what}"
             )
 

@@ -47,7 +47,7 @@ class Result:
     positions: list[int] | None
     """The position of each element if a filter left gaps; None if they are consecutive."""
     filtered: int
-    left: list[SkippedElement]
+    skipped: list[SkippedElement]
     failure: Failure | None
     seconds: float
     cpu: float
@@ -63,7 +63,7 @@ def result_of(outcome: TaskOutcome, task: Task) -> Result:
         len(outcome.elements),
         None if outcome.positions == consecutive else outcome.positions,
         outcome.filtered,
-        outcome.left,
+        outcome.skipped,
         outcome.failure,
         outcome.seconds,
         outcome.cpu,
@@ -184,11 +184,11 @@ class WorkerBackend(Protocol):
         """
         ...
 
-    def can_reuse(self, stage: Stage, clock: bool) -> bool:
+    def can_reuse(self, stage: Stage, time_operators: bool) -> bool:
         """Return True if the parked workers can run this stage exactly as new workers would.
 
-        If so, they are active again. Return False if the program, the clock, the limits, the
-        working folder or the environment has changed since the workers were started.
+        If so, they are active again. Return False if the program, ``time_operators``, the limits,
+        the working folder or the environment has changed since the workers were started.
         """
         ...
 
@@ -203,8 +203,8 @@ class WorkerBackend(Protocol):
 class BackendFactory(Protocol):
     """Creates a backend without starting workers; usually the backend's class."""
 
-    def __call__(self, stage: Stage, clock: bool) -> WorkerBackend:
-        """Create a backend for ``stage``; with ``clock`` its workers time each operator.
+    def __call__(self, stage: Stage, time_operators: bool) -> WorkerBackend:
+        """Create a backend for ``stage``; with ``time_operators`` its workers time each operator.
 
         Raises:
             NotShippable: The program cannot be sent to workers.
@@ -212,7 +212,7 @@ class BackendFactory(Protocol):
         ...
 
 
-def create_backend(stage: Stage, clock: bool = False) -> WorkerBackend:
+def create_backend(stage: Stage, time_operators: bool = False) -> WorkerBackend:
     """Create a backend of the worker kind of a stage.
 
     Raises:
@@ -224,7 +224,7 @@ def create_backend(stage: Stage, clock: bool = False) -> WorkerBackend:
         factory: BackendFactory = resolve_name(kind.backend)
     except (ImportError, AttributeError, ValueError) as error:
         raise InvalidFlow(f"prefetch: {kind.keyword} needs {kind.backend}: {error}") from error
-    return factory(stage, clock)
+    return factory(stage, time_operators)
 
 
 @attrs.define

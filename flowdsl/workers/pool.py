@@ -28,7 +28,7 @@ import attrs
 
 from flowdsl.errors import FlowError, WorkerDied
 from flowdsl.executor.costs import Costs, add_costs, costs_of
-from flowdsl.executor.execute import SkippedElement, Tell, answerable
+from flowdsl.executor.execute import ReportSkip, SkippedElement, answerable
 from flowdsl.executor.program import InputExhausted, failure_in
 from flowdsl.nodes import Failed, PassFactory, Row
 from flowdsl.nodes.failures import NOT_KNOWN, Attempt, AttemptToRead, SkipFailed
@@ -69,7 +69,7 @@ class Pool:
         stage: Stage,
         bases: tuple[PassFactory, ...],
         backend: WorkerBackend,
-        report_skip: Tell,
+        report_skip: ReportSkip,
         held: int = 0,
         found: int | None = None,
         close: Callable[[], None] = lambda: None,
@@ -434,7 +434,7 @@ class Pool:
         began = time.perf_counter()
         rows = zip(positions, elements, strict=True) if places else elements
         delivered = 0
-        for skipped in result.left:  # an error of a handler is raised at its element's position
+        for skipped in result.skipped:  # an error of a handler is raised at its element's position
             yield from islice(rows, skipped.before - delivered)
             delivered = skipped.before
             self._skip(skipped)

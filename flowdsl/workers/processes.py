@@ -46,7 +46,7 @@ from flowdsl.workers.shared_arrays import SharedArrays
 from flowdsl.workers.slabs import Place, Window
 from flowdsl.workers.tasks import BYTES_IN_FLIGHT, InputRows, TaskInput
 from flowdsl.workers.wire import classes_of_main, nbytes_of_frames, pickled, ship, supply, unpack
-from flowdsl.workers.worker import LENGTH, PATIENCE, READY, REST, Setup
+from flowdsl.workers.worker import FIRST_TASK_TIMEOUT_MS, LENGTH, PARK, READY, Setup
 
 SECONDS_TO_LEAVE = 0.5
 SECONDS_STOPPED = 5.0
@@ -122,7 +122,7 @@ class Processes:
     spawn = staticmethod(start_process)
     """Starts a worker; may be replaced by any function that starts one on the same link."""
 
-    def __init__(self, stage: Stage, clock: bool = False) -> None:
+    def __init__(self, stage: Stage, time_operators: bool = False) -> None:
         """Pack the program; no process is started yet.
 
         Raises:
@@ -139,7 +139,7 @@ class Processes:
         # do not store the stage: it refers to the run, and so to the flow
         self._end_to_end = stage.end_to_end
         self._together = stage.together
-        self.clock = clock
+        self.time_operators = time_operators
         self._members: dict[bytes, Process] = {}
         self._leaving: list[Process] = []
         self._poller = zmq.Poller()
@@ -231,13 +231,13 @@ class Processes:
             return False
         for worker in self._members.values():
             worker.window.settle()
-            self._set_patience(worker, int(SECONDS_AT_REST * 1000))
+            self._set_task_timeout(worker, int(SECONDS_AT_REST * 1000))
             worker.elements, worker.busy, worker.cpu = 0, 0.0, 0.0
         return True
 
-    def can_reuse(self, stage: Stage, clock: bool) -> bool:
-        now = (stage.workers, clock, (os.getcwd(), ProcessEnvironment()))
-        if now != (self._asked, self.clock, self._environment) or not self._owner.is_here:
+    def can_reuse(self, stage: Stage, time_operators: bool) -> bool:
+        now = (stage.workers, time_operators, (os.getcwd(), ProcessEnvironment()))
+        if now != (self._asked, self.time_operators, self._environment) or not self._owner.is_here:
             return False
         shipped = ship(stage.program, stage.workers.kind, beside=True)
         beside = self._beside.holds(shipped.beside) if self._beside else not shipped.beside
@@ -245,7 +245,7 @@ class Processes:
             return False
         ends = select.poll()
         for worker in self._members.values():
-            self._set_patience(worker, PATIENCE)
+            self._set_task_timeout(worker, FIRST_TASK_TIMEOUT_MS)
             ends.register(worker.end, select.POLLIN)
         return not ends.poll(0)
 
@@ -255,9 +255,9 @@ class Processes:
         for worker in self._members.values():
             worker.window.detach()
 
-    def _set_patience(self, worker: Process, milliseconds: int) -> None:
+    def _set_task_timeout(self, worker: Process, milliseconds: int) -> None:
         """Make a worker exit if no task arrives within this time."""
-        message = REST + LENGTH.pack(milliseconds)
+        message = PARK + LENGTH.pack(milliseconds)
         with contextlib.suppress(zmq.ZMQError):  # it has not connected yet, or has ended
             self._control.send_multipart([worker.identity, message])
 
@@ -269,7 +269,7 @@ class Processes:
             self._modules,
             self._beside.layout if self._beside else None,
             self._end_to_end,
-            self.clock,
+            self.time_operators,
             (self._asked.memory or BYTES_IN_FLIGHT) // self._asked.count,
             os.getpid(),
             ProcessEnvironment(),

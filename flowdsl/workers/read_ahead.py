@@ -41,8 +41,8 @@ _SECONDS_AT_THE_END = 0.3
 class ReadAhead(Generic[A]):
     """The rows of a stream, read in a thread.
 
-    At most ``most()`` rows and ``nbytes`` bytes wait to be taken, unless a requested group needs
-    more. If an error ended the stream, it is available after the last row.
+    At most ``max_rows()`` rows and ``nbytes`` bytes wait to be taken, unless a requested group
+    needs more. If an error ended the stream, it is available after the last row.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class ReadAhead(Generic[A]):
         title: str,
         begin: Callable[[], Iterator[Row[A]]],
         close: Callable[[], None],
-        most: Callable[[], int],
+        max_rows: Callable[[], int],
         nbytes: int,
         wake: Callable[[], None] | None = None,
     ) -> None:
@@ -58,7 +58,7 @@ class ReadAhead(Generic[A]):
 
         The thread calls ``wake`` when the rows arrive that an earlier ``take`` did not get.
         """
-        self._reading = _Reading(title, begin, close, most, nbytes, wake)
+        self._reading = _Reading(title, begin, close, max_rows, nbytes, wake)
         # A collected reader and the end of the program do not wait for a busy source.
         self._forgotten = weakref.finalize(self, self._reading.stop, _SECONDS_AT_THE_END)
 
@@ -72,13 +72,13 @@ class ReadAhead(Generic[A]):
         """The error that ended the stream; raise it after ``take`` has returned all rows."""
         return self._reading.error
 
-    def take(self, most: int, each: int = 1) -> list[Row[A]] | None:
-        """Return available rows in whole groups of ``each``; None if no group is complete yet.
+    def take(self, most: int, group_size: int = 1) -> list[Row[A]] | None:
+        """Return available rows in whole groups of ``group_size``; None if no group is complete.
 
-        ``most``, the maximum number of rows, is a multiple of ``each``. At the end of the stream,
-        the last call returns an incomplete group, or an empty list.
+        ``most``, the maximum number of rows, is a multiple of ``group_size``. At the end of the
+        stream, the last call returns an incomplete group, or an empty list.
         """
-        return self._reading.take(most, each)
+        return self._reading.take(most, group_size)
 
     def wait(self) -> None:
         """Wait for a row or the end of the stream. Ctrl-C interrupts the wait."""
@@ -98,7 +98,7 @@ class _Reading(Generic[A]):
         title: str,
         begin: Callable[[], Iterator[Row[A]]],
         close: Callable[[], None],
-        most: Callable[[], int],
+        max_rows: Callable[[], int],
         nbytes: int,
         wake: Callable[[], None] | None,
     ) -> None:
@@ -106,14 +106,14 @@ class _Reading(Generic[A]):
         self._title = title
         self._begin = begin
         self._close = close
-        self._most = most
+        self._max_rows = max_rows
         self._most_bytes = nbytes
         self._wake = wake
         self._rows = deque[tuple[Row[A], int]]()
         self._read_bytes = self._taken_bytes = 0  # each is written by only one thread
         self._over = False
         self._stopped = False
-        self._missed = 0
+        self._rows_awaited = 0
         """The number of rows that a waiting ``take`` needs; 0 if none is waiting."""
         self._changed = threading.Condition()
         self._process = os.getpid()
@@ -127,22 +127,22 @@ class _Reading(Generic[A]):
     def nbytes(self) -> int:
         return self._read_bytes - self._taken_bytes
 
-    def take(self, most: int, each: int) -> list[Row[A]] | None:
+    def take(self, most: int, group_size: int) -> list[Row[A]] | None:
         if os.getpid() != self._process:
             raise FlowError(FORKED)
-        # The thread appends a row before it reads ``_missed``; this method writes ``_missed``
-        # before it counts the rows. In any interleaving one of them sees the other's write, so no
-        # row needs a lock.
-        self._missed = each
+        # The thread appends a row before it reads ``_rows_awaited``; this method writes
+        # ``_rows_awaited`` before it counts the rows. In any interleaving one of them sees the
+        # other's write, so no row needs a lock.
+        self._rows_awaited = group_size
         over, count = self._over, len(self._rows)
-        if count < each and not over:
-            if count:  # the thread may wait for room, which ``_missed`` now extends
+        if count < group_size and not over:
+            if count:  # the thread may wait for room, which ``_rows_awaited`` now extends
                 with self._changed:
                     self._changed.notify_all()
             return None
-        self._missed = 0
+        self._rows_awaited = 0
         rows = list[Row[A]]()
-        for _ in range(min(most, count if over else count - count % each)):
+        for _ in range(min(most, count if over else count - count % group_size)):
             row, size = self._rows.popleft()
             rows.append(row)
             self._taken_bytes += size
@@ -151,7 +151,7 @@ class _Reading(Generic[A]):
         return rows
 
     def wait(self) -> None:
-        self._missed = 1
+        self._rows_awaited = 1
         with self._changed:
             self._changed.wait_for(lambda: self._rows or self._over)
 
@@ -167,7 +167,8 @@ class _Reading(Generic[A]):
         self._thread.join(timeout)
         if self._thread.is_alive():
             _log.warning(
-                "%s: its next element is still on its way; reading ends after it", self._title
+                "%s: the source is still busy; its thread will stop after the current element",
+                self._title,
             )
 
     # -- in the thread -----------------------------------------------------------------------------
@@ -195,7 +196,7 @@ class _Reading(Generic[A]):
                 self._rows.append(next(rows))
             except StopIteration:
                 return
-            if self._missed or not self._has_room():
+            if self._rows_awaited or not self._has_room():
                 with self._changed:
                     self._notify()
                     self._changed.wait_for(self._has_room)
@@ -206,12 +207,12 @@ class _Reading(Generic[A]):
         return row, size
 
     def _has_room(self) -> bool:
-        below_limits = len(self._rows) < self._most() and self.nbytes < self._most_bytes
-        return below_limits or len(self._rows) < max(1, self._missed) or self._stopped
+        below_limits = len(self._rows) < self._max_rows() and self.nbytes < self._most_bytes
+        return below_limits or len(self._rows) < max(1, self._rows_awaited) or self._stopped
 
     def _notify(self) -> None:
-        if self._missed and (self._over or len(self._rows) >= self._missed):
-            self._missed = 0
+        if self._rows_awaited and (self._over or len(self._rows) >= self._rows_awaited):
+            self._rows_awaited = 0
             if self._wake is not None:
                 self._wake()
         self._changed.notify_all()

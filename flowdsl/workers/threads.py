@@ -49,9 +49,9 @@ class _InMemory:
 class Threads:
     """The worker threads of a stage."""
 
-    def __init__(self, stage: Stage, clock: bool = False) -> None:
+    def __init__(self, stage: Stage, time_operators: bool = False) -> None:
         self._stage = stage
-        self._clock = clock
+        self._time_operators = time_operators
         self._events: SimpleQueue[Event | BaseException | None] = SimpleQueue()
         self._leave = threading.Event()
         self._threads: list[_Thread] = []
@@ -68,7 +68,7 @@ class Threads:
             self._end = weakref.finalize(self, _end, self._owner, self._threads, self._leave)
         while len(self._threads) < count:
             worker = _Thread(f"thread {next(_numbers)}", ready=True)
-            arguments = (self._stage, self._clock, worker, self._events, self._leave)
+            arguments = (self._stage, self._time_operators, worker, self._events, self._leave)
             worker.thread = threading.Thread(
                 target=_serve, args=arguments, name=f"flowdsl-{worker.name}", daemon=True
             )
@@ -111,7 +111,7 @@ class Threads:
     def park(self) -> bool:
         return False  # starting new threads costs next to nothing
 
-    def can_reuse(self, stage: Stage, clock: bool) -> bool:
+    def can_reuse(self, stage: Stage, time_operators: bool) -> bool:
         return False
 
     def close(self) -> None:
@@ -121,13 +121,13 @@ class Threads:
 
 def _serve(
     stage: Stage,
-    clock: bool,
+    time_operators: bool,
     worker: _Thread,
     events: SimpleQueue[Event | BaseException | None],
     leave: threading.Event,
 ) -> None:
     try:
-        making = executor_of(stage.program, stage.end_to_end, clock=clock)
+        making = executor_of(stage.program, stage.end_to_end, time_operators=time_operators)
         while (task_input := worker.inbox.get()) is not None and not leave.is_set():
             task = task_input.task
             outcome = execute(making, task.addresses(), task_input.rows)

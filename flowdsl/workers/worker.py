@@ -34,9 +34,9 @@ from flowdsl.workers.tasks import InputRows, Task
 from flowdsl.workers.wire import first_unpackable, pack_into, pickled, unpack
 
 READY = b"ready"
-REST = b"rest"
+PARK = b"park"
 """The prefix of a message with the milliseconds to wait for the next task before exiting."""
-PATIENCE = 600_000
+FIRST_TASK_TIMEOUT_MS = 600_000
 """Milliseconds to wait for the first task of a pass; the pass may end without a task."""
 
 LENGTH = struct.Struct("<Q")
@@ -52,11 +52,11 @@ class Setup:
     program: bytes
     modules: frozenset[str]
     """The modules of installed packages that the program imports."""
-    beside: BufferLayout | None
+    program_arrays: BufferLayout | None
     """The shared memory with the large arrays of the program, if it has any."""
     end_to_end: bool
     """True if the worker runs the program end to end, by the reference of its operators."""
-    clock: bool
+    time_operators: bool
     """True if the worker times each operator."""
     memory: int
     """The maximum bytes of unused memory, shared and private, that the worker keeps."""
@@ -83,12 +83,15 @@ def main(fd: int) -> None:
         setup = unpack(_read(stream, LENGTH.unpack(_read(stream, LENGTH.size))[0]))
     setup.environment.take_on()
     native_threads.use(setup.threads)
-    threading.Thread(target=_leave_with, args=(link, setup.consumer), daemon=True).start()
+    threading.Thread(target=_exit_with_consumer, args=(link, setup.consumer), daemon=True).start()
     serve(link, setup, Heap(setup.private_memory))
 
 
 def _reseed() -> None:
-    """Seed random generators with equal initial states, so that workers draw different numbers."""
+    """Reseed PyTorch's generator, so that workers draw different numbers.
+
+    It starts in the same state in every process.
+    """
     if seed := getattr(sys.modules.get("torch"), "seed", None):
         seed()
 
@@ -96,16 +99,16 @@ def _reseed() -> None:
 def serve(link: socket.socket, setup: Setup, heap: Heap = UNTOUCHED) -> None:
     """Process tasks until the link closes."""
     shared = setup.memory - setup.private_memory
-    slabs = Slabs(lambda number, fd: _show(link, number, fd), shared)
+    slabs = Slabs(lambda number, fd: _send_descriptor(link, number, fd), shared)
     with zmq.Context() as context, context.socket(zmq.DEALER) as control:
         control.setsockopt(zmq.LINGER, 0)
         control.setsockopt(zmq.IDENTITY, setup.identity)
         control.connect(setup.address)
         try:
-            beside = [] if setup.beside is None else mapped(setup.beside)
-            program = unpack(setup.program, beside)
+            program_arrays = [] if setup.program_arrays is None else mapped(setup.program_arrays)
+            program = unpack(setup.program, program_arrays)
             _reseed()
-            executor = executor_of(program, setup.end_to_end, slabs.allocate, setup.clock)
+            executor = executor_of(program, setup.end_to_end, slabs.allocate, setup.time_operators)
         except Exception:
             control.send_multipart([READY, traceback.format_exc().encode()])
             link.recv(1)  # wait until the consumer has read the message and closes the link
@@ -114,15 +117,15 @@ def serve(link: socket.socket, setup: Setup, heap: Heap = UNTOUCHED) -> None:
         poller = zmq.Poller()
         poller.register(control, zmq.POLLIN)
         poller.register(link, zmq.POLLIN)
-        patience: int | None = PATIENCE
-        while control in dict(poller.poll(patience)):  # the link is readable only at its end
+        timeout: int | None = FIRST_TASK_TIMEOUT_MS
+        while control in dict(poller.poll(timeout)):  # the link is readable only at its end
             frames = control.recv_multipart()
-            if frames[0].startswith(REST):
-                (patience,) = LENGTH.unpack(frames[0][len(REST) :])
+            if frames[0].startswith(PARK):
+                (timeout,) = LENGTH.unpack(frames[0][len(PARK) :])
                 executor.park()
                 heap.park()
                 continue
-            patience = None
+            timeout = None
             task: Task = unpack(frames[0])
             slabs.note(task.number)
             supplied: InputRows = unpack(frames[1], frames[2:]) if len(frames) > 1 else []
@@ -152,7 +155,7 @@ def run(
             reason = NotShippable(f"the element cannot be sent from its worker process: {cause}")
             failure = Failure((), task.epoch, outcome.positions[stop], travelling(reason))
         outcome.positions, outcome.elements = outcome.positions[:stop], outcome.elements[:stop]
-        outcome.left = [skipped for skipped in outcome.left if skipped.before <= stop]
+        outcome.skipped = [skipped for skipped in outcome.skipped if skipped.before <= stop]
         content, places = pack_into(slabs, outcome.elements, classes)
     seconds = time.perf_counter() - began
     result = result_of(attrs.evolve(outcome, failure=failure, seconds=seconds), task)
@@ -169,12 +172,12 @@ def _read(stream: Any, size: int) -> bytes:
     return bytes(parts)
 
 
-def _show(link: socket.socket, number: int, fd: int) -> None:
+def _send_descriptor(link: socket.socket, number: int, fd: int) -> None:
     with contextlib.suppress(ConnectionError):  # the consumer is gone, and this worker will exit
         socket.send_fds(link, [LENGTH.pack(number)], [fd])
 
 
-def _leave_with(link: socket.socket, consumer: int) -> None:
+def _exit_with_consumer(link: socket.socket, consumer: int) -> None:
     """End this process, even during a task, when the consumer closes the link or is gone.
 
     The consumer's process is watched too, since a fork of it may hold its end of the link open.

@@ -22,15 +22,15 @@ _found: dict[int, dict[int, int]] = {}
 _lock = threading.RLock()  # reentrant: a flow may be collected while this thread has locked it
 
 
-def take(plan: Plan[Any], stage: Stage, clock: bool) -> WorkerBackend:
+def take(plan: Plan[Any], stage: Stage, time_operators: bool) -> WorkerBackend:
     """Return a backend for a stage of a flow: the parked one if it can be reused, or a new one."""
     with _lock:
         backend = _parked.get(id(plan), {}).pop(stage.number, None)
     if backend is not None:
-        if backend.can_reuse(stage, clock):
+        if backend.can_reuse(stage, time_operators):
             return backend
         backend.close()
-    return create_backend(stage, clock)
+    return create_backend(stage, time_operators)
 
 
 def found(plan: Plan[Any], stage: Stage) -> int | None:

@@ -241,13 +241,15 @@ def _home(value: ast.expr) -> object:
     if isinstance(value, ast.Name):
         homes: dict[str, object] = {"fl": fl, "run": fl.Run, "flowdsl": fl}
         return homes.get(value.id, fl.Flow)
-    if isinstance(value, ast.Attribute) and value.attr == "graph":
-        return importlib.import_module("flowdsl.tensorflow.inputs")
+    if isinstance(value, ast.Attribute) and value.attr == "tensorflow":
+        return importlib.import_module("flowdsl.tensorflow")
+    if isinstance(value, ast.Attribute) and value.attr in ("inputs", "queues", "train"):
+        return importlib.import_module(f"flowdsl.tensorflow.{value.attr}")
     return fl.Flow
 
 
 def _is_there(use: Use) -> bool:
-    if use.home is fl and use.name in ("graph", "train"):
+    if use.home is fl and use.name == "tensorflow":
         return True  # a module that import flowdsl does not import
     found = getattr if use.home is fl else inspect.getattr_static  # fl imports some when asked
     if found(use.home, use.name, None) is None:
@@ -285,7 +287,7 @@ def test_names_in_chains_exist_and_are_shown(section: Section, chain: str, not_y
     assert missing <= NOT_YET
     assert bool(missing) == not_yet
     for use in _uses(chain):
-        if _is_there(use) and use.name != "graph":
+        if _is_there(use) and use.name not in ("tensorflow", "inputs"):
             page = SHOWN_BY.get(use.name)
             examples = (ROOT / page).read_text() if page else section.examples
             assert use.name in _words(examples), f"no example of {use.name} in: {section.title}"

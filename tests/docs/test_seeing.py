@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import get_args
 from xml.etree import ElementTree
 
-from flowdsl.report.bottleneck import ALIKE
+from flowdsl.report.bottleneck import SIMILAR_FACTOR
 from flowdsl.report.verdict import Limit
 from flowdsl.statistics.figures import HEADER
 
@@ -28,7 +28,7 @@ def test_every_column_is_documented() -> None:
 
 def test_every_verdict_is_documented() -> None:
     assert first_cells("| verdict | what is busy | advice |") == list(get_args(Limit))
-    assert f"within {ALIKE - 1:.0%} of each other" in PAGE
+    assert f"within {SIMILAR_FACTOR - 1:.0%} of each other" in PAGE
 
 
 def test_the_picture_is_a_profile() -> None:
@@ -37,5 +37,5 @@ def test_the_picture_is_a_profile() -> None:
     assert len(svg) < 20_000
     told = [element.text or "" for element in ElementTree.fromstring(svg).iter()]
     assert "limits" in told
-    (rate,) = re.findall(r"limits at ([\d,]+) batches", PAGE)
+    (rate,) = re.findall(r"limits the run to ([\d,]+) batches", PAGE)
     assert f"{rate} elements/s" in told

@@ -193,6 +193,6 @@ def test_stacking_time_counts_for_the_batch_operator() -> None:
     flow = fl.from_range(4).map(lambda i: np.full(LEAST, i, np.uint8)).batch(2)
     with mock.patch.object(type(flow.node), "gather", lambda node, rows, allocate: batch_of(rows)):
         at = Indices.span(0, 0, 2)
-        assert list(Program(flow.node, clock=True).elements(at)) == [2, 2]
+        assert list(Program(flow.node, time_operators=True).elements(at)) == [2, 2]
         with pytest.raises(OperatorFailed):
             list(Program(flow.node).elements(at))

@@ -279,7 +279,7 @@ class TestClock:
             .batch(4, collate=lambda rows: taking(1000, rows))
             .filter(lambda rows: bool(taking(10_000, 0 in rows)))
         )
-        program = Program(flow.node, clock=True)
+        program = Program(flow.node, time_operators=True)
         for _ in program.rows(Indices.span(0, 0, 3)):
             now[0] += 1e6  # the consumer's time
         assert dict(program.costs) == {
@@ -298,7 +298,7 @@ class TestClock:
         assert program.costs == {}
 
     def test_a_failure_is_reported_alike_with_a_clock(self) -> None:
-        program = Program(fl.from_range(5).map(str).map(failing_on("3")).node, clock=True)
+        program = Program(fl.from_range(5).map(str).map(failing_on("3")).node, time_operators=True)
         made: list[str] = []
         with pytest.raises(OperatorFailed) as caught:
             made.extend(program.elements(Indices.span(0, 0, 5)))

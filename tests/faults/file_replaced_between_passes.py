@@ -15,5 +15,5 @@ rows.collect()
 
 # Seen:
 # [0, 1, 2]
-# flowdsl.errors.SourceError: 'rows.lmdb' holds other rows than when this flow was built: build a
-# new flow
+# flowdsl.errors.SourceError: 'rows.lmdb' has changed since this flow was built; build a new
+# flow

@@ -373,23 +373,23 @@ def result(name: str, cores: int = CORES) -> str:
 
 def test_verdicts_are_printed_as_sentences() -> None:
     assert result("a slow map in workers", 4) == (
-        "map(slow) limits at 100 elements/s: its 2 processes are busy 99% of the time. The "
+        "map(slow) limits the run to 100 elements/s: its 2 processes are busy 99% of the time. The "
         "consumer waits 92% of the time. prefetch(procs=4) would give about 200 elements/s on 4 "
-        "cores, and still more workers more, if they wait rather than compute."
+        "cores; more workers would help if they mostly wait for I/O."
     )
     assert result("too few workers") == (
-        "from_range(9) … map(f) limits at 100 elements/s: its one process is busy 99% of the "
-        "time. The consumer waits 35% of the time. prefetch(procs=2) would give about 140 "
+        "from_range(9) … map(f) limits the run to 100 elements/s: its one process is busy 99% of "
+        "the time. The consumer waits 35% of the time. prefetch(procs=2) would give about 140 "
         "elements/s."
     )
     assert result("a slow consumer") == (
-        "The consumer limits at 100 elements/s: its own work takes 97% of the time. The flow "
-        "alone could give about 540; prefetch(procs=1) would do."
+        "The consumer limits the run to 100 elements/s: its own work takes 97% of the time. The "
+        "flow alone could give about 540; prefetch(procs=1) would do."
     )
     assert result("a slow stream").startswith(
-        "from_iterable(words) limits at 100 elements/s: it is read in the consumer's thread, "
-        "which takes 93% of the time. The consumer waits 98% of the time. No number of procs "
-        "changes that."
+        "from_iterable(words) limits the run to 100 elements/s: it is read in the consumer's "
+        "thread, which takes 93% of the time. The consumer waits 98% of the time. No number of "
+        "procs changes that."
     )
     slow = run(stage("map(f)", busy=(0.9,), kind=THREADS, input_seconds=9.3), consumer=0.2)
     assert verdict(slow, CORES).advice.startswith("No number of threads changes that.")
@@ -398,13 +398,14 @@ def test_verdicts_are_printed_as_sentences() -> None:
         "go up to about 540 elements/s."
     )
     assert result("all alike") == (
-        "It is balanced at 100 elements/s: the 2 processes of from_range(9) … map(f) are busy 96% "
-        "of the time, and the consumer's thread 95%, with the consumer's own work above all. The "
-        "consumer waits 15% of the time. Only if both become faster does the run."
+        "The run is balanced at 100 elements/s: the 2 processes of from_range(9) … map(f) are busy "
+        "96% of the time, and the consumer's thread 95%; most of the thread's time is the "
+        "consumer's own work. The consumer waits 15% of the time. Speeding up only one of them "
+        "will not help; both must become faster."
     )
     assert result("two pools, the first slow").endswith(
-        "prefetch(procs=8) after map(f) would give about 400 elements/s on 8 cores, and still more "
-        "workers more, if they wait rather than compute."
+        "prefetch(procs=8) after map(f) would give about 400 elements/s on 8 cores; more workers "
+        "would help if they mostly wait for I/O."
     )
     assert result("nothing yet") == (
         "Nothing can be said yet: no element was delivered. Let it run on."
@@ -435,14 +436,18 @@ def test_no_more_workers_than_cores_are_advised_where_they_compute() -> None:
     assert advised(busy_workers(2, computing=1.0), 4).workers == 4
     full = advised(busy_workers(2, computing=1.0), 2)
     assert (full.workers, full.expected) == (None, None)
-    assert full.advice.startswith("They compute, and 2 cores can do no more, so make it cheaper")
+    assert full.advice.startswith(
+        "The workers are CPU-bound and all 2 cores are in use, so make it cheaper"
+    )
 
 
 @pytest.mark.parametrize(("count", "computing"), [(4, 0.45), (5, 0.36), (2, 0.8)])
 def test_no_more_workers_are_advised_when_cores_are_used_up(count: int, computing: float) -> None:
     full = advised(busy_workers(count, computing), 2)
     assert (full.workers, full.expected) == (None, None)
-    assert full.advice.startswith("They compute, and 2 cores can do no more, so make it cheaper")
+    assert full.advice.startswith(
+        "The workers are CPU-bound and all 2 cores are in use, so make it cheaper"
+    )
 
 
 def test_auto_workers_are_not_advised_to_change_below_the_cores() -> None:
@@ -452,9 +457,11 @@ def test_auto_workers_are_not_advised_to_change_below_the_cores() -> None:
     found = advised(figures, 4)
     assert (found.workers, found.expected) == (None, None)
     assert found.advice.startswith(
-        'prefetch(procs="auto") has found no number that is faster; make it cheaper'
+        'prefetch(procs="auto") tried other numbers of workers and none was faster; make it cheaper'
     )
-    assert advised(figures, 2).advice.startswith("They compute, and 2 cores can do no more")
+    assert advised(figures, 2).advice.startswith(
+        "The workers are CPU-bound and all 2 cores are in use"
+    )
 
 
 def test_a_worker_that_started_later_is_not_a_straggler() -> None:
@@ -508,11 +515,11 @@ def test_calls_are_named_if_they_differ_from_elements() -> None:
         calls={"from_lmdb('x')": 32000, "map(decode)": 32000},
     )
     found = verdict(run(made, consumer=6.2), CORES)
-    assert found.finding.startswith("map(decode) limits at 100 elements/s (3,200 calls/s)")
+    assert found.finding.startswith("map(decode) limits the run to 100 elements/s (3,200 calls/s)")
     assert found.waited == pytest.approx(0.38)
     slow: Any = {"busy": (9.9, 9.8), "waited": 9.0, "costs": {"map(read)": 18.0}}
     few = stage("map(read)", calls={"map(read)": 100}, **slow)
-    assert "map(read) limits at 100 elements/s (10 calls/s)" in verdict(run(few)).finding
+    assert "map(read) limits the run to 100 elements/s (10 calls/s)" in verdict(run(few)).finding
     alike = stage("map(read)", calls={"map(read)": 1100}, **slow)
     assert "calls/s" not in verdict(run(alike)).finding
 
@@ -535,7 +542,9 @@ def test_a_map_after_a_prefetch_is_advised_to_move_before_it() -> None:
     pool = stage("from_range(9)", "map(f)", busy=(1.0, 1.0), waited=0.1)
     found = verdict(run(pool, stage("map(slow)"), consumer=0.2), CORES)
     assert (found.limiting, found.operator) == ("thread", "map(slow)")
-    assert found.advice.startswith("A prefetch behind it, rather than before it, would give")
+    assert found.advice.startswith(
+        "A prefetch after it in the chain, rather than before it, would give"
+    )
 
 
 def test_a_source_that_workers_cannot_run_gets_other_advice() -> None:
@@ -598,7 +607,7 @@ def test_advice_for_copies_names_replicate_and_not_prefetch(copies: Any) -> None
     assert found.advice == "Fewer and larger elements cost less: batch them before replicate."
     found = verdict(run(small, stage("map(slow)", costs={"map(slow)": 9.5}), consumer=0.2), CORES)
     assert found.limiting == "thread"
-    assert found.advice.startswith("A prefetch behind it would give about")
+    assert found.advice.startswith("A prefetch after it in the chain would give about")
 
 
 def test_tiny_elements_are_advised_to_run_without_prefetch() -> None:

@@ -119,7 +119,7 @@ def test_the_picture_shows_the_figures() -> None:
     svg = with_figures(diagram_of(plan_of(FLOW.node)), FIGURES)
     text = " ".join(texts(svg))
     assert "prefetch(procs=6) would give about 140 elements/s." in text
-    assert "map(decode) limits at 100 elements/s" in text
+    assert "map(decode) limits the run to 100 elements/s" in text
     for said in ("busy 98%", "waited for 31%", "fill 4%", "p50 1.02 ms", "p99 2.04 ms", "38 MB/s"):
         assert said in text
     assert "32 ms" in text  # what map(decode) takes a call
@@ -278,7 +278,7 @@ def test_cut_text_fits_the_width(text: str, width: float, kind: str) -> None:
 
 
 def test_lines_fit_the_width() -> None:
-    words = "it limits at 100 elements/s " * 8
+    words = "it limits the run to 100 elements/s " * 8
     for line in lines(words, 300):
         assert text_width(line) <= 300
     assert " ".join(lines(words, 300)).split() == words.split()

@@ -217,7 +217,7 @@ def test_file_without_a_header(path: Path) -> None:
     assert fl.from_csv(path, Kind, header=False).collect()[1] == Kind("lily", 6)
     turned = fl.from_csv(path, Kind, header=False, columns=["kind", "petals"])
     assert turned.collect()[0] == Kind("rose", 5)
-    assert "it has 2 cells, where there are 3 columns" in message_of(
+    assert "the row has 2 cells, but there are 3 columns" in message_of(
         fl.from_csv(path, header=False, columns=["a", "b", "c"])
     )
 
@@ -243,10 +243,10 @@ def test_invalid_table_is_refused_at_once(path: Path, content: str, reason: str)
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        ("a,b\n1,2\n3\n", "line 3 (byte 8): it has 1 cell, where there are 2 columns"),
-        ("a,b\n1,2\n3,4,5\n", "line 3 (byte 8): it has 3 cells"),
-        ("\na,b\n\n1,2\n\r\n3\n\n", "line 6 (byte 12): it has 1 cell"),
-        ('a,b\n"x\n\ny",2\n3\n', "line 5 (byte 13): it has 1 cell,"),
+        ("a,b\n1,2\n3\n", "line 3 (byte 8): the row has 1 cell, but there are 2 columns"),
+        ("a,b\n1,2\n3,4,5\n", "line 3 (byte 8): the row has 3 cells"),
+        ("\na,b\n\n1,2\n\r\n3\n\n", "line 6 (byte 12): the row has 1 cell"),
+        ('a,b\n"x\n\ny",2\n3\n', "line 5 (byte 13): the row has 1 cell,"),
         ('a,b\n"x"y,2\n', "line 2 (byte 4): ',' expected after '\"'"),
         ("a,b\n1,2\rx\n", "line 2 (byte 4): a carriage return in it is not in quotes"),
         ("a,b\n1,\xff\n", "line 2 (byte 4): byte 6 is not utf-8"),
@@ -402,11 +402,12 @@ def test_a_later_cell_of_another_type_is_named_when_it_comes(path: Path) -> None
     with pytest.raises(ElementError):
         flow.collect()
     assert message_of(flow) == (
-        f"{str(path)!r}, line 3 (byte 8): column 'b': 'x' is not what is declared, int"
+        f"{str(path)!r}, line 3 (byte 8): column 'b': 'x' is not of the declared type, int"
     )
     path.write_text("y,x\n1,1\n1,-1\n")
-    assert "line 3 (byte 8): Point refuses it: ValueError('x is negative')" in message_of(
-        fl.from_csv(path, Point)
+    assert (
+        "line 3 (byte 8): cannot construct Point from a row: ValueError('x is negative')"
+        in message_of(fl.from_csv(path, Point))
     )
 
 
@@ -551,5 +552,5 @@ def test_failing_row_of_several_lines_is_reported_with_all_lines(path: Path) -> 
     path.write_text('a,b\n1,2\n"5,1\n2,2\n6",1,3\n3,4\n')
     rows = iter(fl.from_csv(path))
     next(rows)
-    with pytest.raises(ElementError, match=r"lines 3 to 5 \(byte 8\): it has 3 cells"):
+    with pytest.raises(ElementError, match=r"lines 3 to 5 \(byte 8\): the row has 3 cells"):
         next(rows)

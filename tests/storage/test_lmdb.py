@@ -658,7 +658,7 @@ def test_replaced_file_is_detected(path: Path) -> None:
     assert fl.from_lmdb(path).collect() == [7, 8]
     assert list(under_way) == [1, 2, 3, 4]
     assert fl.from_lmdb(path).collect() == [7, 8]
-    with pytest.raises(SourceError, match="holds other rows than when this flow was built"):
+    with pytest.raises(SourceError, match="has changed since this flow was built"):
         old.collect()
 
 

@@ -189,7 +189,7 @@ def test_a_file_that_changed_is_an_error(path: Path) -> None:
     flow = fl.from_svmlight(path)
     path.unlink()
     path.write_text("1 1:3\n")
-    with pytest.raises(SourceError, match="holds other rows"):
+    with pytest.raises(SourceError, match="has changed since"):
         flow.collect()
 
 

@@ -38,7 +38,7 @@ def reader(
     begin: Callable[[], Iterator[Row[Any]]], most: int = 4, nbytes: int = 10**9, **how: Any
 ) -> ReadAhead[Any]:
     how.setdefault("close", lambda: None)
-    return ReadAhead("a stream", begin, most=lambda: most, nbytes=nbytes, **how)
+    return ReadAhead("a stream", begin, max_rows=lambda: most, nbytes=nbytes, **how)
 
 
 class TestReader:
@@ -246,7 +246,7 @@ class TestRun:
         assert list(islice(run, taken)) == list(range(taken))
         if taken:
             run.close()
-            assert "from_iterable(stream): its next element is still on its way" in caplog.text
+            assert "from_iterable(stream): the source is still busy" in caplog.text
         gate.set()
 
     @ways

@@ -75,7 +75,7 @@ class RehearsedDeaths:
     def park(self) -> bool:
         return False
 
-    def can_reuse(self, stage: Stage, clock: bool) -> bool:
+    def can_reuse(self, stage: Stage, time_operators: bool) -> bool:
         return False
 
     def close(self) -> None:

@@ -54,7 +54,7 @@ class AtOnce:
         self.error: Exception | None = None
         self.nbytes = 0
 
-    def take(self, most: int, each: int) -> list[Any]:
+    def take(self, most: int, group_size: int) -> list[Any]:
         rows: list[Any] = []
         try:
             for row in islice(self._rows, most):

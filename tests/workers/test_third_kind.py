@@ -60,7 +60,7 @@ KIND = WorkerKind(
 )
 
 SECONDS_TO_LEAVE = 0.5
-READY, REST = b"ready", b"rest"
+READY, PARK = b"ready", b"park"
 NOBODY = 0
 """A number that no worker has; its messages only end a wait."""
 _numbers = count(1)
@@ -104,9 +104,13 @@ class Pickled:
 class Wired:
     """The wired threads of a stage."""
 
-    def __init__(self, stage: Stage, clock: bool = False) -> None:
+    def __init__(self, stage: Stage, time_operators: bool = False) -> None:
         self._program = ship(stage.program, stage.workers.kind).content
-        self._asked, self._end_to_end, self._clock = stage.workers, stage.end_to_end, clock
+        self._asked, self._end_to_end, self._time_operators = (
+            stage.workers,
+            stage.end_to_end,
+            time_operators,
+        )
         self._members: dict[int, Wire] = {}
         self._outbox: SimpleQueue[tuple[int, Said]] = SimpleQueue()
         self._owner = Owner()
@@ -168,13 +172,13 @@ class Wired:
         for worker in self._members.values():
             worker.elements, worker.busy, worker.cpu = 0, 0.0, 0.0
             worker.begun.clear()
-            worker.inbox.put(REST)
+            worker.inbox.put(PARK)
         return True
 
-    def can_reuse(self, stage: Stage, clock: bool) -> bool:
+    def can_reuse(self, stage: Stage, time_operators: bool) -> bool:
         threads = [worker.thread for worker in self._members.values()]
         return (
-            (stage.workers, clock) == (self._asked, self._clock)
+            (stage.workers, time_operators) == (self._asked, self._time_operators)
             and self._owner.is_here
             and ship(stage.program, stage.workers.kind).content == self._program
             and all(thread is not None and thread.is_alive() for thread in threads)
@@ -187,7 +191,7 @@ class Wired:
         number = next(_numbers)
         worker = self._members[number] = Wire(f"wired thread {number}", number=number)
         arguments = (worker.inbox, self._outbox, number, worker.begun)
-        program = (self._program, self._end_to_end, self._clock)
+        program = (self._program, self._end_to_end, self._time_operators)
         worker.thread = threading.Thread(target=_live, args=(*arguments, *program), daemon=True)
         worker.thread.start()
 
@@ -227,14 +231,14 @@ def _live(
     begun: list[int],
     program: bytes,
     end_to_end: bool,
-    clock: bool,
+    time_operators: bool,
 ) -> None:
     """Run a worker, which shares only its queues with the backend."""
     try:
-        making = executor_of(unpack(program), end_to_end, clock=clock)
+        making = executor_of(unpack(program), end_to_end, time_operators=time_operators)
         outbox.put((number, READY))
         while (message := inbox.get()) is not None:
-            if message == REST:
+            if message == PARK:
                 making.park()
                 continue
             task: Task

@@ -355,7 +355,7 @@ class FromHdf5(IndexedSource[T], Generic[T]):
         file = RowsFile(self.path, self.names)
         if (file.length, file.digest) != (self.row_count, self.digest):
             raise SourceError(
-                f"{self.path!r} holds other rows than when this flow was built: build a new flow"
+                f"{self.path!r} has changed since this flow was built; build a new flow"
             )
         if self.single:
             return lambda i: cast("T", file.value(0, i))

@@ -150,7 +150,7 @@ class FromNpy(IndexedSource[T], Generic[T]):
         rows, digest = _opened(self.path)
         if (rows.length, digest) != (self.row_count, self.digest):
             raise SourceError(
-                f"{self.path!r} holds other rows than when this flow was built: build a new flow"
+                f"{self.path!r} has changed since this flow was built; build a new flow"
             )
 
         def row(i: int) -> T:

@@ -345,7 +345,7 @@ class FromNpz(IndexedSource[T], Generic[T]):
         file = RowsFile(self.path, self.trusted, check=True)
         if (file.length, file.digest) != (self.row_count, self.digest):
             raise SourceError(
-                f"{self.path!r} holds other rows than when this flow was built: build a new flow"
+                f"{self.path!r} has changed since this flow was built; build a new flow"
             )
         if not names_classes(self.row_spec):
             return file.row

@@ -20,7 +20,7 @@ from flowdsl.nodes import T
 
 
 @attrs.frozen
-class Cell:
+class CellType:
     """The type of a column's cells, and its parser."""
 
     kind: type
@@ -37,15 +37,15 @@ class Cell:
         Raises:
             ValueError: A cell is not a value of this type.
         """
-        read = _reader(self.kind)
+        parse = _parser(self.kind)
         if self.optional:
-            return [None if text == "" else read(text) for text in texts]
-        if self.kind is int and _is_plain("".join(texts)):
+            return [None if text == "" else parse(text) for text in texts]
+        if self.kind is int and _is_plain_number("".join(texts)):
             return list(map(int, texts))
-        return list(texts) if self.kind is str else list(map(read, texts))
+        return list(texts) if self.kind is str else list(map(parse, texts))
 
 
-def _reader(kind: type) -> Callable[[str], Any]:
+def _parser(kind: type) -> Callable[[str], Any]:
     if kind is str:
         return str
     if kind is int:
@@ -61,20 +61,20 @@ def _reader(kind: type) -> Callable[[str], Any]:
     return lambda text: _rounded(kind, text)
 
 
-def _is_plain(text: str) -> bool:
+def _is_plain_number(text: str) -> bool:
     """Return True if numbers are spelled plainly: no ``1_000``, no digits of other scripts."""
     return "_" not in text and text.isascii()
 
 
 def _int(text: str) -> int:
-    if not _is_plain(text):
+    if not _is_plain_number(text):
         raise ValueError(text)
     return int(text)
 
 
 def _float(text: str) -> float:
     value = float(text)
-    if not _is_plain(text) or (value in _INFINITE and "inf" not in text.lower()):
+    if not _is_plain_number(text) or (value in _INFINITE and "inf" not in text.lower()):
         raise ValueError(text)  # a number that is too large is not infinity
     return value
 
@@ -115,7 +115,7 @@ class DeclaredCells:
     """The components of a declared element, and the cells from which they are parsed."""
 
     spec: StructSpec
-    cells: tuple[Cell, ...]
+    cells: tuple[CellType, ...]
 
     @property
     def names(self) -> list[str]:
@@ -157,7 +157,7 @@ def _hints(form: type) -> dict[str, Any]:
         ) from error
 
 
-def _cell(name: str, hint: Any) -> Cell:
+def _cell(name: str, hint: Any) -> CellType:
     parts = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
     kinds = [part for part in parts if part is not types.NoneType]
     kind = kinds[0] if len(kinds) == 1 else None
@@ -166,10 +166,10 @@ def _cell(name: str, hint: Any) -> Cell:
             f"from_csv: component {name!r} must be declared str, int, float, bool, a NumPy scalar "
             f"such as np.float32, or one of these or None, got {hint!r}"
         )
-    return Cell(kind, len(parts) > 1)
+    return CellType(kind, len(parts) > 1)
 
 
-def texts_as(form: type, names: Sequence[str]) -> StructSpec:
+def text_spec(form: type, names: Sequence[str]) -> StructSpec:
     """Return the spec of rows in which all cells are text."""
     fields = tuple((name, ValueSpec(str)) for name in names)
     return StructSpec(form, fields)
@@ -184,7 +184,7 @@ class CellRows(Generic[T]):
     """The names of a row's components."""
     chosen: tuple[int, ...]
     """The column number of each component."""
-    cells: tuple[Cell, ...]
+    cells: tuple[CellType, ...]
     width: int
     """The number of cells in a record."""
     columns: tuple[str, ...]
@@ -200,7 +200,7 @@ class CellRows(Generic[T]):
         for record in records:
             if len(record) != self.width:
                 raise ValueError(_other_width(record, self.width))
-        if self._is_plain:
+        if self._needs_no_conversion:
             return self._assembled(records)
         by_column = list(zip(*records, strict=True)) if records else [()] * self.width
         pairs = zip(self.chosen, self.cells, self.columns, strict=True)
@@ -208,9 +208,9 @@ class CellRows(Generic[T]):
         return self._assembled(list(zip(*values, strict=True)))
 
     @property
-    def _is_plain(self) -> bool:
+    def _needs_no_conversion(self) -> bool:
         """True if the records can be used as rows without any conversion."""
-        return self.chosen == tuple(range(self.width)) and {*self.cells} == {Cell(str)}
+        return self.chosen == tuple(range(self.width)) and {*self.cells} == {CellType(str)}
 
     def _assembled(self, rows: Sequence[Sequence[Any]]) -> list[Any]:
         names = self.names
@@ -223,15 +223,17 @@ class CellRows(Generic[T]):
                 return list(starmap(self.form, rows))
             return [assemble(self.form, dict(zip(names, row, strict=True))) for row in rows]
         except Exception as error:  # a user's class may validate its values
-            raise SpecMismatch(f"{self.form.__name__} refuses it: {error!r}") from error
+            raise SpecMismatch(
+                f"cannot construct {self.form.__name__} from a row: {error!r}"
+            ) from error
 
 
 def _other_width(record: list[str], width: int) -> str:
     cells = "1 cell" if len(record) == 1 else f"{len(record)} cells"
-    return f"it has {cells}, where there are {width} columns"
+    return f"the row has {cells}, but there are {width} columns"
 
 
-def _column(texts: tuple[str, ...], cell: Cell, name: str) -> list[Any]:
+def _column(texts: tuple[str, ...], cell: CellType, name: str) -> list[Any]:
     try:
         return cell.values(texts)
     except (ValueError, OverflowError):
@@ -240,7 +242,7 @@ def _column(texts: tuple[str, ...], cell: Cell, name: str) -> list[Any]:
                 cell.values([text])
             except (ValueError, OverflowError) as error:
                 raise SpecMismatch(
-                    f"column {name}: {_shown(text)} is not what is declared, {cell}"
+                    f"column {name}: {_shown(text)} is not of the declared type, {cell}"
                 ) from error
         raise
 

@@ -16,11 +16,11 @@ from flowdsl.elements.specs import Spec, StructSpec
 from flowdsl.errors import FlowError, InvalidFlow, SourceError, SpecMismatch
 from flowdsl.nodes import T
 from flowdsl.storage.csv.cells import (
-    Cell,
     CellRows,
+    CellType,
     DeclaredCells,
     declared_cells,
-    texts_as,
+    text_spec,
 )
 from flowdsl.storage.paths import Paths, all_paths
 from flowdsl.storage.text.blocks import (
@@ -392,8 +392,8 @@ def _rows(
         wanted = chosen
     if declared is None:
         form = tuple if wanted is None else dict
-        spec = texts_as(form, wanted or [str(i) for i in range(width)])
-        cells = (Cell(str),) * len(spec.fields)
+        spec = text_spec(form, wanted or [str(i) for i in range(width)])
+        cells = (CellType(str),) * len(spec.fields)
     else:
         spec, cells = declared.spec, declared.cells
         if wanted is not None:

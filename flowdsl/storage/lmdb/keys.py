@@ -18,10 +18,11 @@ from flowdsl.storage.lmdb.pages import Pages
 Keys: TypeAlias = "Sequence[str | bytes] | str"
 """Keys in the order of the rows, or a format string for the numbers from 0 on."""
 
-Read: TypeAlias = Callable[[int], tuple[bytes, bytes]]
+RowReader: TypeAlias = Callable[[int], tuple[bytes, bytes]]
 """Returns the key and the value of a row."""
 
-_KEY_OF_KEYS = b"__keys__"
+_KEY_LIST_KEY = b"__keys__"
+"""The key under which writers such as tensorpack store the list of all keys."""
 
 
 @attrs.frozen
@@ -32,10 +33,11 @@ class _InOrder:
     counts: NDArray[np.uint16] = attrs.field(eq=False, repr=False)
 
     @property
-    def content(self) -> bytes:
+    def fingerprint_bytes(self) -> bytes:
+        """Bytes that distinguish these keys from others, for the fingerprint of a source."""
         return b"in order"
 
-    def reader(self, pages: Pages) -> Read:
+    def reader(self, pages: Pages) -> RowReader:
         ends = np.cumsum(self.counts, dtype=np.int64)
         starts = memoryview((ends - self.counts).data)
 
@@ -52,7 +54,7 @@ class _ByKey:
     def key(self, i: int) -> bytes:
         raise NotImplementedError
 
-    def reader(self, pages: Pages) -> Read:
+    def reader(self, pages: Pages) -> RowReader:
         def read(i: int) -> tuple[bytes, bytes]:
             value = pages.get(key := self.key(i))
             if value is None:
@@ -70,7 +72,7 @@ class _Formatted(_ByKey):
     length: int
 
     @property
-    def content(self) -> bytes:
+    def fingerprint_bytes(self) -> bytes:
         return self.form.encode()
 
     def key(self, i: int) -> bytes:
@@ -88,7 +90,7 @@ class _Listed(_ByKey):
         return len(self.keys)
 
     @property
-    def content(self) -> bytes:
+    def fingerprint_bytes(self) -> bytes:
         return repr(self.keys).encode()
 
     def key(self, i: int) -> bytes:
@@ -99,15 +101,19 @@ class _Listed(_ByKey):
 class _Packed(_ByKey):
     """Keys of one length, concatenated: a list of bytes objects takes five times the memory."""
 
-    content: bytes = attrs.field(repr=False)
+    joined: bytes = attrs.field(repr=False)
     width: int
 
     @property
     def length(self) -> int:
-        return len(self.content) // self.width
+        return len(self.joined) // self.width
+
+    @property
+    def fingerprint_bytes(self) -> bytes:
+        return self.joined
 
     def key(self, i: int) -> bytes:
-        return self.content[i * self.width : (i + 1) * self.width]
+        return self.joined[i * self.width : (i + 1) * self.width]
 
 
 KeysOfRows: TypeAlias = _InOrder | _Formatted | _Listed | _Packed
@@ -130,11 +136,11 @@ def keys_of_rows(reader: str, pages: Pages, keys: Keys | None) -> KeysOfRows:
     if keys is not None and not isinstance(keys, str):
         return _listed(_checked_keys(reader, keys))
     try:
-        hidden = pages.place(_KEY_OF_KEYS)
+        key_list_place = pages.place(_KEY_LIST_KEY)
         if isinstance(keys, str):
-            return _formatted(reader, keys, pages.entries - (hidden is not None))
-        if hidden is not None:
-            return _listed(_index(pages.row(*hidden)[1]))
+            return _formatted(reader, keys, pages.entries - (key_list_place is not None))
+        if key_list_place is not None:
+            return _listed(_index(pages.row(*key_list_place)[1]))
         return _InOrder(pages.entries, pages.counts())
     except SourceError as error:
         raise SourceError(f"{reader}: {pages.path!r} cannot be read: {error}") from error
@@ -175,15 +181,16 @@ _OPCODES = frozenset(
 """The opcodes of a pickled list of bytes, which build nothing else; no opcode is executed."""
 
 
+_BAD_KEY_LIST = f"the value of {_KEY_LIST_KEY.decode()!r} is not a list of keys"
+
+
 def _index(stored: bytes) -> list[bytes]:
     """Return the keys that the store itself lists, from MessagePack or a pickle."""
     if not is_pickle(stored):
         try:
             return msgspec.msgpack.decode(stored, type=list[bytes])
         except msgspec.MsgspecError as error:
-            raise SourceError(
-                f"its key {_KEY_OF_KEYS!r} lists no keys: {error}; pass keys="
-            ) from error
+            raise SourceError(f"{_BAD_KEY_LIST}: {error}; pass the keys with keys=[...]") from error
     keys: list[bytes] = []
     try:
         for opcode, argument, _ in pickletools.genops(stored):
@@ -192,10 +199,11 @@ def _index(stored: bytes) -> list[bytes]:
             if isinstance(argument, bytes):
                 keys.append(argument)
     except ValueError as error:
-        raise SourceError(f"its key {_KEY_OF_KEYS!r} lists no keys: {error}; pass keys=") from error
+        raise SourceError(f"{_BAD_KEY_LIST}: {error}; pass the keys with keys=[...]") from error
     return keys
 
 
 def is_pickle(stored: bytes) -> bool:
     """Return True if a value is a pickle, and not MessagePack."""
-    return len(stored) > 2 and stored[0] == 0x80  # in MessagePack: an empty dict
+    # A pickle starts with 0x80; a MessagePack value starting with it is an empty dict, one byte.
+    return len(stored) > 2 and stored[0] == 0x80

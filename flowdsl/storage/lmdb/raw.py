@@ -14,7 +14,7 @@ from flowdsl.effects import Exact
 from flowdsl.elements.specs import Spec, StructSpec, ValueSpec
 from flowdsl.errors import SourceError
 from flowdsl.nodes import IndexedSource
-from flowdsl.storage.lmdb.keys import Keys, KeysOfRows, Read, keys_of_rows
+from flowdsl.storage.lmdb.keys import Keys, KeysOfRows, RowReader, keys_of_rows
 from flowdsl.storage.lmdb.pages import Pages
 from flowdsl.storage.paths import OnePath, local_path
 
@@ -46,11 +46,11 @@ class RawFile:
     def length(self) -> int:
         return self.keys.length
 
-    def open(self) -> Read:
+    def open(self) -> RowReader:
         pages = Pages(self.reader, self.path)
         if _digest(pages, self.keys) != self.digest:
             raise SourceError(
-                f"{self.path!r} holds other rows than when this flow was built: build a new flow"
+                f"{self.path!r} has changed since this flow was built; build a new flow"
             )
         read = self.keys.reader(pages)
 
@@ -66,7 +66,7 @@ class RawFile:
 def _digest(pages: Pages, keys: KeysOfRows) -> int:
     """A digest of the tree, the keys and sampled rows, which include the first and last row."""
     read = keys.reader(pages)
-    digest = xxhash.xxh3_64(pages.digest.to_bytes(8, "little") + keys.content)
+    digest = xxhash.xxh3_64(pages.digest.to_bytes(8, "little") + keys.fingerprint_bytes)
     sampled = np.linspace(0, keys.length - 1, _SAMPLES if keys.length else 0, dtype=np.int64)
     for i in sorted({*sampled.tolist()}):
         try:
@@ -112,7 +112,7 @@ class FromLmdbRaw(IndexedSource[tuple[bytes, bytes]]):
     def spec(self, probe: bool) -> Spec:
         return StructSpec(tuple, (("0", ValueSpec(bytes)), ("1", ValueSpec(bytes))))
 
-    def open(self) -> Read:
+    def open(self) -> RowReader:
         return self.raw.open()
 
 

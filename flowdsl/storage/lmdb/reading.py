@@ -54,7 +54,7 @@ class FromLmdb(IndexedSource[T], Generic[T]):
         header, stored = file.header()
         if (header.length, header.digest) != (self.row_count, self.digest):
             raise SourceError(
-                f"{self.path!r} holds other rows than when this flow was built: build a new flow"
+                f"{self.path!r} has changed since this flow was built; build a new flow"
             )
         checked = SchemaRows("from_lmdb", self.path, self.row_spec, stored)
         if not checked.changes:

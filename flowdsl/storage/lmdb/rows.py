@@ -162,7 +162,7 @@ class RowsFile(Tree):
         except SourceError as error:
             if self.changed():
                 raise SourceError(
-                    f"{self.path!r} holds other rows than when it was opened, and the former row "
+                    f"{self.path!r} has changed since it was opened, and the former row "
                     f"{i} is gone: build a new flow"
                 ) from error
             raise SourceError(f"{self.path!r}: row {i} cannot be read: {error}") from error

@@ -184,8 +184,7 @@ class _Rows:
             file = ParquetFile("from_parquet", part.path)
             if (file.digest, file.lengths) != (part.digest, part.lengths):
                 raise SourceError(
-                    f"{part.path!r} holds other rows than when this flow was built: build a new "
-                    f"flow"
+                    f"{part.path!r} has changed since this flow was built; build a new flow"
                 )
             self._files[k] = file
         return self._files[k]

@@ -515,7 +515,7 @@ class _Place:
 
 
 def _changed(name: str, path: str) -> str:
-    return f"{name}: {path!r} holds other rows than when this flow was built: build a new flow"
+    return f"{name}: {path!r} has changed since this flow was built; build a new flow"
 
 
 def _unchanged(name: str, known: TextFile) -> ByteFile:

@@ -114,7 +114,7 @@ def mark_of(file: ByteFile) -> str:
 
 def changed(path: str) -> SourceError:
     """Return the error for a file that changed after the flow was built."""
-    return SourceError(f"{path!r} holds other rows than when this flow was built: build a new flow")
+    return SourceError(f"{path!r} has changed since this flow was built; build a new flow")
 
 
 def of_another_size(paths: Sequence[str], size: int, actual: int) -> SourceError:

@@ -42,7 +42,7 @@ A = TypeVar("A")
 
 KEY = "__key__"
 _NAME = re.compile(r"((?:.*/|)[^.]+)[.]([^/]*)", re.DOTALL)
-_ABOUT_THE_FILE = re.compile(r"__[^/]*__(/|\Z)")
+_METADATA_NAME = re.compile(r"__[^/]*__(/|\Z)")
 """Names of members that do not belong to a sample."""
 _WINDOW = 1 << 16
 
@@ -82,14 +82,16 @@ class _File:
             ours = [file for file in files if _split(file.name)[0] is not None]
             for k, file in enumerate(ours):
                 content = data[file.start : file.end]
-                place = _place(i, k, len(ours), i == self.part.length - 1)
-                if file.digest not in (None, digest_of(place, file.name, content)):
+                context = _digest_context(i, k, len(ours), i == self.part.length - 1)
+                if file.digest not in (None, digest_of(context, file.name, content)):
                     raise ValueError(
                         f"{file.name!r} is not what was written there: its digest differs"
                     )
                 key, extension = _split(file.name)
                 if sample.setdefault(KEY, key) != key or extension in sample:
-                    raise ValueError(f"{file.name!r} is of another sample than {sample[KEY]!r}")
+                    raise ValueError(
+                        f"{file.name!r} belongs to a sample other than {sample[KEY]!r}"
+                    )
                 sample[extension] = content
             if KEY not in sample:
                 raise ValueError("the files of the sample are gone")
@@ -98,18 +100,18 @@ class _File:
         return sample
 
 
-def _place(row: int, number: int, count: int, is_last: bool) -> str:
+def _digest_context(row: int, number: int, count: int, is_last: bool) -> str:
     """Return a text that identifies a member by its sample and its number in the sample."""
     return f"{row} {number} {count} {is_last}"
 
 
 def _split(name: str) -> tuple[str | None, str]:
     """Return the key of the sample that a file belongs to, or None, and its extension."""
-    match = None if _ABOUT_THE_FILE.match(name) else _NAME.fullmatch(name)
+    match = None if _METADATA_NAME.match(name) else _NAME.fullmatch(name)
     return (match[1], match[2].lower()) if match is not None else (None, "")
 
 
-class _Apart(Exception):
+class _SampleNotContiguous(Exception):
     """The files of a sample are not consecutive."""
 
 
@@ -132,7 +134,7 @@ def _scan(file: ByteFile) -> Index:
                 continue
             if own_key != key:
                 if own_key in keys:
-                    raise _Apart(
+                    raise _SampleNotContiguous(
                         f"sample {own_key!r} is in two places: {entry.name!r} comes after files of "
                         f"other samples; write the files of a sample one after the other, as "
                         f"tar --sort=name does, and each sample under a key of its own"
@@ -145,7 +147,7 @@ def _scan(file: ByteFile) -> Index:
                 raise ValueError(f"sample {key!r} has two components {extension!r}")
             extensions.add(extension)
             ends[-1] = min(entry.end + -entry.size % BLOCK, file.size)
-    except _Apart as error:
+    except _SampleNotContiguous as error:
         raise SourceError(f"from_webdataset: {file.path!r}: {error}") from error
     except ValueError as error:
         raise SourceError(
@@ -244,7 +246,7 @@ class FromWebDataset(IndexedSource[T], Generic[T]):
         file = _File(part.path)
         if file.part != part:
             raise SourceError(
-                f"{part.path!r} holds other rows than when this flow was built: build a new flow"
+                f"{part.path!r} has changed since this flow was built; build a new flow"
             )
         return file
 
@@ -254,7 +256,7 @@ def from_webdataset(paths: Paths) -> Flow[dict[str, Any], Exact]: ...
 @overload
 def from_webdataset(paths: Paths, element: TypeForm[A]) -> Flow[A, Exact]: ...
 def from_webdataset(paths: Paths, element: Any = dict) -> Flow[Any, Exact]:
-    """Read the samples of WebDataset tar files: dicts of the bytes of their files, by extension.
+    """Read the samples of WebDataset tar files: each a dict from file extension to file content.
 
     Consecutive files whose names are equal up to the first dot of the last part are one sample:
     ``a/7.jpg`` and ``a/7.seg.png`` become ``{"__key__": "a/7", "jpg": ..., "seg.png": ...}``. Files
@@ -276,8 +278,8 @@ def from_webdataset(paths: Paths, element: Any = dict) -> Flow[Any, Exact]:
     Effects: none.
 
     Errors: ``SourceError`` when the flow is built, if a file is missing, compressed, truncated or
-    not a tar file, and at the row for damage; ``InvalidFlow`` if ``element`` cannot be built from
-    files; ``SpecMismatch`` at a row that does not match it.
+    not a tar file, or when a damaged row is read; ``InvalidFlow`` if ``element`` cannot be built
+    from files; ``SpecMismatch`` at a row that does not match it.
 
     >>> import flowdsl as fl, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -370,12 +372,12 @@ def _files(row: object, keys: set[str]) -> list[tuple[str, bytes]]:
 
 def _sample(row: int, files: list[tuple[str, bytes]], is_last: bool) -> Iterator[bytes]:
     for k, (name, content) in enumerate(files):
-        yield from member(_place(row, k, len(files), is_last), name, content)
+        yield from member(_digest_context(row, k, len(files), is_last), name, content)
 
 
 def _key(key: object, keys: set[str]) -> str:
     at = f"element.{KEY}"
-    if type(key) is not str or _split(f"{key}.x") != (key, "x") or _has_no_name(key):
+    if type(key) is not str or _split(f"{key}.x") != (key, "x") or _has_forbidden_characters(key):
         raise SpecMismatch(
             f"{at}: {key!r} cannot be a file's name up to its first dot; a key is text such as "
             f"'folder/name'"
@@ -392,7 +394,7 @@ def _key(key: object, keys: set[str]) -> str:
 
 
 def _name(key: str, extension: object) -> str:
-    if type(extension) is str and extension and not _has_no_name(extension):
+    if type(extension) is str and extension and not _has_forbidden_characters(extension):
         name = f"{key}.{extension}"
         if not extension.startswith("_") and _split(name) == (key, extension):
             return name
@@ -402,7 +404,7 @@ def _name(key: str, extension: object) -> str:
     )
 
 
-def _has_no_name(text: str) -> bool:
+def _has_forbidden_characters(text: str) -> bool:
     return "\0" in text or not text.isprintable() or text.startswith("/")
 
 

@@ -52,8 +52,8 @@ class StagingInput(InputOver):
     ) -> None:
         if not isinstance(input, InputSource):
             raise InvalidArgument(
-                f"StagingInput: input must be an InputSource, got {type(input).__name__}; for a "
-                f"flow that is QueueInput(flow)"
+                f"StagingInput: input must be an InputSource, got {type(input).__name__}; to "
+                f"read a flow, pass QueueInput(flow)"
             )
         if input.most_a_step is not None:
             raise InvalidArgument(
@@ -74,17 +74,19 @@ class StagingInput(InputOver):
         self._forget()
 
     @staticmethod
-    def takes(source: InputSource) -> bool:
+    def can_stage(source: InputSource) -> bool:
         """Return True if this input can be staged: it feeds the step itself and is not staged."""
         return source.most_a_step is None and not _is_staged(source)
 
     def _forget(self) -> None:
-        self._elements = 0
+        self._elements_per_step = 0
         """The number of elements that a step takes; 0 before the first step."""
         self._staged = 0
         """The number of steps whose elements are on the device."""
-        self._last: tuple[tf.Tensor, ...] = ()
-        self._end: Exception | None = None
+        self._last_args: tuple[tf.Tensor, ...] = ()
+        """The input's arguments of the last step that it fed."""
+        self._pending_error: Exception | None = None
+        """The end or error of the input, raised when no step is staged any more."""
 
     @property
     def nests(self) -> bool:
@@ -92,11 +94,12 @@ class StagingInput(InputOver):
 
     @property
     def signature(self) -> tuple[tf.TypeSpec, ...]:
+        """The signature of the input, and a bool: True if a step stages its next element too."""
         return (*self.source.signature, tf.TensorSpec((), tf.bool))
 
     @property
     def fill(self) -> int:
-        return self.source.fill + self._staged * self._elements
+        return self.source.fill + self._staged * self._elements_per_step
 
     def reset(self, epoch: int = 0) -> None:
         self._clear()
@@ -104,44 +107,44 @@ class StagingInput(InputOver):
 
     def next_args(self, elements: int = 1) -> tuple[tf.Tensor, ...]:
         elements = checked_int("StagingInput: elements", elements, 1)
-        if elements != self._elements:
+        if elements != self._elements_per_step:
             self._begin(elements)
         while self._staged < self._nr_stage and self._take():
             if elements not in self._puts:
                 self._puts[elements] = self._staging_function()
-            self._puts[elements](*self._last)
+            self._puts[elements](*self._last_args)
             self._staged += 1
         self._eager_calls = 0
         if self._take():
-            return (*self._last, tf.constant(True))
+            return (*self._last_args, tf.constant(True))
         if self._staged:
             self._staged -= 1
-            return (*self._last, tf.constant(False))
-        assert self._end is not None
-        raise self._end
+            return (*self._last_args, tf.constant(False))
+        assert self._pending_error is not None
+        raise self._pending_error
 
     def _begin(self, elements: int) -> None:
         if self._staged:
             raise InvalidArgument(
-                f"StagingInput: a step takes {self._elements} element(s) of those that are staged, "
-                f"not {elements}"
+                f"StagingInput: the staged elements are for steps of {self._elements_per_step} "
+                f"element(s), not {elements}"
             )
-        self._elements, self._end = elements, None
+        self._elements_per_step, self._pending_error = elements, None
 
     def _take(self) -> bool:
         """Take the elements of a step from the input; return False at its end or at an error."""
-        if self._end is None:
+        if self._pending_error is None:
             try:
-                self._last = self.source.next_args(self._elements)
-            except (EndOfPass, Exception) as end:
+                self._last_args = self.source.next_args(self._elements_per_step)
+            except (EndOfPass, Exception) as error:
                 if not self._staged:
                     raise
-                self._end = end
-        return self._end is None
+                self._pending_error = error
+        return self._pending_error is None
 
     def _staging_function(self) -> Callable[..., object]:
         """Return a function that copies the elements of a step to the device."""
-        source, elements = self.source, self._elements
+        source, elements = self.source, self._elements_per_step
 
         @tf.function(input_signature=source.signature, autograph=False)
         def put(*args: tf.Tensor) -> None:
@@ -153,18 +156,22 @@ class StagingInput(InputOver):
         return put
 
     def tensors(self, *args: tf.Tensor) -> list[tf.Tensor]:
-        *inputs, more = args
+        *inputs, stages_next = args
         k, specs = self._number(), self.specs
-        later = tf.cond(
-            more, lambda: self.source.tensors(*inputs), lambda: [_nothing(spec) for spec in specs]
+        next_element = tf.cond(
+            stages_next,
+            lambda: self.source.tensors(*inputs),
+            lambda: [_placeholder(spec) for spec in specs],
         )
         with tf.device(self._device_of(k)):
-            # Dequeue the later element first, so that none is lost where the data ends.
-            with tf.control_dependencies(later):
+            # Dequeue the next element first, so that none is lost where the data ends.
+            with tf.control_dependencies(next_element):
                 values = tf.raw_ops.Unstage(
                     dtypes=[spec.dtype for spec in specs], shared_name=self._area(k)
                 )
-            tf.cond(more, lambda: _stage(later, self._area(k)), lambda: tf.constant(True))
+            tf.cond(
+                stages_next, lambda: _stage(next_element, self._area(k)), lambda: tf.constant(True)
+            )
         return [
             tf.ensure_shape(value, spec.shape) for value, spec in zip(values, specs, strict=True)
         ]
@@ -188,10 +195,10 @@ class StagingInput(InputOver):
         return f"/gpu:{k % gpus}" if gpus else "/cpu:0"
 
     def taken(self, elements: int, behind: int = 0) -> Taken | None:
-        return self.source.taken(elements, behind + self._staged * self._elements)
+        return self.source.taken(elements, behind + self._staged * self._elements_per_step)
 
     def state_dict(self, behind: int = 0) -> State:
-        return self.source.state_dict(behind + self._staged * self._elements)
+        return self.source.state_dict(behind + self._staged * self._elements_per_step)
 
     def restore(self, state: State) -> None:
         self._clear()
@@ -202,7 +209,7 @@ class StagingInput(InputOver):
         self.source.close()
 
     def _clear(self) -> None:
-        for k in range(self._elements if self._staged else 0):
+        for k in range(self._elements_per_step if self._staged else 0):
             with tf.device(self._device_of(k)):
                 tf.raw_ops.StageClear(
                     dtypes=[spec.dtype for spec in self.specs], shared_name=self._area(k)
@@ -216,8 +223,8 @@ def _is_staged(source: InputSource) -> bool:
     return isinstance(source, StagingInput)
 
 
-def _nothing(spec: tf.TensorSpec) -> tf.Tensor:
-    """Return a placeholder for the element of a step that does not stage a later one."""
+def _placeholder(spec: tf.TensorSpec) -> tf.Tensor:
+    """Return a placeholder for the next element in a step that does not stage one."""
     if spec.shape.rank is None:
         return tf.zeros((), spec.dtype)
     return tf.zeros([dim or 0 for dim in spec.shape.as_list()], spec.dtype)

@@ -50,7 +50,7 @@ class Monitors(Callback):
         self._put: dict[str, float] = {}
         self._last: dict[str, float] = {}
         self._put_now: set[str] = set()
-        """The scalars that callbacks have recorded at the current station."""
+        """The scalars that callbacks have recorded during the current method."""
         self._prefixes: dict[str, Callback] = {}
 
     def put_scalar(self, name: str, value: float) -> None:

@@ -50,7 +50,7 @@ class MultiGPUTrainerBase(SingleCostFeedfreeTrainer):
 
     def make_input(self) -> InputSource:
         source = super().make_input()
-        return StagingInput(source) if self.stages and StagingInput.takes(source) else source
+        return StagingInput(source) if self.stages and StagingInput.can_stage(source) else source
 
     @property
     def stages(self) -> bool:

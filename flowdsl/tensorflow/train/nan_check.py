@@ -26,18 +26,23 @@ class NonFiniteLoss(FlowError):
 
 
 def non_finite_loss(
-    loss: float, step: int, epoch: int, source: InputSource, elements: int, behind: int
+    loss: float, step: int, epoch: int, source: InputSource, elements: int, elements_since: int
 ) -> NonFiniteLoss:
-    """Return the error for a step of ``elements`` elements, ``behind`` before the latest."""
-    taken = source.taken(elements, behind)
-    origins = [] if taken is None else _origins(taken)
+    """Return the error for a step that took ``elements`` elements.
+
+    ``elements_since`` is the number of elements taken after that step.
+    """
+    step_elements = source.taken(elements, elements_since)
+    origins = [] if step_elements is None else _origins(step_elements)
     rows = ", ".join(map(str, origins[:_MOST_ROWS]))
     more = f" and {len(origins) - _MOST_ROWS} more" if len(origins) > _MOST_ROWS else ""
+    # ``loss`` is the latest one read; it can be finite if an earlier step's loss was not.
     value = "not finite" if isfinite(loss) else str(loss)
     made_of = f"; its elements were made of {rows}{more}" if origins else ""
     return NonFiniteLoss(
-        f"the loss of step {step}, in epoch {epoch}, is {value}{made_of}{_again(taken)}. To train "
-        f"on and count such steps: TrainConfig(non_finite='count')",
+        f"the loss of step {step}, in epoch {epoch}, is "
+        f"{value}{made_of}{_reread_hint(step_elements)}. To train on and count such steps: "
+        f"TrainConfig(non_finite='count')",
         *(step, epoch, origins),
     )
 
@@ -50,7 +55,7 @@ def _origins(taken: Taken) -> list[Origin]:
         return []  # origins are unknown; the error is about the loss
 
 
-def _again(taken: Taken | None) -> str:
+def _reread_hint(taken: Taken | None) -> str:
     """Return the code that reads the elements again."""
     if taken is None:
         return ""

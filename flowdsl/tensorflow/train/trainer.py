@@ -199,14 +199,14 @@ class Trainer(ABC):
         """Add a callback after the callbacks of the configuration; call it before ``setup`` ends.
 
         Raises:
-            FlowError: ``setup`` has ended: the callback would miss stations.
+            FlowError: ``setup`` has ended: the callback would miss calls.
         """
         if not isinstance(callback, Callback):
             raise InvalidArgument(f"register_callback: expected a Callback, got {callback!r}")
         if self._callbacks is not None:
             raise FlowError(
                 f"register_callback: setup() has ended, so {type(callback).__name__} would miss "
-                f"its first stations; register it before, or pass TrainConfig(callbacks=...)"
+                f"its first calls; register it before, or pass TrainConfig(callbacks=...)"
             )
         self._registered.append(callback)
 
@@ -283,18 +283,18 @@ class Trainer(ABC):
 
     def _run_epochs(self, callbacks: Callbacks) -> None:
         while self.epoch_num < self.config.max_epoch:
-            callbacks.visit("before_epoch")
+            callbacks.call("before_epoch")
             while self.local_step < self.steps_per_epoch:
                 self._run_one(callbacks)
             self._finished_epochs += 1
             self._epoch_is_over = True
             self.settle()
-            callbacks.visit("after_epoch")
-            callbacks.visit("trigger_epoch")
+            callbacks.call("after_epoch")
+            callbacks.call("trigger_epoch")
             self.local_step, self._epoch_is_over = 0, False
 
     def _run_one(self, callbacks: Callbacks) -> None:
-        callbacks.visit("before_run")
+        callbacks.call("before_run")
         self._last_step, self._running = self._finished_steps, 1
         try:
             self.run_step()
@@ -304,8 +304,8 @@ class Trainer(ABC):
         self._finished_steps += ran
         self.local_step += ran
         self._require_finite()
-        callbacks.visit("after_run")
-        callbacks.visit("trigger_step")
+        callbacks.call("after_run")
+        callbacks.call("trigger_step")
 
     def settle(self) -> None:  # noqa: B027  # most trainers have nothing to wait for
         """Wait for steps that are still running, in trainers that have such steps.

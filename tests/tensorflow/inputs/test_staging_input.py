@@ -110,7 +110,7 @@ def test_it_is_used_without_a_function_too() -> None:
 
 def test_unstageable_input_is_refused_with_the_reason() -> None:
     flow = fl.from_range(3)
-    with pytest.raises(fl.InvalidFlow, match=r"got Flow; for a flow that is QueueInput\(flow\)"):
+    with pytest.raises(fl.InvalidFlow, match=r"got Flow; to read a flow, pass QueueInput\(flow\)"):
         StagingInput(flow)  # type: ignore[arg-type]  # what is tested
     with pytest.raises(fl.InvalidFlow, match="FeedInput passes its elements as arguments"):
         StagingInput(FeedInput(flow))
@@ -126,5 +126,5 @@ def test_steps_of_another_size_wait_for_what_is_staged() -> None:
     with StagingInput(QueueInput(fl.from_range(9))) as source:
         source.reset()
         source.next_args(2)
-        with pytest.raises(fl.InvalidFlow, match=r"takes 2 element\(s\) of those that are staged"):
+        with pytest.raises(fl.InvalidFlow, match=r"are for steps of 2 element\(s\), not"):
             source.next_args(1)

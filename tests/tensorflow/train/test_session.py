@@ -190,7 +190,7 @@ def test_main_loop_needs_setup() -> None:
         SimpleTrainer(config()).main_loop()
 
 
-def test_stopping_is_not_swallowed_and_completes_its_station() -> None:
+def test_stopping_is_not_swallowed_and_completes_the_method_for_all_callbacks() -> None:
     lines: list[str] = []
 
     class Stops(Callback):

@@ -125,7 +125,7 @@ def test_each_tower_gets_elements_of_its_own() -> None:
     np.testing.assert_allclose([*history["total"].values()], pairs, atol=1e-4)
 
 
-def test_epochs_steps_and_stations_are_as_documented() -> None:
+def test_epochs_steps_and_callback_calls_are_as_documented() -> None:
     class Diary(Callback):
         def __init__(self) -> None:
             self.lines: list[str] = []

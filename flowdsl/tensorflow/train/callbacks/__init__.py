@@ -1,4 +1,4 @@
-"""Callbacks: actions at the stations of training."""
+"""Callbacks: actions at certain moments of training."""
 
 from __future__ import annotations
 

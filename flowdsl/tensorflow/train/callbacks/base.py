@@ -1,4 +1,4 @@
-"""The base class of callbacks, with a method for each station of training."""
+"""The base class of callbacks, with a method for each moment of training."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 class StopTraining(BaseException):
     """Raised by a callback or by ``run_step`` to end training normally.
 
-    It is not an ``Exception``, so that ``except Exception`` does not swallow it. The station at
-    which it was raised is completed for all callbacks. If that was the epoch's last step or a later
-    station, the epoch is complete; otherwise ``after_epoch`` and ``trigger_epoch`` are not called.
+    It is not an ``Exception``, so that ``except Exception`` does not swallow it. All callbacks
+    still run the method in which it was raised. If that was in the epoch's last step or later, the
+    epoch is complete; otherwise ``after_epoch`` and ``trigger_epoch`` are not called.
     ``after_train`` is always called.
 
     Source: ``StopTraining`` in tensorpack.
@@ -22,17 +22,19 @@ class StopTraining(BaseException):
 
 
 class Callback:
-    """An action during training; each method is a station, and does nothing by default.
+    """An action during training; each method is called at one moment, and does nothing by default.
 
     ::
 
-    setup                       once, with the trainer, before anything is restored before_train
-    after restoring, when the input runs before_epoch              again when training resumes in
-    the middle of an epoch before_run              before each call of ``run_step`` after_run
-    right after it; ``trainer.scalars`` contains the loss trigger_step            then, for work of
-    each step (or ``steps_per_call`` steps) after_epoch               right after the last step
-    trigger_epoch             for slow work: evaluating, writing, saving after_train
-    always, after an error too
+        setup                       once, with the trainer, before anything is restored
+        before_train                after restoring, when the input runs
+          before_epoch              again when training resumes in the middle of an epoch
+            before_run              before each call of ``run_step``
+            after_run               right after it; ``trainer.scalars`` contains the loss
+            trigger_step            then, for work of each step (or ``steps_per_call`` steps)
+          after_epoch               right after the last step
+          trigger_epoch             for slow work: evaluating, writing, saving
+        after_train                 always, after an error too
 
     ``trigger`` is the callback's action at the end of each epoch, or whenever a ``PeriodicTrigger``
     calls it. Callbacks are called in the order in which they are listed; those that save

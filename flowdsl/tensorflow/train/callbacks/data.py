@@ -20,8 +20,8 @@ class DataReport(Callback):
     ::
 
         data limit: steps waited 4.1 s (38%) of the epoch. from_lmdb('train.lmdb') … map(decode)
-        limits at 812 elements/s: its 2 processes are busy 99% of the time. ... prefetch(procs=4)
-        would give about 1,300 elements/s.
+        limits the run to 812 elements/s: its 2 processes are busy 99% of the time. ...
+        prefetch(procs=4) would give about 1,300 elements/s.
 
     The scalar ``data_wait`` is that share. If the input has no statistics, as in TensorFlow's own
     pipelines, only the time is printed.

@@ -1,4 +1,4 @@
-"""The callbacks of one training, called in order at each station."""
+"""The callbacks of one training, called in order."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from typing import Literal, TypeAlias, cast
 
 from flowdsl.tensorflow.train.callbacks.base import Callback, StopTraining
 
-Station: TypeAlias = Literal[
+Method: TypeAlias = Literal[
     "before_epoch", "before_run", "after_run", "trigger_step", "after_epoch", "trigger_epoch"
 ]
-_STATIONS: tuple[Station, ...] = (
+_METHODS: tuple[Method, ...] = (
     *("before_epoch", "before_run", "after_run", "trigger_step"),
     *("after_epoch", "trigger_epoch"),
 )
 
 
 class Callbacks:
-    """Calls all callbacks at a station, in order."""
+    """Calls a method of all callbacks, in order."""
 
     def __init__(self, callbacks: Sequence[Callback]) -> None:
         self.all = tuple(callbacks)
         # A step of a small model takes as long as a hundred calls of empty methods.
-        self._at = {station: _those_with(station, self.all) for station in _STATIONS}
+        self._at = {name: _those_with(name, self.all) for name in _METHODS}
 
-    def visit(self, station: Station) -> None:
+    def call(self, name: Method) -> None:
         """Call each callback; if one stops the training, the others are still called."""
         stopped: StopTraining | None = None
-        for method in self._at[station]:
+        for method in self._at[name]:
             try:
                 method()
             except StopTraining as stop:
@@ -63,13 +63,13 @@ class Callbacks:
         return named
 
 
-def _those_with(station: Station, callbacks: Sequence[Callback]) -> list[Callable[[], None]]:
-    """Return the methods of callbacks that do something at a station."""
-    defaults = (Callback.trigger_epoch, Callback.trigger) if station == "trigger_epoch" else ()
+def _those_with(name: Method, callbacks: Sequence[Callback]) -> list[Callable[[], None]]:
+    """Return the methods of callbacks that override this method."""
+    defaults = (Callback.trigger_epoch, Callback.trigger) if name == "trigger_epoch" else ()
     methods: list[Callable[[], None]] = []
     for callback in callbacks:
-        own = getattr(type(callback), station, None) is not getattr(Callback, station)
+        own = getattr(type(callback), name, None) is not getattr(Callback, name)
         triggered = bool(defaults) and type(callback).trigger is not Callback.trigger
-        if own or triggered or station in vars(callback):
-            methods.append(cast("Callable[[], None]", getattr(callback, station)))
+        if own or triggered or name in vars(callback):
+            methods.append(cast("Callable[[], None]", getattr(callback, name)))
     return methods

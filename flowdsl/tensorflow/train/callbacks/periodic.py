@@ -17,7 +17,7 @@ class PeriodicTrigger(Callback):
     """Triggers a callback every ``every_k_steps`` steps, every ``every_k_epochs`` epochs, or both.
 
     ``PeriodicTrigger(InferenceRunner(held_out), every_k_epochs=5)`` evaluates at the end of epochs
-    5, 10 and so on. The callback's other stations are called as usual.
+    5, 10 and so on. The callback's other methods are called as usual.
 
     Raises:
         InvalidArgument: Both periods are missing, or one is not an int of at least 1.

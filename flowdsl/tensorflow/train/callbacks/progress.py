@@ -17,11 +17,13 @@ from rich.progress import (
 from flowdsl.tensorflow.train.callbacks.base import Callback
 
 _REFRESH = 0.1
-"""Seconds between two drawings; a bar with its own thread would slow down steps."""
+"""Seconds between two redraws; a bar with its own thread would slow down steps."""
 
 
 class ProgressBar(Callback):
-    """A progress bar for each epoch, with the scalars of the last step and the fill of the input.
+    """A progress bar for each epoch, with the scalars of the last step.
+
+    The scalars include the number of elements waiting in the input (``queue_fill``).
 
     If the output is not a terminal, one plain line per epoch is printed instead.
     """
