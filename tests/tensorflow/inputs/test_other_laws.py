@@ -144,7 +144,7 @@ class OneForAll(TensorInput):
 
 
 class BeginsByItself(DummyConstantInput):
-    def _begun(self) -> int:
+    def _taken_so_far(self) -> int:
         return self._taken or 0
 
 
@@ -186,15 +186,15 @@ def broken(kind: type[DummyConstantInput]) -> Callable[[], InputSource]:
 ZEROS = [[[0.0, 0.0]]] * 4
 
 BROKEN: list[tuple[Callable[[], InputSource], list[Any], str]] = [
-    (broken(OtherSpecs), ZEROS, "its elements match the specs"),
-    (broken(DummyConstantInput), [[[1.0, 1.0]]] * 4, "its elements match the specs"),
-    (broken(ForgetsTheEpoch), ZEROS, "keeps the epoch"),
+    (broken(OtherSpecs), ZEROS, "elements of a step match the specs"),
+    (broken(DummyConstantInput), [[[1.0, 1.0]]] * 4, "elements of a step match the specs"),
+    (broken(ForgetsTheEpoch), ZEROS, "contains the epoch"),
     (NeverAnew, NUMBERS, "begins with its first element"),
-    (OneForAll, NUMBERS, "one for each"),
+    (OneForAll, NUMBERS, "one element for each"),
     (broken(BeginsByItself), ZEROS, "Before reset"),
-    (broken(AnyState), ZEROS, "what is none is refused"),
-    (broken(Negative), ZEROS, "are no less than 0"),
-    (broken(Kept), ZEROS, "nobody keeps a source"),
+    (broken(AnyState), ZEROS, "an invalid state is refused"),
+    (broken(Negative), ZEROS, "are at least 0"),
+    (broken(Kept), ZEROS, "an abandoned source is collected"),
 ]
 
 
@@ -225,7 +225,7 @@ def test_retracing_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
         @tf.function
         def step(*args: tf.Tensor) -> list[list[tf.Tensor]]:
             self.traced += 1
-            return [source.tensors(*args) for _ in range(self.together)]
+            return [source.tensors(*args) for _ in range(self.towers)]
 
         self._step = step
 

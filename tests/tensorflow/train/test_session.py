@@ -87,7 +87,7 @@ def test_session_init_loads_a_checkpoint_and_own_checkpoints_win(tmp_path: Path)
 @pytest.mark.parametrize(
     ("initial", "says"),
     [
-        ({"v": W}, r"no variable is called 'v'; of b, w"),
+        ({"v": W}, r"no variable is called 'v'; there are b, w"),
         ({"w": W.T}, r"'w' is float32\[5, 1\], the value is float32\[1, 5\]"),
         ({"w": W.astype(str)}, r"'w' is float32\[5, 1\], the value is <U"),
         ("nowhere.npz", r"there is no file 'nowhere.npz'"),
