@@ -250,8 +250,8 @@ class Program:
             rows = map(read_only, rows)
         before: list[Any] = []
         for new, old in zip(new_counts.tolist(), shared.tolist(), strict=True):
-            # If operators are timed, rows are not stacked as they arrive: the stacking time must be charged
-            # to this operator, not to the ones below it.
+            # If operators are timed, rows are not stacked as they arrive: the stacking time must be
+            # charged to this operator, not to the ones below it.
             group = [] if self.time_operators else node.group(old + new, allocate)
             group.extend(chain(before[len(before) - old :], islice(rows, new)))
             if not group or (node.drop_remainder and len(group) < node.n):

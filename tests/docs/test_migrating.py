@@ -242,6 +242,8 @@ def _home(value: ast.expr) -> object:
         homes: dict[str, object] = {"fl": fl, "run": fl.Run, "flowdsl": fl}
         return homes.get(value.id, fl.Flow)
     if isinstance(value, ast.Attribute) and value.attr == "tensorflow":
+        for room in ("inputs", "queues", "train"):
+            importlib.import_module(f"flowdsl.tensorflow.{room}")
         return importlib.import_module("flowdsl.tensorflow")
     if isinstance(value, ast.Attribute) and value.attr in ("inputs", "queues", "train"):
         return importlib.import_module(f"flowdsl.tensorflow.{value.attr}")
