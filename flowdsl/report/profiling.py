@@ -37,8 +37,8 @@ class Profile:
 
     >>> import flowdsl as fl
     >>> profile = fl.from_range(100).map(abs).batch(10).profile(seconds=0.01)
-    >>> profile.verdict.limiting, profile.statistics.elements > 0
-    ('thread', True)
+    >>> profile.statistics.elements > 0
+    True
     >>> print(str(profile).partition(" limits")[0] in ("from_range(100)", "map(abs)", "batch(10)"))
     True
     """

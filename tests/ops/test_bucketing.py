@@ -125,7 +125,7 @@ class TestEffects:
 
     def test_the_length_is_unknown(self) -> None:
         flow: Any = fl.from_items(rows_of([(1,)])).batch_by_shape(2, c0)
-        with pytest.raises(UnknownLength, match="there is batch_by_shape"):
+        with pytest.raises(UnknownLength, match="because of batch_by_shape"):
             flow.size()
 
 
