@@ -136,7 +136,7 @@ class TestEffects:
     def test_the_length_is_unknown_before_the_end(self) -> None:
         flow: Any = fl.from_range(4).batch(2).unbatch()
         assert flow.effects == {Unsized}
-        with pytest.raises(UnknownLength, match=r"there is unbatch\(\) in the flow"):
+        with pytest.raises(UnknownLength, match=r"because of unbatch\(\)"):
             len(flow)
 
     def test_unbatch_of_a_repeated_flow(self) -> None:

@@ -324,7 +324,7 @@ class Pairs(Node[Any, fl.Unsized]):
         (fl.from_range(5), -6, IndexError, "origins: position -6 is beyond the 5 elements"),
         (fl.from_range(5).filter(bool), 4, IndexError, "beyond the 4 elements of filter(bool)"),
         (numbers(5), 5, IndexError, "beyond the 5 elements of from_iterable(<lambda>)"),
-        (numbers(5), -1, fl.UnknownLength, "there is from_iterable(<lambda>)"),
+        (numbers(5), -1, fl.UnknownLength, "because of from_iterable(<lambda>)"),
         (fl.from_range(5).repeat(), -1, fl.EndlessFlow, "put .take(n) after it"),
         (fl.from_range(5), 1.0, InvalidFlow, "origins: position must be an int, got 1.0"),
         (fl.from_iterable(iter("ab")), 0, InvalidFlow, "yields its elements only once"),

@@ -60,7 +60,7 @@ def test_negative_positions_count_from_the_end(position: int) -> None:
         (fl.from_range(5), 5, IndexError, "position 5 is beyond the 5 elements of from_range(5)"),
         (fl.from_range(5), -6, IndexError, "position -6 is beyond the 5 elements"),
         (fl.from_range(5).filter(bool), 4, IndexError, "beyond the 4 elements of filter(bool)"),
-        (fl.from_range(5).filter(bool), -1, fl.UnknownLength, "there is filter(bool)"),
+        (fl.from_range(5).filter(bool), -1, fl.UnknownLength, "because of filter(bool)"),
         (fl.from_range(5).repeat(), -1, fl.EndlessFlow, "put .take(n) after it"),
         (fl.from_range(5), 1.0, fl.InvalidFlow, "at: position must be an int, got 1.0"),
         (fl.from_range(5), True, fl.InvalidFlow, "at: position must be an int, got True"),
