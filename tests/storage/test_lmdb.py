@@ -668,7 +668,7 @@ def test_replacement_with_equal_rows_is_accepted(path: Path) -> None:
     fl.from_range(5).write_lmdb(path, overwrite=True)
     assert old.collect() == [0, 1, 2, 3, 4]
     fl.from_items([9, 1, 2, 3, 4]).write_lmdb(path, overwrite=True)
-    with pytest.raises(SourceError, match="other rows"):
+    with pytest.raises(SourceError, match="has changed since this flow was built"):
         old.collect()
 
 

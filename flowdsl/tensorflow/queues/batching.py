@@ -7,7 +7,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from flowdsl.errors import InvalidArgument, SpecMismatch
 from flowdsl.tensorflow.queues.lazy_tensors import (
     LazyTensor,
     Source,
@@ -45,7 +44,7 @@ def batch(
     in their batch. A remainder at the end is dropped, unless ``allow_smaller_final_batch``.
 
     Raises:
-        InvalidArgument: Shapes are unknown, or there are no tensors.
+        ValueError: Shapes are unknown, or there are no tensors.
 
     Source: ``tf.train.batch``.
     """
@@ -343,27 +342,27 @@ class _Examples:
     @staticmethod
     def of(function: str, tensors_list: Sequence[Structure]) -> list[_Examples]:
         if not tensors_list:
-            raise InvalidArgument(f"Expected at least one input in {function}().")
+            raise ValueError(f"Expected at least one input in {function}().")
         for tensors in tensors_list:
             if not isinstance(tensors, (list, tuple, Mapping)):
-                raise SpecMismatch(f"{function}() takes a list or dict of tensors, got {tensors!r}")
+                raise TypeError(f"{function}() takes a list or dict of tensors, got {tensors!r}")
             if not tensors:
-                raise InvalidArgument(f"Expected at least one tensor in {function}().")
+                raise ValueError(f"Expected at least one tensor in {function}().")
         first = tensors_list[0]
         for other in tensors_list[1:]:
             if isinstance(first, Mapping) != isinstance(other, Mapping):
-                raise InvalidArgument(f"{function}(): some inputs are dicts, and some are lists")
+                raise ValueError(f"{function}(): some inputs are dicts, and some are lists")
             if isinstance(first, Mapping) and {*first} != {*other}:
-                raise InvalidArgument(
+                raise ValueError(
                     f"{function}(): the inputs have other keys: {sorted(first)} and {sorted(other)}"
                 )
             ours, theirs = (getattr(tensors, "_fields", ()) for tensors in (first, other))
             if ours and theirs and ours != theirs:
-                raise InvalidArgument(
+                raise ValueError(
                     f"{function}(): the inputs have other names: {list(ours)} and {list(theirs)}"
                 )
             if len(first) != len(other):
-                raise InvalidArgument(f"{function}(): the inputs have other numbers of tensors")
+                raise ValueError(f"{function}(): the inputs have other numbers of tensors")
         if isinstance(first, Mapping):
             return [_Examples({key: each[key] for key in sorted(first)}) for each in tensors_list]
         return [_Examples(each) for each in tensors_list]
@@ -387,11 +386,11 @@ def _checked_keep(keep_input: Structure, enqueue_many: bool) -> Structure:
     keep = _as_tensor(keep_input)
     shape = specs_of(keep).shape
     if shape.rank is None:
-        raise InvalidArgument("`keep_input` dimensions must be known at graph construction.")
+        raise ValueError("`keep_input` dimensions must be known at graph construction.")
     if shape.rank > 1:
-        raise InvalidArgument("`keep_input` must be 0 or 1 dimensions.")
+        raise ValueError("`keep_input` must be 0 or 1 dimensions.")
     if shape.rank == 1 and not enqueue_many:
-        raise InvalidArgument("`keep_input` cannot be a vector when `enqueue_many=False`.")
+        raise ValueError("`keep_input` cannot be a vector when `enqueue_many=False`.")
     return keep
 
 
@@ -400,7 +399,7 @@ def _dtypes(sources: Sequence[_Examples]) -> list[tf.DType]:
     for source in sources[1:]:
         other = [spec.dtype for spec in source.specs]
         if other != first:
-            raise SpecMismatch(f"Expected types to be consistent: {first} vs. {other}.")
+            raise TypeError(f"Expected types to be consistent: {first} vs. {other}.")
     return first
 
 
@@ -415,12 +414,12 @@ def _shapes(
         for k in range(len(sources[0].specs)):
             each = [source.specs[k].shape for source in sources]
             if any(shape.rank is None for shape in each):
-                raise InvalidArgument(f"Cannot infer Tensor's rank: {sources[0].tensors[k]!r}")
+                raise ValueError(f"Cannot infer Tensor's rank: {sources[0].tensors[k]!r}")
             if enqueue_many:
                 each = [tf.TensorShape(shape.as_list()[1:]) for shape in each]
             rows.append(_merged(each))
     if not dynamic_pad and not all(row.is_fully_defined() for row in rows):
-        raise InvalidArgument(f"All shapes must be fully defined: {rows}")
+        raise ValueError(f"All shapes must be fully defined: {rows}")
     return rows
 
 
@@ -428,7 +427,7 @@ def _merged(shapes: Sequence[tf.TensorShape]) -> tf.TensorShape:
     first = shapes[0].as_list()
     for other in shapes[1:]:
         if other.rank != len(first):
-            raise InvalidArgument(f"the inputs have shapes of other ranks: {shapes}")
+            raise ValueError(f"the inputs have shapes of other ranks: {shapes}")
         first = [a if a == b else None for a, b in zip(first, other.as_list(), strict=True)]
     return tf.TensorShape(first)
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from flowdsl.errors import InvalidArgument
 from flowdsl.tensorflow.queues.lazy_tensors import LazyTensor, Structure, apply, evaluate
 from flowdsl.tensorflow.queues.runners import FilledQueue, unique
 
@@ -28,14 +27,14 @@ def limit_epochs(tensor: Structure, num_epochs: int | None = None, name: str | N
     """Allow ``num_epochs`` evaluations of a tensor; the next one raises ``OutOfRangeError``.
 
     Raises:
-        InvalidArgument: ``num_epochs`` is not above 0.
+        ValueError: ``num_epochs`` is not above 0.
 
     Source: ``tf.train.limit_epochs``.
     """
     if num_epochs is None:
         return tensor
     if num_epochs <= 0:
-        raise InvalidArgument(f"num_epochs must be > 0 not {num_epochs}.")
+        raise ValueError(f"num_epochs must be > 0 not {num_epochs}.")
     with tf.init_scope():
         epochs = tf.Variable(0, dtype=tf.int64, trainable=False, name=f"{name or 'limit'}_epochs")
 
@@ -66,20 +65,18 @@ def input_producer(
     the queue is stopped.
 
     Raises:
-        InvalidArgument: The tensor has no axis, or the shape of its rows is not fully known.
+        ValueError: The tensor has no axis, or the shape of its rows is not fully known.
 
     Source: ``tf.train.input_producer``.
     """
     tensor = input_tensor if isinstance(input_tensor, LazyTensor) else _tensor(input_tensor)
     shape = tensor.shape
     if shape.rank is not None and shape.rank < 1:
-        raise InvalidArgument("input_producer needs a tensor of at least one dimension")
+        raise ValueError("input_producer needs a tensor of at least one dimension")
     row = tf.TensorShape(None if shape.rank is None else shape.as_list()[1:])
     row = row.merge_with(tf.TensorShape(element_shape))
     if not row.is_fully_defined():
-        raise InvalidArgument(
-            "Either `input_tensor` must have a fully defined shape or `element_shape`"
-        )
+        raise ValueError("Either `input_tensor` must have a fully defined shape or `element_shape`")
     own = unique(name, "input_producer")
     queue = tf.queue.FIFOQueue(capacity, [tensor.dtype], [row], shared_name=shared_name)
     rows = limit_epochs(tensor, num_epochs, own)
@@ -129,12 +126,12 @@ def slice_input_producer(
     The tensors must have equally many rows.
 
     Raises:
-        InvalidArgument: There are no tensors, or their numbers of rows differ.
+        ValueError: There are no tensors, or their numbers of rows differ.
 
     Source: ``tf.train.slice_input_producer``.
     """
     if not tensor_list:
-        raise InvalidArgument("Expected at least one tensor in slice_input_producer().")
+        raise ValueError("Expected at least one tensor in slice_input_producer().")
     tensors = [x if isinstance(x, LazyTensor) else _tensor(x) for x in tensor_list]
     rows = tf.TensorShape([None])
     for tensor in tensors:
@@ -177,16 +174,16 @@ def string_input_producer(
     """Create a queue of text, such as the names of files, like ``input_producer``.
 
     Raises:
-        InvalidArgument: The list is empty. An empty tensor is an error when the queue runs.
+        ValueError: The list is empty. An empty tensor is an error when the queue runs.
 
     Source: ``tf.train.string_input_producer``.
     """
     message = "string_input_producer requires a non-null input tensor"
     if isinstance(string_tensor, (list, tuple)) and not string_tensor:
-        raise InvalidArgument(message)
+        raise ValueError(message)
     tensor = string_tensor if isinstance(string_tensor, LazyTensor) else _tensor(string_tensor)
     if tensor.dtype != tf.string:
-        raise InvalidArgument(f"string_input_producer takes text, got {tensor.dtype.name}")
+        raise ValueError(f"string_input_producer takes text, got {tensor.dtype.name}")
 
     def non_empty(value: tf.Tensor) -> tf.Tensor:
         with tf.control_dependencies([tf.debugging.Assert(tf.size(value) > 0, [message])]):

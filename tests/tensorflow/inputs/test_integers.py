@@ -57,7 +57,7 @@ def test_epoch_of_a_state_must_be_an_int(value: Any, run: object) -> None:
     with (
         QueueInput(FLOW) as source,
         pytest.raises(
-            fl.StateMismatch, match=r"QueueInput: state must be what state_dict\(\) gave"
+            fl.StateMismatch, match=r"QueueInput: state must be what state_dict\(\) returned"
         ),
     ):
         source.restore({"epoch": value, "run": run})
