@@ -9,7 +9,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
-STUBS = Path(__file__).parents[2] / "stubs" / "tensorflow"
+STUBS = Path(__file__).parents[3] / "stubs" / "tensorflow"
 
 
 def declared() -> Iterator[tuple[str, ast.stmt]]:

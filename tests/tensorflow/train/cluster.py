@@ -33,7 +33,7 @@ class Processes:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            cwd=Path(__file__).parents[2],
+            cwd=Path(__file__).parents[3],
         )
         self._started.append(process)
         return process

@@ -127,7 +127,7 @@ def test_training_survives_repeated_kills(
 
 
 def test_a_killed_process_is_run_again(undisturbed: tuple[Trainer, Path], tmp_path: Path) -> None:
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     program = [sys.executable, "-m", "tests.tensorflow.train.test_resume", str(tmp_path)]
     ran = subprocess.run(program, cwd=root, capture_output=True, text=True)
     assert ran.returncode == -signal.SIGKILL, ran.stderr
