@@ -21,10 +21,15 @@ DECLARED = {
 
 def pictured() -> dict[str, tuple[str, ...]]:
     """Return the name of each error in the documented tree, with the names of its bases."""
-    root, *branches = re.findall(r"^(?:[├└]── )?([A-Z]\w+)(?: +\((\w+)\))?", TREE, re.MULTILINE)
-    return {root[0]: ("Exception",)} | {
-        name: (root[0], also) if also else (root[0],) for name, also in branches
-    }
+    lines = re.findall(r"^((?:│   )*)(?:[├└]── )?([A-Z]\w+)(?: +\((\w+)\))?", TREE, re.MULTILINE)
+    (_, root, _), *branches = lines
+    bases: dict[str, tuple[str, ...]] = {root: ("Exception",)}
+    parents = [root]
+    for indent, name, also in branches:
+        depth = len(indent) // 4
+        parents[depth + 1 :] = [name]
+        bases[name] = (parents[depth], also) if also else (parents[depth],)
+    return bases
 
 
 TREE = (errors.__doc__ or "").split("\n\n")[1]
