@@ -169,12 +169,12 @@ class GoesOnElsewhere(_Keeping[T, E], Resumable[T, E]):
         return False
 
     def rows_after(
-        self, epoch: int, given: int, over: int, sources: Sequence[PassFactory]
+        self, epoch: int, yielded: int, over: int, sources: Sequence[PassFactory]
     ) -> Iterator[Row[T]]:
         rows = (x for _, x in sources[0](epoch))
-        if given:
+        if yielded:
             next(rows, None)
-        return zip(count(given), rows, strict=False)
+        return zip(count(yielded), rows, strict=False)
 
 
 _passes = count()
