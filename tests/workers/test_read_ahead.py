@@ -236,15 +236,17 @@ class TestRun:
     def test_a_blocked_source_ends_with_the_run(
         self, way: Any, taken: int, caplog: pytest.LogCaptureFixture
     ) -> None:
-        gate = threading.Event()
+        blocked, gate = threading.Event(), threading.Event()
 
         def stream() -> Iterator[int]:
             yield from range(4)
+            blocked.set()
             gate.wait()
 
         run = iter(way(fl.from_iterable(stream)))
         assert list(islice(run, taken)) == list(range(taken))
         if taken:
+            assert blocked.wait(60)  # it is read ahead
             run.close()
             assert "from_iterable(stream): the source is still busy" in caplog.text
         gate.set()

@@ -129,7 +129,8 @@ def test_names_in_spec_go_by_name() -> None:
 
 def test_other_names_in_spec_are_refused_with_both() -> None:
     spec = [tf.TensorSpec((), tf.float64, name) for name in ("x", "y")]
-    with pytest.raises(fl.SpecMismatch, match=r"components image, label, and the expected names are x, y"):
+    message = "components image, label, and the expected names are x, y"
+    with pytest.raises(fl.SpecMismatch, match=message):
         QueueInput(fl.from_range(4).map(swapped), spec=spec)
 
 
