@@ -21,8 +21,8 @@ _common = settings(
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
-# 40 examples in every run; ``make explore`` draws 100, at new seeds, round after round.
-settings.register_profile("flowdsl", _common, derandomize=True, max_examples=40)
+# 25 examples in every run; ``make explore`` draws 100, at new seeds, round after round.
+settings.register_profile("flowdsl", _common, derandomize=True, max_examples=25)
 settings.register_profile(
     "explore",
     _common,
@@ -41,12 +41,13 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 @pytest.fixture
 def first_failure() -> Iterator[None]:
     """Do not shrink examples that fail on purpose, which would take most of the time."""
-    name = settings.get_current_profile_name()
-    phases = [Phase.explicit, Phase.generate]
-    settings.register_profile("first failure", settings.get_profile(name), phases=phases)
+    settings.register_profile("all failures", settings.default)
+    settings.register_profile(
+        "first failure", settings.default, phases=[Phase.explicit, Phase.generate]
+    )
     settings.load_profile("first failure")
     yield
-    settings.load_profile(name)
+    settings.load_profile("all failures")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -22,6 +22,7 @@ from flowdsl.testing.laws import LAWS
 from flowdsl.testing.recipes import Recipe
 from flowdsl.workers.processes import Processes
 from tests.paces import paced, whims
+from tests.sampling import examples
 from tests.strategies import CATALOGUE, ELSEWHERE, OPERATORS, SOURCES, chains
 from tests.threads import spawn_thread
 
@@ -83,7 +84,7 @@ def _keeps_all_laws(recipe: Recipe, row: int, positions: Iterable[int] = POSITIO
 @pytest.mark.usefixtures("workers_are_threads")
 @pytest.mark.parametrize("source", SOURCES)
 def test_each_source_obeys_the_laws(source: str) -> None:
-    @settings(max_examples=15)
+    @settings(max_examples=examples(60))
     @given(CATALOGUE.begun(source), a_row)
     def check(recipe: Recipe, row: int) -> None:
         _keeps_all_laws(recipe, row)
@@ -95,7 +96,7 @@ def test_each_source_obeys_the_laws(source: str) -> None:
 @pytest.mark.usefixtures("workers_are_threads")
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_each_operator_obeys_the_laws(operator: str) -> None:
-    @settings(max_examples=15)
+    @settings(max_examples=examples(60))
     @given(chains(most=3, last=operator, one_pass=True), a_row, two_positions)
     def check(recipe: Recipe, row: int, positions: list[int]) -> None:
         _keeps_all_laws(recipe, row, positions)
@@ -103,7 +104,7 @@ def test_each_operator_obeys_the_laws(operator: str) -> None:
     check()
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(chains(most=8, one_pass=True))
 def test_random_chains_equal_their_models(recipe: Recipe) -> None:
     laws.reference_is_the_model(recipe)
@@ -112,7 +113,7 @@ def test_random_chains_equal_their_models(recipe: Recipe) -> None:
 
 
 @pytest.mark.usefixtures("workers_are_threads")
-@settings(max_examples=250)
+@settings(max_examples=examples(250))
 @given(chains(most=8, one_pass=True), st.integers(0, 2))
 def test_plans_keep_the_meaning(recipe: Recipe, epoch: int) -> None:
     laws.planning_keeps_the_meaning(recipe, epoch)
@@ -120,7 +121,7 @@ def test_plans_keep_the_meaning(recipe: Recipe, epoch: int) -> None:
 
 
 @pytest.mark.usefixtures("workers_are_threads")
-@settings(max_examples=250)
+@settings(max_examples=examples(250))
 @given(chains(most=8, one_pass=True), st.integers(0, 2 * MOST_ROWS), st.integers(0, 2))
 def test_random_chains_resume(recipe: Recipe, position: int, epoch: int) -> None:
     laws.resuming_gives_the_rest(recipe, position, epoch=epoch)
@@ -139,7 +140,7 @@ class TestTasks:
     def test_each_operator_obeys_the_laws(self, operator: str) -> None:
         chain = chains(most=2, last=operator, prefetched=True)
 
-        @settings(max_examples=15)
+        @settings(max_examples=examples(60))
         @given(chain, few, st.integers(0, MOST_ROWS), epochs, whims)
         def check(recipe: Recipe, procs: int, position: int, epoch: int, sizes: list[int]) -> None:
             with paced(sizes):
@@ -148,7 +149,7 @@ class TestTasks:
 
         check()
 
-    @settings(max_examples=300)
+    @settings(max_examples=examples(300))
     @given(prefetched, procs, epochs, whims)
     def test_random_chains_yield_the_reference(
         self, recipe: Recipe, procs: int, epoch: int, sizes: list[int]
@@ -156,7 +157,7 @@ class TestTasks:
         with paced(sizes):
             laws.running_gives_the_reference(recipe, procs, epoch)
 
-    @settings(max_examples=200)
+    @settings(max_examples=examples(200))
     @given(chains(most=5), st.integers(0, 6), st.integers(1, 3), epochs, whims)
     def test_prefetch_anywhere(
         self, recipe: Recipe, place: int, procs: int, epoch: int, sizes: list[int]
@@ -164,7 +165,7 @@ class TestTasks:
         with paced(sizes):
             laws.prefetch_changes_nothing(recipe, place, procs, epoch)
 
-    @settings(max_examples=100)
+    @settings(max_examples=examples(100))
     @given(chains(most=4), few, st.booleans(), epochs, whims)
     def test_unordered_runs_are_permutations(
         self, recipe: Recipe, n: int, in_threads: bool, epoch: int, sizes: list[int]
@@ -173,7 +174,7 @@ class TestTasks:
             procs, threads = (0, n) if in_threads else (n, 0)
             laws.unordered_is_a_permutation(recipe, procs, threads, epoch)
 
-    @settings(max_examples=200)
+    @settings(max_examples=examples(200))
     @given(prefetched, procs, procs, st.integers(0, 2 * MOST_ROWS), epochs, whims)
     def test_random_chains_resume(
         self,

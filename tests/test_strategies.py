@@ -17,6 +17,7 @@ from flowdsl.testing.elements import make
 from flowdsl.testing.functions import make_rows
 from flowdsl.testing.model import Model
 from flowdsl.testing.recipes import AnyFlow, Recipe, Source
+from tests.sampling import examples
 from tests.strategies import CATALOGUE
 
 
@@ -29,7 +30,7 @@ def test_unreadable_dicts_are_zipped() -> None:
     def zipped(draw: Draw) -> Recipe:
         return zip_(draw, draw(catalogue.begun("AttemptToRead", "dict")))
 
-    @settings(max_examples=300)
+    @settings(max_examples=examples(300))
     @given(zipped())
     def check(recipe: Recipe) -> None:
         assert recipe.build()
@@ -71,7 +72,7 @@ def test_a_reordered_source_is_not_zipped() -> None:
     def zipped(draw: Draw) -> Recipe:
         return zip_(draw, draw(catalogue.begun("FromRange")))
 
-    @settings(max_examples=300)
+    @settings(max_examples=examples(300))
     @given(zipped())
     def check(recipe: Recipe) -> None:
         assert recipe.build()

@@ -7,7 +7,7 @@ from typing import TypeAlias
 from flowdsl.executor.codegen import Path
 from flowdsl.plan.plan import Stage
 from flowdsl.plan.tree import Step
-from flowdsl.statistics.run import OperatorCost
+from flowdsl.statistics.stages import OperatorCost
 
 Costs: TypeAlias = dict[Path, tuple[int, float]]
 """The calls and seconds of the operator at each path."""

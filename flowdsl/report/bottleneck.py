@@ -27,7 +27,8 @@ from flowdsl.report.shares import Shares, inverse
 from flowdsl.report.verdict import Limit, Verdict
 from flowdsl.resources.cores import cores as available_cores
 from flowdsl.statistics.figures import about, duration, name, number, share, where
-from flowdsl.statistics.run import RunStatistics, StageStatistics
+from flowdsl.statistics.run import RunStatistics
+from flowdsl.statistics.stages import StageStatistics
 
 BUSY = 0.7
 """Workers that are busy for at least this share of their time are a bottleneck."""

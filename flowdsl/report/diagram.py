@@ -16,7 +16,8 @@ from flowdsl.plan.plan import Ahead, Base, Hosted, Lookup, Plan, Stage
 from flowdsl.plan.tree import Step, runs_in_worker
 from flowdsl.report.sums import as_one
 from flowdsl.resources.worker_kinds import Workers
-from flowdsl.statistics.run import RunStatistics, StageStatistics
+from flowdsl.statistics.run import RunStatistics
+from flowdsl.statistics.stages import StageStatistics
 
 Sent: TypeAlias = Literal["positions", "elements"]
 

@@ -9,7 +9,8 @@ import attrs
 from flowdsl.report.shares import Shares
 from flowdsl.resources.worker_kinds import PROCESSES
 from flowdsl.statistics.figures import about, name, number
-from flowdsl.statistics.run import RunStatistics, StageStatistics
+from flowdsl.statistics.run import RunStatistics
+from flowdsl.statistics.stages import StageStatistics
 
 MOST_WORKERS = 64
 """The most workers to advise on the basis of a forecast alone."""

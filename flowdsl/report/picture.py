@@ -11,8 +11,9 @@ from flowdsl.report.diagram import Box, Diagram, Operator
 from flowdsl.report.drawing import Drawing, cut, lines, text_width
 from flowdsl.report.shares import Part, Shares
 from flowdsl.report.verdict import Verdict
-from flowdsl.statistics.figures import duration, losses, number, share, size, summary
-from flowdsl.statistics.run import OperatorCost, RunStatistics, StageStatistics
+from flowdsl.statistics.figures import duration, losses, number, share, size
+from flowdsl.statistics.run import RunStatistics
+from flowdsl.statistics.stages import OperatorCost, StageStatistics
 
 _WIDTH = 460.0
 """The width of a box."""
@@ -263,7 +264,7 @@ class _Picture:
         for line in lines(rest, wide):
             self._on.text(_MARGIN, y + 14, line)
             y += 18
-        line = summary(self._figures.statistics)
+        line = self._figures.statistics.summary
         self._on.text(_MARGIN, y + 16, cut(line, wide, "small"), "small faint", line)
         return y + 30
 

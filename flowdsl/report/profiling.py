@@ -18,7 +18,6 @@ from flowdsl.report.picture import Figures, page, picture
 from flowdsl.report.sums import since, together
 from flowdsl.report.verdict import Verdict
 from flowdsl.runtime.run import Run
-from flowdsl.statistics.figures import summary
 from flowdsl.statistics.run import RunStatistics
 from flowdsl.statistics.tables import costs_table, printed, table
 
@@ -85,10 +84,12 @@ class Profile:
     def _parts(self) -> Iterator[RenderableType]:
         from rich.text import Text
 
-        yield Text(summary(self.statistics))
-        yield table(self.statistics, self.verdict.stage)
+        yield Text(self.statistics.summary)
+        yield table(self.statistics.stages, self.verdict.stage)
         if any(stage.costs for stage in self.statistics.stages):
-            yield costs_table(self.statistics, self.verdict.operator)
+            yield costs_table(
+                self.statistics.stages, self.statistics.seconds, self.verdict.operator
+            )
 
     def _tables(self) -> str:
         return printed(*self._parts())

@@ -24,7 +24,7 @@ from flowdsl.statistics.figures import name, number, share, where
 
 if TYPE_CHECKING:
     from flowdsl.runtime.run import Run
-    from flowdsl.statistics.run import StageStatistics
+    from flowdsl.statistics.stages import StageStatistics
 
 RECENT = 2.0
 """The minimum number of seconds over which rates and fills are averaged."""

@@ -7,7 +7,8 @@ from typing import Literal, TypeAlias
 
 import attrs
 
-from flowdsl.statistics.run import RunStatistics, StageStatistics
+from flowdsl.statistics.run import RunStatistics
+from flowdsl.statistics.stages import StageStatistics
 
 Part: TypeAlias = Literal["consumer", "input", "thread", "handing over"]
 """The activities of the consumer's thread: the consumer's own work, reading rows for workers,

@@ -10,13 +10,8 @@ from itertools import zip_longest
 import attrs
 
 from flowdsl.statistics.accounting import Bins
-from flowdsl.statistics.run import (
-    MOST_SKIPS,
-    OperatorCost,
-    RunStatistics,
-    StageStatistics,
-    WorkerStatistics,
-)
+from flowdsl.statistics.run import MOST_SKIPS, RunStatistics
+from flowdsl.statistics.stages import OperatorCost, StageStatistics, WorkerStatistics
 
 
 def together(first: RunStatistics, other: RunStatistics) -> RunStatistics:

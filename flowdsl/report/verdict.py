@@ -28,7 +28,8 @@ Limit: TypeAlias = Literal[
 class Verdict:
     """The part that limits a run, and advice how to change it. Printed, it is a few sentences.
 
-    >>> from flowdsl.statistics.run import RunStatistics, StageStatistics, WorkerStatistics
+    >>> from flowdsl.statistics.run import RunStatistics
+    >>> from flowdsl.statistics.stages import StageStatistics, WorkerStatistics
     >>> from flowdsl.report.bottleneck import verdict
     >>> from flowdsl.resources.worker_kinds import PROCESSES
     >>> decode = StageStatistics(

@@ -19,7 +19,7 @@ from flowdsl.nodes.failures import SkipFailed
 from flowdsl.plan.plan import Stage
 from flowdsl.plan.tree import Step, is_of_prefetch
 from flowdsl.runtime.resume_points import OperatorProgress, Place
-from flowdsl.statistics.run import OperatorCost, StageStatistics
+from flowdsl.statistics.stages import OperatorCost, StageStatistics
 from flowdsl.workers.pool import Pool
 from flowdsl.workers.read_ahead import ReadAhead
 

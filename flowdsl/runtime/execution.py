@@ -49,7 +49,8 @@ from flowdsl.runtime.resume_points import (
     resumable_path,
 )
 from flowdsl.runtime.skips import Skips
-from flowdsl.statistics.run import RunStatistics, StageStatistics
+from flowdsl.statistics.run import RunStatistics
+from flowdsl.statistics.stages import StageStatistics
 from flowdsl.workers import worker_cache
 from flowdsl.workers.pool import Pool
 from flowdsl.workers.tasks import BYTES_IN_FLIGHT

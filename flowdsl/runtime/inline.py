@@ -16,7 +16,7 @@ from flowdsl.executor.execute import ReportSkip
 from flowdsl.executor.program import Program, failure_in
 from flowdsl.nodes import Dropped, Failed, Indices, Row
 from flowdsl.plan.plan import Stage
-from flowdsl.statistics.run import StageStatistics
+from flowdsl.statistics.stages import StageStatistics
 
 _MOST_ROWS_A_BLOCK = 8192
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from flowdsl.statistics.run import RunStatistics, StageStatistics
+from flowdsl.statistics.stages import StageStatistics
 
 HEADER = (
     "stage",
@@ -110,17 +108,6 @@ def stage_cells(stage: StageStatistics) -> tuple[str, ...]:
         f"{size(stage.nbytes / seconds)}/s" if stage.nbytes and seconds else "",
         duration(stage.p50) if stage.p50 else "",
         duration(stage.p99) if stage.p99 else "",
-    )
-
-
-def summary(statistics: RunStatistics) -> str:
-    """A summary of a run in one line."""
-    whole = "" if statistics.length is None else f" of {statistics.length:,}"
-    left_out = f"; {statistics.skipped:,} were left out" if statistics.skipped else ""
-    return (
-        f"{number(statistics.rate)} elements/s: {statistics.elements:,}{whole} in "
-        f"{duration(statistics.seconds)}, of which the consumer waited "
-        f"{share(statistics.waited_share)}{left_out}"
     )
 
 

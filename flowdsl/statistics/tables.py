@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from flowdsl.statistics.figures import (
@@ -13,14 +14,13 @@ from flowdsl.statistics.figures import (
     number,
     share,
     stage_cells,
-    summary,
 )
+from flowdsl.statistics.stages import StageStatistics
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from flowdsl.statistics.run import RunStatistics, StageStatistics
 
 _WORDS = 2
 """The number of columns with words; the other columns have figures."""
@@ -29,34 +29,21 @@ _COLUMNS = 120
 """The width of the text that ``printed`` returns."""
 
 
-def text(statistics: RunStatistics) -> str:
-    """The figures of a run as text, for printing.
-
-    >>> from flowdsl.statistics.run import RunStatistics
-    >>> text(RunStatistics(9, 2.0, 0.5, ()))
-    '4.5 elements/s: 9 in 2 s, of which the consumer waited 75%'
-    """
-    line = summary(statistics)
-    return f"{line}\n{printed(table(statistics))}" if statistics.stages else line
-
-
-def table(statistics: RunStatistics, limiting: int | None = None) -> Table:
+def table(stages: Sequence[StageStatistics], limiting: int | None = None) -> Table:
     """A table with a row per stage, the limiting one highlighted; docs/seeing.md has the columns.
 
-    >>> from flowdsl.statistics.run import RunStatistics, StageStatistics
-    >>> stage = StageStatistics(("from_range(9)",), 2.0, 9, 9)
-    >>> table(RunStatistics(9, 2.0, 0.5, (stage,))).row_count
+    >>> table([StageStatistics(("from_range(9)",), 2.0, 9, 9)]).row_count
     1
     """
     from rich.table import Table  # slow to import, and often not needed
     from rich.text import Text
 
-    rows = [stage_cells(stage) for stage in statistics.stages]
+    rows = [stage_cells(stage) for stage in stages]
     shown = Table()
     kept = [k for k in range(len(HEADER)) if k < _WORDS or any(row[k] for row in rows)]
     for k in kept:
         shown.add_column(HEADER[k], justify="left" if k < _WORDS else "right", no_wrap=k >= _WORDS)
-    for at, (stage, row) in enumerate(zip(statistics.stages, rows, strict=True)):
+    for at, (stage, row) in enumerate(zip(stages, rows, strict=True)):
         cells = [row[k] for k in kept]
         if losses(stage):
             cells[0] += f"\n{losses(stage)}"
@@ -64,8 +51,13 @@ def table(statistics: RunStatistics, limiting: int | None = None) -> Table:
     return shown
 
 
-def costs_table(statistics: RunStatistics, operator: str | None = None) -> Table:
-    """A table with a row per timed operator, and its share of the stage's time."""
+def costs_table(
+    stages: Sequence[StageStatistics], seconds: float, operator: str | None = None
+) -> Table:
+    """A table with a row per timed operator, and its share of the stage's time.
+
+    ``seconds`` is the time of the run.
+    """
     from rich.table import Table
     from rich.text import Text
 
@@ -73,10 +65,10 @@ def costs_table(statistics: RunStatistics, operator: str | None = None) -> Table
     shown.add_column("operator")
     for word in ("calls/s", "a call", "of its stage"):
         shown.add_column(word, justify="right", no_wrap=True)
-    for stage in statistics.stages:
-        for row in _costs(stage, statistics.seconds):
+    for stage in stages:
+        for row in _costs(stage, seconds):
             shown.add_row(*map(Text, row), style="bold yellow" if row[0] == operator else "")
-        if stage.costs and stage is not statistics.stages[-1]:
+        if stage.costs and stage is not stages[-1]:
             shown.add_section()
     return shown
 

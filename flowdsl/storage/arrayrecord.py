@@ -18,6 +18,7 @@ from flowdsl.errors import SourceError, SpecMismatch
 from flowdsl.nodes import FlowBase, IndexedSource, T, checked_int
 from flowdsl.storage.byte_files import ByteFile, open_file
 from flowdsl.storage.codec import SamePlaces, decode, encode
+from flowdsl.storage.file_source import file_has_changed
 from flowdsl.storage.index import Shards
 from flowdsl.storage.libraries import library
 from flowdsl.storage.paths import OnePath, Paths, all_paths, local_path, title_of
@@ -140,9 +141,7 @@ class FromArrayRecord(IndexedSource[T], Generic[T]):
     def _opened(self, part: RecordFile) -> _File:
         file = _File(part.path)
         if file.part != part:
-            raise SourceError(
-                f"{part.path!r} has changed since this flow was built; build a new flow"
-            )
+            raise file_has_changed(part.path)
         return file
 
 

@@ -53,7 +53,8 @@ from flowdsl.report.bottleneck import verdict
 from flowdsl.report.diagram import diagram_of
 from flowdsl.report.picture import picture
 from flowdsl.resources.worker_kinds import WorkerKind, Workers
-from flowdsl.statistics.run import RunStatistics, StageStatistics, WorkerStatistics
+from flowdsl.statistics.run import RunStatistics
+from flowdsl.statistics.stages import StageStatistics, WorkerStatistics
 from flowdsl.workers.backend import (
     POLL_SECONDS,
     Died,

@@ -7,7 +7,7 @@ import time
 import attrs
 
 from flowdsl.resources.worker_kinds import Workers
-from flowdsl.statistics.run import WorkerStatistics
+from flowdsl.statistics.stages import WorkerStatistics
 from flowdsl.workers.backend import Worker, WorkerBackend
 from flowdsl.workers.tuner import Span, Tuner
 

@@ -35,7 +35,7 @@ from flowdsl.nodes.failures import NOT_KNOWN, Attempt, AttemptToRead, SkipFailed
 from flowdsl.plan.plan import Stage
 from flowdsl.resources.cancellation import is_cancelled
 from flowdsl.statistics.accounting import ElementCounts, Times
-from flowdsl.statistics.run import StageStatistics, WorkerStatistics
+from flowdsl.statistics.stages import StageStatistics, WorkerStatistics
 from flowdsl.workers.active_workers import ActiveWorkers
 from flowdsl.workers.backend import Delivery, Died, Done, Result, Worker, WorkerBackend
 from flowdsl.workers.tasks import BYTES_IN_FLIGHT, Task, TaskInput, TaskSizer, TaskSource

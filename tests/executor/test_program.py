@@ -28,6 +28,7 @@ from flowdsl.plan.tree import steps_of, walk
 from flowdsl.testing.elements import same
 from flowdsl.testing.outcomes import reference
 from flowdsl.testing.recipes import Recipe
+from tests.sampling import examples
 from tests.sources import Numbers
 from tests.strategies import chains
 
@@ -43,7 +44,7 @@ def stage_of(flow: Flow[Any, Any]) -> Stage:
     return stage
 
 
-@settings(max_examples=250, suppress_health_check=[HealthCheck.filter_too_much])
+@settings(max_examples=examples(250), suppress_health_check=[HealthCheck.filter_too_much])
 @given(chains(most=5), st.data())
 def test_elements_at_any_addresses_equal_the_reference(recipe: Recipe, data: st.DataObject) -> None:
     node = optimize(steps_of(recipe.build().node)).node
@@ -60,7 +61,7 @@ def test_elements_at_any_addresses_equal_the_reference(recipe: Recipe, data: st.
     assert same([x for _, x in got], [passes[epoch].elements[i] for epoch, i in wanted])
 
 
-@settings(max_examples=200, suppress_health_check=[HealthCheck.filter_too_much])
+@settings(max_examples=examples(200), suppress_health_check=[HealthCheck.filter_too_much])
 @given(chains(most=4, last="Filter"), st.integers(0, 12), st.integers(0, 12))
 def test_a_filter_leaves_gaps_in_positions(recipe: Recipe, start: int, size: int) -> None:
     node = optimize(steps_of(recipe.build().node)).node

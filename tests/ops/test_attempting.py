@@ -37,6 +37,7 @@ from flowdsl.testing.recipes import Recipe
 from flowdsl.workers.processes import Processes
 from tests.chaos.dying import kill, kills
 from tests.paces import paced, whims
+from tests.sampling import examples
 from tests.strategies import skipping
 from tests.threads import spawn_thread
 
@@ -533,7 +534,7 @@ class TestStatistics:
         fl.from_range(3).prefetch(**workers, on_error="skip").collect()
         assert caplog.records == []
 
-    @settings(max_examples=60)
+    @settings(max_examples=examples(60))
     @given(skipping(most=4), st.integers(1, 3), st.booleans(), st.integers(0, 2), whims)
     def test_the_same_elements_are_left_out_by_any_workers(
         self, recipe: Recipe, n: int, in_threads: bool, epoch: int, sizes: list[int]

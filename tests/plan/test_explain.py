@@ -23,6 +23,7 @@ from flowdsl.nodes import AnyNode, spec_of_all
 from flowdsl.plan.reference import interpret
 from flowdsl.testing.outcomes import outcome
 from flowdsl.testing.recipes import Recipe
+from tests.sampling import examples
 from tests.strategies import chains
 
 FOLDER = Path(__file__).parent / "snapshots"
@@ -237,7 +238,7 @@ def of_all(node: AnyNode) -> Spec:
     return spec_of_all(node, tuple(map(of_all, node.sources)))
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(chains(most=5))
 def test_the_explained_spec_holds_for_all_elements(recipe: Recipe) -> None:
     got = outcome(interpret(recipe.build().node))

@@ -22,6 +22,7 @@ from flowdsl.plan.rules.take_before_map import take_before_map
 from flowdsl.plan.tree import rewrite, steps_of
 from flowdsl.testing.outcomes import reference
 from flowdsl.testing.recipes import Recipe
+from tests.sampling import examples
 from tests.strategies import chains
 
 AnyFlow = Flow[Any, Any]
@@ -473,7 +474,7 @@ def test_every_rule_has_cases_that_change_and_that_do_not() -> None:
 @pytest.mark.hypothesis
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
 def test_a_rule_keeps_effects_and_length_of_any_chain(rule: Rule) -> None:
-    @settings(max_examples=100)
+    @settings(max_examples=examples(100))
     @given(chains(most=6, prefetched=True))
     def check(recipe: Recipe) -> None:
         node = recipe.build(procs=2).node

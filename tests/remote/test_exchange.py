@@ -24,6 +24,7 @@ from flowdsl.remote.message import (
 )
 from flowdsl.remote.receive_state import ReceiveState, Tally
 from flowdsl.remote.send_buffer import SendBuffer
+from tests.sampling import examples
 
 HERE: Route = (0, b"")
 
@@ -143,7 +144,7 @@ def settle(net: Network, rounds: int) -> None:
     pytest.fail("they did not come to an end")
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(
     st.integers(0, 12),
     st.integers(1, 5),
@@ -176,7 +177,7 @@ def test_without_losses_elements_are_sent_once(steps: list[Callable[[Network], N
     assert net.receive_state.tally.duplicates == 0
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.integers(1, 10), st.lists(st.sampled_from(STEPS[:18]), max_size=80), st.booleans())
 def test_the_next_receiver_gets_what_the_first_did_not_take(
     count: int, steps: list[Callable[[Network], None]], says_so: bool

@@ -7,12 +7,8 @@ from typing import Any
 
 from flowdsl.resources.worker_kinds import PROCESSES, WorkerKind
 from flowdsl.statistics.accounting import Bins, Times
-from flowdsl.statistics.run import (
-    OperatorCost,
-    RunStatistics,
-    StageStatistics,
-    WorkerStatistics,
-)
+from flowdsl.statistics.run import RunStatistics
+from flowdsl.statistics.stages import OperatorCost, StageStatistics, WorkerStatistics
 
 SECONDS = 10.0
 ELEMENTS = 1000

@@ -15,7 +15,8 @@ from flowdsl.report.bottleneck import verdict
 from flowdsl.report.phrasing import MOST_WORKERS
 from flowdsl.report.verdict import Limit, Verdict
 from flowdsl.resources.worker_kinds import PROCESSES, THREADS, WorkerKind
-from flowdsl.statistics.run import RunStatistics, StageStatistics, WorkerStatistics
+from flowdsl.statistics.run import RunStatistics
+from flowdsl.statistics.stages import StageStatistics, WorkerStatistics
 from tests.report.books import ELEMENTS, SECONDS, run, stage, times
 
 CORES = 8

@@ -10,7 +10,7 @@ from flowdsl import Flow
 from flowdsl.plan.lower import plan_of
 from flowdsl.report.diagram import Box, diagram_of
 from flowdsl.runtime.run import Run
-from flowdsl.statistics.run import OperatorCost, StageStatistics
+from flowdsl.statistics.stages import OperatorCost, StageStatistics
 from tests.report.books import run, stage
 
 

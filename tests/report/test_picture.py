@@ -16,7 +16,7 @@ from flowdsl.report.bottleneck import verdict
 from flowdsl.report.diagram import Diagram, diagram_of
 from flowdsl.report.drawing import cut, lines, text_width
 from flowdsl.report.picture import Figures, page, picture
-from flowdsl.statistics.run import OperatorCost
+from flowdsl.statistics.stages import OperatorCost
 from tests.report.books import run, stage
 
 SVG = "{http://www.w3.org/2000/svg}"

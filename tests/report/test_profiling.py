@@ -21,7 +21,7 @@ from flowdsl.elements.specs import Spec, spec_of
 from flowdsl.nodes import IndexedSource
 from flowdsl.report.profiling import at_work
 from flowdsl.report.verdict import Limit
-from flowdsl.statistics.run import WorkerStatistics
+from flowdsl.statistics.stages import WorkerStatistics
 from tests.report.books import run, stage
 from tests.waiting import soonest
 

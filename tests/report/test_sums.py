@@ -9,13 +9,8 @@ from hypothesis import strategies as st
 
 from flowdsl.report.sums import as_one, since, together
 from flowdsl.resources.worker_kinds import PROCESSES
-from flowdsl.statistics.run import (
-    OperatorCost,
-    RunStatistics,
-    Skip,
-    StageStatistics,
-    WorkerStatistics,
-)
+from flowdsl.statistics.run import RunStatistics, Skip
+from flowdsl.statistics.stages import OperatorCost, StageStatistics, WorkerStatistics
 from tests.report.books import SECONDS, stage, times
 
 counts, seconds = st.integers(0, 1000), st.integers(1, 64).map(lambda k: k / 8)  # exact in binary

@@ -23,6 +23,7 @@ from flowdsl.testing import functions
 from flowdsl.testing.catalogue import MOST_ROWS, Draw
 from flowdsl.testing.recipes import MOST_ELEMENTS, Recipe
 from flowdsl.workers.processes import Processes
+from tests.sampling import examples
 from tests.strategies import CATALOGUE, OPERATORS
 from tests.threads import spawn_thread
 
@@ -396,7 +397,7 @@ def _run_to_its_end(flow: fl.Flow[Any, Any], end: str, position: int) -> object:
     return None
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(
     streams(),
     st.integers(0, 2),

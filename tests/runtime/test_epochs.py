@@ -19,6 +19,7 @@ from flowdsl.testing.catalogue import MOST_ROWS
 from flowdsl.testing.elements import same
 from flowdsl.testing.recipes import MOST_ELEMENTS, Recipe
 from flowdsl.workers.processes import Processes
+from tests.sampling import examples
 from tests.strategies import chains
 from tests.threads import spawn_thread
 
@@ -32,7 +33,7 @@ def loop(flow: fl.Flow[Any, Any], n: int, state: Any = None) -> Iterator[tuple[i
                 yield run.epoch, x
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     chains(most=5, prefetched=True),
     st.integers(0, 2),

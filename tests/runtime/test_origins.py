@@ -24,6 +24,7 @@ from flowdsl.runtime.random_access import without_workers
 from flowdsl.testing import Recipe, laws
 from flowdsl.testing.catalogue import MOST_ROWS
 from flowdsl.testing.outcomes import outcome, reference
+from tests.sampling import examples
 from tests.strategies import chains
 
 LETTERS = list("abcdefgh")
@@ -363,14 +364,14 @@ def test_runs_work_with_operators_that_do_not_support_origins() -> None:
 # -- laws ------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=250)
+@settings(max_examples=examples(250))
 @given(chains(most=6), st.integers(0, 2 * MOST_ROWS), st.integers(0, 2))
 def test_changing_a_row_changes_exactly_its_elements(recipe: Recipe, row: int, epoch: int) -> None:
     laws.origins_name_the_rows(recipe)
     laws.changing_a_row_changes_exactly_its_elements(recipe, row, epoch)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(chains(most=5), st.integers(0, 2))
 def test_origins_by_replay_equal_origins_by_arithmetic(recipe: Recipe, epoch: int) -> None:
     flow = recipe.build()
@@ -384,7 +385,7 @@ def test_origins_by_replay_equal_origins_by_arithmetic(recipe: Recipe, epoch: in
         assert places == [(o.step, o.row) for o in flow.origins(position, epoch)]
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(chains(most=5, prefetched=True), st.integers(1, 12), st.integers(0, 2), st.integers(0, 3))
 def test_run_origins_equal_flow_origins_of_the_last_element(
     recipe: Recipe, n: int, procs: int, epoch: int

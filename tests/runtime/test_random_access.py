@@ -15,10 +15,11 @@ from flowdsl.effects import Endless
 from flowdsl.testing import Recipe
 from flowdsl.testing.elements import same
 from flowdsl.testing.outcomes import outcome
+from tests.sampling import examples
 from tests.strategies import chains
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(chains(most=5, prefetched=True), st.integers(0, 2), st.data())
 def test_at_equals_the_element_of_a_pass(recipe: Recipe, epoch: int, data: st.DataObject) -> None:
     flow = recipe.build(procs=2)

@@ -19,6 +19,7 @@ from flowdsl.elements.specs import UNKNOWN, Spec
 from flowdsl.nodes import Batched, Identity, IndexedMap, PassFactory, Row, Windowed
 from flowdsl.runtime.resume_points import resumable_path
 from flowdsl.workers.processes import Processes
+from tests.sampling import examples
 from tests.threads import spawn_thread
 
 Step: TypeAlias = tuple[str, int]
@@ -101,7 +102,7 @@ def through_json(run: Run[Any], position: int | None = None) -> Any:
     return json.loads(json.dumps(run.state_dict(position)))
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(rows, steps, st.integers(0, 20), st.integers(0, 20), st.integers(0, 2))
 @example(20, [("filter", 0), ("batch", 1), ("repeat", 2), ("filter", 1), ("repeat", 1)], 5, 4, 1)
 @example(20, [("skip", 0), ("whole batch", 2), ("filter", 0), ("repeat", 2)], 1, 1, 0)
@@ -128,7 +129,7 @@ def workers_are_threads(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("workers_are_threads")
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(rows, steps, st.integers(0, 20), st.lists(st.booleans(), min_size=3, max_size=3))
 @example(20, [("threads", 0), ("filter", 0), ("take", 1), ("repeat", 2)], 5, [True, True, True])
 @example(9, [("threads", 0), ("filter", 0), ("take", 0)], 0, [False, True, False])

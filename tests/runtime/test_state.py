@@ -24,6 +24,7 @@ from flowdsl.plan.tree import walk
 from flowdsl.runtime.resume_points import ResumePoint, resumable_path
 from flowdsl.runtime.state import state_of
 from flowdsl.testing.recipes import Recipe
+from tests.sampling import examples
 from tests.strategies import chains
 
 KILOBYTE = 1024
@@ -34,7 +35,7 @@ def size_of(flow: Flow[Any, Any], position: int = 2**61) -> int:
 
 
 class TestSize:
-    @settings(max_examples=150)
+    @settings(max_examples=examples(150))
     @given(chains(most=8))
     def test_states_of_random_flows_are_small(self, recipe: Recipe) -> None:
         flow = recipe.build()
@@ -193,7 +194,7 @@ def shards_of(rows: int, n: int, i: int, batch: int, passes: int) -> Flow[Any, A
 
 
 class TestShards:
-    @settings(max_examples=300)
+    @settings(max_examples=examples(300))
     @given(
         st.integers(1, 60),
         st.integers(1, 6),

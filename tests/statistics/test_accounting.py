@@ -14,6 +14,7 @@ from flowdsl import FlowError
 from flowdsl.executor import execute as making
 from flowdsl.nodes import Indices, Row
 from flowdsl.statistics.accounting import ElementCounts, Times, quantile
+from tests.sampling import examples
 
 
 @given(st.integers(0, 9), st.integers(0, 9), st.integers(0, 9), st.integers(0, 9))
@@ -93,7 +94,7 @@ def test_a_pass_that_ends_too_soon_is_an_error(monkeypatch: pytest.MonkeyPatch) 
 
 
 class TestTimes:
-    @settings(max_examples=200)
+    @settings(max_examples=examples(200))
     @given(st.lists(st.floats(1e-6, 100), min_size=1), st.sampled_from([0.5, 0.99, 1.0]))
     def test_quantiles_are_right_within_a_bin(self, seconds: list[float], q: float) -> None:
         times = Times()

@@ -17,7 +17,7 @@ from flowdsl.statistics.figures import (
     size,
     stage_cells,
 )
-from flowdsl.statistics.run import StageStatistics
+from flowdsl.statistics.stages import StageStatistics
 from tests.report.books import stage
 
 positive = st.floats(1e-9, 1e12)

@@ -5,7 +5,7 @@ import io
 from rich.console import Console
 
 from flowdsl.statistics.run import RunStatistics
-from flowdsl.statistics.tables import costs_table, printed, table, text
+from flowdsl.statistics.tables import costs_table, printed, table
 from tests.report.books import run, stage
 
 SLOW = stage(
@@ -22,7 +22,7 @@ FIGURES = run(SLOW, LAST, consumer=1.0)
 
 
 def test_the_table_has_a_row_for_each_stage() -> None:
-    shown = table(FIGURES)
+    shown = table(FIGURES.stages)
     assert shown.row_count == 2
     (row,) = [line for line in printed(shown).splitlines() if "from_lmdb" in line]
     cells = [cell.strip() for cell in row.strip("│\n").split("│")]
@@ -40,9 +40,9 @@ def test_the_table_has_a_row_for_each_stage() -> None:
 
 
 def test_empty_columns_are_left_out() -> None:
-    assert "input" not in printed(table(FIGURES))
+    assert "input" not in printed(table(FIGURES.stages))
     read = stage("map(f)", busy=(1.0,), input_seconds=2.0, nbytes=10**7)
-    shown = printed(table(run(read)))
+    shown = printed(table(run(read).stages))
     assert "input" in shown
     assert "1 MB/s" in shown
     assert "skew" not in shown
@@ -53,7 +53,7 @@ def test_the_limiting_stage_is_highlighted() -> None:
         console = Console(
             file=io.StringIO(), width=140, force_terminal=True, color_system="standard"
         )
-        console.print(table(FIGURES, limiting))
+        console.print(table(FIGURES.stages, limiting))
         assert isinstance(console.file, io.StringIO)
         return [line for line in console.file.getvalue().splitlines() if "\x1b[1;33m" in line]
 
@@ -66,11 +66,11 @@ def test_the_limiting_stage_is_highlighted() -> None:
 
 def test_retries_and_deaths_are_in_the_row() -> None:
     died = stage("map(f)", busy=(1.0,), deaths=2, retried=5)
-    assert "5 retried, 2 deaths" in printed(table(run(died)))
+    assert "5 retried, 2 deaths" in printed(table(run(died).stages))
 
 
 def test_costs_of_operators_are_in_the_table() -> None:
-    lines = printed(costs_table(FIGURES)).splitlines()
+    lines = printed(costs_table(FIGURES.stages, FIGURES.seconds)).splitlines()
     cells = [[cell.strip() for cell in line.strip("│\n").split("│")] for line in lines[3:-1]]
     assert cells[:2] == [
         ["from_lmdb('x')", "100", "1.5 ms", "10%"],
@@ -82,14 +82,14 @@ def test_costs_of_operators_are_in_the_table() -> None:
 def test_brackets_in_titles_are_not_markup() -> None:
     title = "choose(..., [1, 1], [bold]seed=0)"
     odd = stage(title, busy=(1.0,), costs={title: 1.0})
-    assert title in printed(table(run(odd)))
-    assert title in printed(costs_table(run(odd)))
+    assert title in printed(table(run(odd).stages))
+    assert title in printed(costs_table(run(odd).stages, 2.0))
 
 
 def test_a_run_is_printed_with_summary_and_table() -> None:
     assert str(FIGURES).splitlines() == [
         "100 elements/s: 1,000 in 10 s, of which the consumer waited 90%",
-        *printed(table(FIGURES)).splitlines(),
+        *printed(table(FIGURES.stages)).splitlines(),
     ]
 
 
@@ -101,7 +101,7 @@ def test_a_run_that_has_not_started_is_printed_in_one_line() -> None:
 
 def test_the_summary_is_not_wrapped_by_a_narrow_table() -> None:
     narrow = run(stage("f"), length=2000, skipped=1200)
-    assert text(narrow).splitlines()[0] == (
+    assert str(narrow).splitlines()[0] == (
         "100 elements/s: 1,000 of 2,000 in 10 s, of which the consumer waited 100%; "
         "1,200 were left out"
     )

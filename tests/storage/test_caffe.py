@@ -19,6 +19,7 @@ import flowdsl as fl
 from flowdsl.errors import ElementError, InvalidFlow, MissingLibrary, SourceError
 from flowdsl.testing import check_source
 from flowdsl.testing.elements import same
+from tests.sampling import examples
 
 
 @pytest.fixture
@@ -153,7 +154,7 @@ def test_a_bad_datum_is_named(path: Path, bad: bytes, message: str) -> None:
         flow.collect()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.binary(max_size=40))
 def test_arbitrary_bytes_raise_an_error_or_decode(
     tmp_path_factory: pytest.TempPathFactory, value: bytes

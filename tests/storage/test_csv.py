@@ -20,6 +20,7 @@ import flowdsl as fl
 from flowdsl.errors import ElementError, FlowError, InvalidFlow, SourceError, SpecMismatch
 from flowdsl.nodes import IndexedSource
 from flowdsl.storage.text import blocks as text_blocks
+from tests.sampling import examples
 
 
 @pytest.fixture
@@ -92,7 +93,7 @@ def message_of(flow: Any) -> str:
 
 
 @pytest.mark.usefixtures("small")
-@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(100), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @example("a\r\r")
 @example('"\r\r",a\r\r\n')
 @example("\n\na,b\n\r\n\n")

@@ -32,6 +32,7 @@ from flowdsl.errors import (
 )
 from flowdsl.storage.images.scratch import Scratch
 from flowdsl.testing import check_source
+from tests.sampling import examples
 
 Pixels = NDArray[np.uint8]
 
@@ -353,7 +354,7 @@ def test_an_image_that_is_cut_off_is_an_error(form: str) -> None:
             fl.decode_image(data[:size])
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.data())
 @pytest.mark.parametrize("form", FORMATS)
 def test_damaged_image_raises_an_error_or_decodes(form: str, data: st.DataObject) -> None:
@@ -374,7 +375,7 @@ STARTS = (
 )
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(st.binary(), st.sampled_from(STARTS))
 def test_arbitrary_bytes_are_refused(garbage: bytes, start: bytes) -> None:
     with pytest.raises(SourceError):

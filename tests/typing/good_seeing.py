@@ -8,7 +8,8 @@ from typing import assert_type
 import flowdsl as fl
 from flowdsl import Profile, Verdict
 from flowdsl.report.verdict import Limit
-from flowdsl.statistics.run import RunStatistics, StageStatistics
+from flowdsl.statistics.run import RunStatistics
+from flowdsl.statistics.stages import StageStatistics
 from tests.typing.good import Sample, numbers, samples, stream
 
 # -- a profile -------------------------------------------------------------------------------------

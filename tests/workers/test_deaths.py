@@ -18,7 +18,7 @@ import pytest
 import flowdsl as fl
 from flowdsl import ElementError, Flow, WorkerDied
 from flowdsl.runtime.run import Run
-from flowdsl.statistics.run import StageStatistics
+from flowdsl.statistics.stages import StageStatistics
 from flowdsl.testing.elements import same
 from flowdsl.workers import processes
 from flowdsl.workers.launching import Child

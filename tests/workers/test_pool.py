@@ -30,6 +30,7 @@ from flowdsl.workers.backend import Died, Done, Event, Ready, Worker, WorkerBack
 from flowdsl.workers.pool import Pool
 from flowdsl.workers.tasks import InputRows, TaskInput, TaskSizer
 from tests.paces import paced, tuned, whims
+from tests.sampling import examples
 
 MOST_DEATHS = 12
 
@@ -167,7 +168,7 @@ FLOWS: dict[str, Flow[Any, Any]] = {
 courses = st.lists(st.integers(0, 7), min_size=1, max_size=60)
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(
     st.sampled_from(sorted(FLOWS)),
     st.integers(1, 4),
@@ -211,7 +212,7 @@ def test_random_event_orders_yield_the_reference(
     assert all(not worker.held for worker in backend.workers)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(
     st.integers(1, 4),
     courses,
@@ -258,7 +259,7 @@ def test_an_element_that_kills_workers_is_found(
             assert reported == [f"row {i} of from_range(40)" for i in sorted(poison)]
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(courses, whims, st.integers(0, 12), st.integers(0, 12))
 def test_a_flow_that_one_worker_runs_from_end_to_end(
     choices: list[int], sizes: list[int], n: int, start: int
@@ -273,7 +274,7 @@ def test_a_flow_that_one_worker_runs_from_end_to_end(
         assert [x for _, x in pool_of(stage, backend).rows(0, start)] == flow.collect()[start:]
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(courses, whims, st.integers(1, 20), st.integers(1, 3))
 def test_an_abandoned_pass_leaves_nothing_behind(
     choices: list[int], sizes: list[int], taken: int, passes: int
@@ -289,7 +290,7 @@ def test_an_abandoned_pass_leaves_nothing_behind(
     assert pool.statistics().in_flight == 0
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(courses, st.integers(1, 40), st.integers(1, 4))
 def test_bytes_in_flight_are_limited(choices: list[int], memory: int, procs: int) -> None:
     stage = stage_of(fl.from_range(200).map(abs).prefetch(procs, memory=1000 * memory))

@@ -24,6 +24,7 @@ from flowdsl import Flow
 from flowdsl.nodes import Row
 from flowdsl.testing.endings import no_thread_is_left
 from flowdsl.workers.read_ahead import ReadAhead
+from tests.sampling import examples
 
 PATIENCE = 20.0
 
@@ -42,7 +43,7 @@ def reader(
 
 
 class TestReader:
-    @settings(max_examples=100)
+    @settings(max_examples=examples(100))
     @given(
         st.integers(0, 40),
         st.integers(1, 9),

@@ -32,6 +32,7 @@ from flowdsl.workers.tasks import (
     TaskSource,
 )
 from flowdsl.workers.wire import Frame, supply, unpack
+from tests.sampling import examples
 from tests.strategies import chains
 
 
@@ -126,7 +127,7 @@ def only(frames: list[Frame]) -> list[Any]:
     return elements
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(chains(most=5), whims, st.integers(0, 2))
 def test_random_stages_with_random_task_sizes(recipe: Recipe, sizes: list[int], epoch: int) -> None:
     flow = recipe.build()
@@ -139,7 +140,7 @@ def test_random_stages_with_random_task_sizes(recipe: Recipe, sizes: list[int], 
     assert same(got.elements, expected.elements)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(chains(most=4), whims, st.integers(0, 12))
 def test_random_stages_from_any_position(recipe: Recipe, sizes: list[int], start: int) -> None:
     flow = recipe.build()

@@ -50,6 +50,7 @@ from flowdsl.workers.processes import Processes
 from flowdsl.workers.tasks import InputRows, Task, TaskInput
 from flowdsl.workers.wire import pickled, ship, unpack
 from tests.paces import paced, whims
+from tests.sampling import examples
 from tests.strategies import chains
 from tests.threads import spawn_thread
 
@@ -302,7 +303,7 @@ def copies_are_quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("copies_are_quick")
 class TestRandomChains:
-    @settings(max_examples=150)
+    @settings(max_examples=examples(150))
     @given(chains(most=6, prefetched=True, one_pass=True), few, epochs, whims)
     def test_yield_the_reference(
         self, recipe: Recipe, n: int, epoch: int, sizes: list[int]
@@ -310,7 +311,7 @@ class TestRandomChains:
         with paced(sizes):
             laws_of_flows.running_gives_the_reference(wired(recipe), n, epoch)
 
-    @settings(max_examples=100)
+    @settings(max_examples=examples(100))
     @given(chains(most=4), st.integers(0, 4), few, epochs, whims)
     def test_allow_a_prefetch_anywhere(
         self, recipe: Recipe, place: int, n: int, epoch: int, sizes: list[int]
@@ -319,7 +320,7 @@ class TestRandomChains:
             recipe = wired(recipe.with_prefetch(place))
             laws_of_flows.running_gives_the_reference(recipe, n, epoch)
 
-    @settings(max_examples=100)
+    @settings(max_examples=examples(100))
     @given(chains(most=5, prefetched=True), few, few, st.integers(0, 2 * MOST_ROWS), epochs, whims)
     def test_resume_from_a_state(
         self, recipe: Recipe, n: int, then: int, position: int, epoch: int, sizes: list[int]

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import mmap
-import os
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast, overload
 
 import attrs
 import msgspec
@@ -19,9 +18,10 @@ from flowdsl import nodes
 from flowdsl.effects import Exact
 from flowdsl.elements.specs import UNKNOWN, Spec, StructSpec, names_classes, restore_classes
 from flowdsl.errors import InvalidFlow, SourceError
-from flowdsl.nodes import IndexedSource, T
+from flowdsl.nodes import T
 from flowdsl.storage.arrays.columns import FORMS, TEXT, Column
 from flowdsl.storage.byte_files import LocalFile
+from flowdsl.storage.file_source import FileSource
 from flowdsl.storage.libraries import library
 from flowdsl.storage.paths import OnePath, local_path
 from flowdsl.storage.schema import checked_against
@@ -325,38 +325,24 @@ class _Dataset:
 
 
 @attrs.frozen(repr=False)
-class FromHdf5(IndexedSource[T], Generic[T]):
+class FromHdf5(FileSource[T], Generic[T]):
     """The source of ``from_hdf5``: the rows of datasets in an HDF5 file, by index."""
 
-    path: str
+    reader: ClassVar[str] = "from_hdf5"
+
     names: tuple[str, ...]
     single: bool
-    row_count: int
-    row_spec: Spec
-    digest: int
-
-    @property
-    def title(self) -> str:
-        return f"from_hdf5({os.path.basename(self.path)!r})"
 
     @property
     def fingerprint(self) -> str:
         names = ", ".join(self.names)
         return f"{self.title} of {self.length} rows of {names} {self.digest:08x}"
 
-    @property
-    def length(self) -> int:
-        return self.row_count
-
-    def spec(self, probe: bool) -> Spec:
-        return self.row_spec
-
-    def open(self) -> Callable[[int], T]:
+    def opened(self) -> tuple[int, int, Callable[[int], T]]:
         file = RowsFile(self.path, self.names)
-        if (file.length, file.digest) != (self.row_count, self.digest):
-            raise SourceError(
-                f"{self.path!r} has changed since this flow was built; build a new flow"
-            )
+        return file.length, file.digest, self._row_reader(file)
+
+    def _row_reader(self, file: RowsFile) -> Callable[[int], T]:
         if self.single:
             return lambda i: cast("T", file.value(0, i))
         if not names_classes(self.row_spec):
@@ -416,4 +402,4 @@ def from_hdf5(
     elif single:
         stored = fields[0][1]
     spec = checked_against("from_hdf5", where, element, stored)
-    return nodes.flow(FromHdf5[Any](where, tuple(names), single, file.length, spec, file.digest))
+    return nodes.flow(FromHdf5[Any](where, file.length, spec, file.digest, tuple(names), single))

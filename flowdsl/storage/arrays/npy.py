@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import io
-import os
 import tokenize
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast, overload
 
 import attrs
 import numpy as np
@@ -17,11 +16,11 @@ from xxhash import xxh3_64_intdigest
 
 from flowdsl import nodes
 from flowdsl.effects import Exact
-from flowdsl.elements.specs import Spec
 from flowdsl.errors import SourceError
-from flowdsl.nodes import IndexedSource, T
+from flowdsl.nodes import T
 from flowdsl.storage.arrays.columns import Column
 from flowdsl.storage.byte_files import ByteFile, open_file
+from flowdsl.storage.file_source import FileSource
 from flowdsl.storage.paths import OnePath, one_path
 from flowdsl.storage.schema import checked_against
 
@@ -123,35 +122,13 @@ def _opened(path: str) -> tuple[NpyRows, int]:
 
 
 @attrs.frozen(repr=False)
-class FromNpy(IndexedSource[T], Generic[T]):
+class FromNpy(FileSource[T], Generic[T]):
     """The source of ``from_npy``: the rows of a .npy file, by index."""
 
-    path: str
-    row_count: int
-    row_spec: Spec
-    digest: int
+    reader: ClassVar[str] = "from_npy"
 
-    @property
-    def title(self) -> str:
-        return f"from_npy({os.path.basename(self.path)!r})"
-
-    @property
-    def fingerprint(self) -> str:
-        return f"{self.title} of {self.length} rows {self.digest:08x}"
-
-    @property
-    def length(self) -> int:
-        return self.row_count
-
-    def spec(self, probe: bool) -> Spec:
-        return self.row_spec
-
-    def open(self) -> Callable[[int], T]:
+    def opened(self) -> tuple[int, int, Callable[[int], T]]:
         rows, digest = _opened(self.path)
-        if (rows.length, digest) != (self.row_count, self.digest):
-            raise SourceError(
-                f"{self.path!r} has changed since this flow was built; build a new flow"
-            )
 
         def row(i: int) -> T:
             try:
@@ -159,7 +136,7 @@ class FromNpy(IndexedSource[T], Generic[T]):
             except ValueError as error:
                 raise SourceError(f"{self.path!r}: row {i} is damaged: {error}") from error
 
-        return row
+        return rows.length, digest, row
 
 
 @overload

@@ -10,7 +10,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast, overload
 
 import attrs
 import msgspec
@@ -23,10 +23,11 @@ from flowdsl import nodes
 from flowdsl.effects import Exact
 from flowdsl.elements.specs import UNKNOWN, Spec, StructSpec, names_classes, restore_classes
 from flowdsl.errors import SourceError
-from flowdsl.nodes import IndexedSource, T
+from flowdsl.nodes import T
 from flowdsl.storage.arrays.columns import FORMS, Column
 from flowdsl.storage.arrays.npy import NpyRows, Pickled
 from flowdsl.storage.byte_files import ByteFile, open_file
+from flowdsl.storage.file_source import FileSource
 from flowdsl.storage.paths import OnePath, one_path
 from flowdsl.storage.schema import checked_against
 
@@ -317,39 +318,20 @@ def _is_pickled(head: bytes) -> bool:
 
 
 @attrs.frozen(repr=False)
-class FromNpz(IndexedSource[T], Generic[T]):
+class FromNpz(FileSource[T], Generic[T]):
     """The source of ``from_npz``: the rows of a .npz file, by index."""
 
-    path: str
-    row_count: int
-    row_spec: Spec
-    digest: int
+    reader: ClassVar[str] = "from_npz"
+
     trusted: bool = False
 
-    @property
-    def title(self) -> str:
-        return f"from_npz({os.path.basename(self.path)!r})"
-
-    @property
-    def fingerprint(self) -> str:
-        return f"{self.title} of {self.length} rows {self.digest:08x}"
-
-    @property
-    def length(self) -> int:
-        return self.row_count
-
-    def spec(self, probe: bool) -> Spec:
-        return self.row_spec
-
-    def open(self) -> Callable[[int], T]:
+    def opened(self) -> tuple[int, int, Callable[[int], T]]:
         file = RowsFile(self.path, self.trusted, check=True)
-        if (file.length, file.digest) != (self.row_count, self.digest):
-            raise SourceError(
-                f"{self.path!r} has changed since this flow was built; build a new flow"
-            )
-        if not names_classes(self.row_spec):
-            return file.row
-        return lambda i: cast("T", restore_classes(file.row(i), self.row_spec))
+
+        def row(i: int) -> T:
+            return cast("T", restore_classes(file.row(i), self.row_spec))
+
+        return file.length, file.digest, row if names_classes(self.row_spec) else file.row
 
 
 @overload

@@ -14,6 +14,7 @@ from flowdsl.effects import Exact
 from flowdsl.elements.specs import Spec, StructSpec, ValueSpec
 from flowdsl.errors import SourceError
 from flowdsl.nodes import IndexedSource
+from flowdsl.storage.file_source import file_has_changed
 from flowdsl.storage.lmdb.keys import Keys, KeysOfRows, RowReader, keys_of_rows
 from flowdsl.storage.lmdb.pages import Pages
 from flowdsl.storage.paths import OnePath, local_path
@@ -49,9 +50,7 @@ class RawFile:
     def open(self) -> RowReader:
         pages = Pages(self.reader, self.path)
         if _digest(pages, self.keys) != self.digest:
-            raise SourceError(
-                f"{self.path!r} has changed since this flow was built; build a new flow"
-            )
+            raise file_has_changed(self.path)
         read = self.keys.reader(pages)
 
         def row(i: int) -> tuple[bytes, bytes]:

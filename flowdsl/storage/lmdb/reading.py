@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast, overload
 
 import attrs
 from typing_extensions import TypeForm
 
 from flowdsl import nodes
 from flowdsl.effects import Exact
-from flowdsl.elements.specs import Spec
 from flowdsl.errors import SourceError
-from flowdsl.nodes import IndexedSource, T
+from flowdsl.nodes import T
+from flowdsl.storage.file_source import FileSource
 from flowdsl.storage.lmdb.rows import RowsFile
 from flowdsl.storage.paths import OnePath, local_path
 from flowdsl.storage.schema import SchemaRows, checked_against
@@ -25,41 +24,22 @@ A = TypeVar("A")
 
 
 @attrs.frozen(repr=False)
-class FromLmdb(IndexedSource[T], Generic[T]):
+class FromLmdb(FileSource[T], Generic[T]):
     """The source of ``from_lmdb``: the rows of an LMDB file, by index."""
 
-    path: str
-    row_count: int
-    row_spec: Spec
-    digest: int
+    reader: ClassVar[str] = "from_lmdb"
+
     trusted: bool = False
 
-    @property
-    def title(self) -> str:
-        return f"from_lmdb({os.path.basename(self.path)!r})"
-
-    @property
-    def fingerprint(self) -> str:
-        return f"{self.title} of {self.length} rows {self.digest:08x}"
-
-    @property
-    def length(self) -> int:
-        return self.row_count
-
-    def spec(self, probe: bool) -> Spec:
-        return self.row_spec
-
-    def open(self) -> Callable[[int], T]:
+    def opened(self) -> tuple[int, int, Callable[[int], T]]:
         file = RowsFile(self.path, self.trusted)
         header, stored = file.header()
-        if (header.length, header.digest) != (self.row_count, self.digest):
-            raise SourceError(
-                f"{self.path!r} has changed since this flow was built; build a new flow"
-            )
         checked = SchemaRows("from_lmdb", self.path, self.row_spec, stored)
-        if not checked.changes:
-            return file.row
-        return lambda i: cast("T", checked.row(i, file.row(i)))
+
+        def row(i: int) -> T:
+            return cast("T", checked.row(i, file.row(i)))
+
+        return header.length, header.digest, row if checked.changes else file.row
 
 
 @overload

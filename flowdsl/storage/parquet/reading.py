@@ -36,6 +36,7 @@ from flowdsl.elements.specs import (
 from flowdsl.elements.structure import arguments
 from flowdsl.errors import InvalidFlow, SourceError, SpecMismatch
 from flowdsl.nodes import IndexedSource, T
+from flowdsl.storage.file_source import file_has_changed
 from flowdsl.storage.index import Shards
 from flowdsl.storage.parquet.columns import Values, in_python, spec_of_column, values_of
 from flowdsl.storage.parquet.files import ParquetFile
@@ -183,9 +184,7 @@ class _Rows:
             part = self._source.parts[k]
             file = ParquetFile("from_parquet", part.path)
             if (file.digest, file.lengths) != (part.digest, part.lengths):
-                raise SourceError(
-                    f"{part.path!r} has changed since this flow was built; build a new flow"
-                )
+                raise file_has_changed(part.path)
             self._files[k] = file
         return self._files[k]
 

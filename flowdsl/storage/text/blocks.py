@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from flowdsl.errors import FlowError, InvalidFlow, SourceError, SpecMismatch
 from flowdsl.nodes import IndexedSource, T
 from flowdsl.storage.byte_files import ByteFile, open_file
+from flowdsl.storage.file_source import file_has_changed
 from flowdsl.storage.index import Shards, Table, table_of
 from flowdsl.storage.paths import is_url, title_of
 
@@ -434,7 +435,7 @@ class _Blocks(Generic[T]):
         empty = self._parser.empty
         places = [k for k, line in enumerate(parted) if empty or line not in _NOTHING]
         if len(places) != after - first:
-            raise SourceError(_changed(self._name, file.path))
+            raise file_has_changed(file.path)
         own = places[row - first]
         before = b"".join(parted[:own])
         line = lines + before.count(b"\n") + 1
@@ -514,14 +515,10 @@ class _Place:
         return f"{self.path!r}, {lines} (byte {self.byte})"
 
 
-def _changed(name: str, path: str) -> str:
-    return f"{name}: {path!r} has changed since this flow was built; build a new flow"
-
-
 def _unchanged(name: str, known: TextFile) -> ByteFile:
     file = open_file(name, known.path)
     if file.stamp != known.stamp and digest_of(name, file) != known.digest:
-        raise SourceError(_changed(name, known.path))
+        raise file_has_changed(known.path)
     return file
 
 

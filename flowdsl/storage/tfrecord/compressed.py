@@ -13,6 +13,7 @@ from flowdsl.elements.specs import Spec
 from flowdsl.errors import SourceError
 from flowdsl.nodes import Node, PassFactory, Row, T, cached_per_node, with_inferred
 from flowdsl.storage.byte_files import ByteFile, open_file
+from flowdsl.storage.file_source import file_has_changed
 from flowdsl.storage.paths import title_of
 from flowdsl.storage.schema import SchemaRows
 from flowdsl.storage.tfrecord.ending import END, decoded, encoded_rows, end_of, no_end
@@ -53,7 +54,7 @@ class FromCompressedTFRecord(Node[T, Unsized], Generic[T]):
         for path, mark in zip(self.paths, self.marks, strict=True):
             file = open_file("from_tfrecord", path)
             if mark_of(file) != mark:
-                raise changed(path)
+                raise file_has_changed(path)
             payloads = _streamed(file, self.compression)
             for row in self._elements(path, payloads) if self.encoded else _raw(path, payloads):
                 yield position, cast("T", row)
@@ -110,11 +111,6 @@ def _streamed(file: ByteFile, compression: Compression) -> Iterator[bytes]:
 def mark_of(file: ByteFile) -> str:
     """Return a mark of the content: the size, and the checksum at the end of a compressed file."""
     return f"{file.size}:{file.read(max(file.size - 8, 0), 8).hex()}"
-
-
-def changed(path: str) -> SourceError:
-    """Return the error for a file that changed after the flow was built."""
-    return SourceError(f"{path!r} has changed since this flow was built; build a new flow")
 
 
 def of_another_size(paths: Sequence[str], size: int, actual: int) -> SourceError:

@@ -24,12 +24,12 @@ from flowdsl.elements.specs import Spec, ValueSpec, join, spec_declared
 from flowdsl.errors import InvalidFlow
 from flowdsl.nodes import IndexedSource, T, cached_per_node
 from flowdsl.storage.byte_files import ByteFile, open_file
+from flowdsl.storage.file_source import file_has_changed
 from flowdsl.storage.index import Index, Shards, index_of
 from flowdsl.storage.paths import Paths, all_paths, title_of
 from flowdsl.storage.schema import SchemaRows, checked_against
 from flowdsl.storage.tfrecord.compressed import (
     FromCompressedTFRecord,
-    changed,
     mark_of,
     of_another_size,
 )
@@ -125,7 +125,7 @@ def _opened(
     file = open_file("from_tfrecord", path)
     index = _indexed(file, checksum)
     if index.digest != parts[k].digest:
-        raise changed(path)
+        raise file_has_changed(path)
     payload = _payloads(file, checksum, index).get
     if form is None:
         return payload

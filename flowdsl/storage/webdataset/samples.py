@@ -30,6 +30,7 @@ from flowdsl.elements.structure import assemble
 from flowdsl.errors import InvalidFlow, SourceError, SpecMismatch
 from flowdsl.nodes import FlowBase, IndexedSource, T
 from flowdsl.storage.byte_files import ByteFile, open_file
+from flowdsl.storage.file_source import file_has_changed
 from flowdsl.storage.index import Index, Shards, index_of
 from flowdsl.storage.paths import OnePath, Paths, all_paths, title_of
 from flowdsl.storage.webdataset.tar import BLOCK, END, compression, digest_of, member, members
@@ -245,9 +246,7 @@ class FromWebDataset(IndexedSource[T], Generic[T]):
     def _opened(self, part: TarFile) -> _File:
         file = _File(part.path)
         if file.part != part:
-            raise SourceError(
-                f"{part.path!r} has changed since this flow was built; build a new flow"
-            )
+            raise file_has_changed(part.path)
         return file
 
 

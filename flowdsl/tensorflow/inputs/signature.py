@@ -6,14 +6,13 @@ Nothing is cast: a component that does not match is an error with its position.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import attrs
 import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from flowdsl.elements.arrays import NUMBERS, dtype_of_number
 from flowdsl.elements.flattening import Flatten, flattener, flattener_of_first, order_of
 from flowdsl.elements.specs import (
     UNKNOWN,
@@ -21,49 +20,13 @@ from flowdsl.elements.specs import (
     ListSpec,
     Spec,
     StructSpec,
-    ValueSpec,
     leaf_specs,
     meet,
     spec_of,
 )
-from flowdsl.elements.structure import components, form_of, from_dlpack, is_tensor
+from flowdsl.elements.structure import components, form_of
 from flowdsl.errors import SpecMismatch
-
-_TEXT = np.dtype(np.bytes_)
-"""The dtype of text of any length, for ``tf.string``."""
-
-_NUMBERS = (bool, *NUMBERS)
-"""Python's number types; their dtypes are the same as in ``batch``."""
-
-
-@attrs.frozen
-class Slot:
-    """The dtype and shape of one component of all elements; shapes may be partly unknown."""
-
-    name: str
-    dtype: np.dtype[Any]
-    shape: tuple[int | None, ...] | None
-
-    @property
-    def tensor(self) -> tf.TensorSpec:
-        """The slot as a TensorFlow spec."""
-        return tf.TensorSpec(self.shape, tf.as_dtype(self.dtype), self.name)
-
-    @property
-    def spec(self) -> ArraySpec:
-        """The slot as a flow's spec, for messages."""
-        return ArraySpec(self.dtype, self.shape)
-
-    def takes(self, value: NDArray[Any] | np.generic) -> bool:
-        """Return True if a value has this dtype and a matching shape."""
-        return _plain(value.dtype) == self.dtype and self.holds(value.shape)
-
-    def holds(self, dims: tuple[int, ...]) -> bool:
-        """Return True if a shape matches."""
-        return self.shape is None or (
-            len(dims) == len(self.shape)
-            and all(want in (None, got) for got, want in zip(dims, self.shape, strict=True))
-        )
+from flowdsl.feeding.slots import TEXT, Leaf, Slot, slot_spec
 
 
 @attrs.frozen
@@ -80,7 +43,9 @@ class Signature:
 
     @property
     def specs(self) -> tuple[tf.TensorSpec, ...]:
-        return tuple(slot.tensor for slot in self.slots)
+        return tuple(
+            tf.TensorSpec(slot.shape, tf.as_dtype(slot.dtype), slot.name) for slot in self.slots
+        )
 
     def arrays(self, element: object, position: int) -> list[NDArray[Any] | tf.Tensor]:
         """Return the arrays of one element, in order and without copies; tensors are kept.
@@ -117,31 +82,10 @@ class Signature:
 
 def _array(slot: Slot, value: object) -> NDArray[Any] | tf.Tensor | None:
     """Convert a value for TensorFlow; return None if it does not match the slot."""
-    if isinstance(value, tf.Tensor):
-        shape = tuple(dim for dim in value.shape if dim is not None)  # all dims are known
-        fits = value.dtype == slot.tensor.dtype and slot.holds(shape)
-        return value if fits else None
-    text = _of_text(value) if slot.dtype == _TEXT else None
-    if text is not None and slot.holds(text.shape):
-        return text
-    kind: type = type(value)
-    if kind in _NUMBERS:
-        return _of_number(slot, kind, value)
-    if is_tensor(type(value)):
-        value = from_dlpack(value)
-    if not isinstance(value, (np.ndarray, np.generic)) or not slot.takes(value):
-        return None
-    # For a NumPy scalar TensorFlow would copy every component twice; not for a 0-d array.
-    return np.asarray(value)
-
-
-def _of_number(slot: Slot, kind: type, value: object) -> NDArray[Any] | None:
-    if slot.dtype != dtype_of_number(kind) or not slot.holds(()):
-        return None
-    try:
-        return np.asarray(value, slot.dtype)
-    except OverflowError:  # more than 64 bits
-        return None
+    if not isinstance(value, tf.Tensor):
+        return slot.array(value)
+    shape = tuple(dim for dim in value.shape if dim is not None)  # all dims are known
+    return value if value.dtype == tf.as_dtype(slot.dtype) and slot.has_shape(shape) else None
 
 
 def signature_of(
@@ -204,9 +148,7 @@ def signature_of_tensors(source: str, structure: object) -> Signature:
                 f"{source}: component {name!r} is {spec!r}, not a plain tensor: convert it with "
                 f".map, e.g. by to_tensor() of a ragged one"
             )
-        dtype = _TEXT if spec.dtype == tf.string else np.dtype(spec.dtype.as_numpy_dtype)
-        shape = None if spec.shape.rank is None else tuple(spec.shape.as_list())
-        slots.append(Slot(name, dtype, shape))
+        slots.append(_slot_of(name, spec))
     return Signature(source, tuple(slots), flattener(_form_of(structure)), by_place)
 
 
@@ -226,53 +168,22 @@ def _named(name: str, structure: object) -> list[tuple[str, object]]:
     return [leaf for key, part in parts for leaf in _named(f"{dot}{key}", part)]
 
 
-def _of_text(value: object) -> NDArray[Any] | None:
-    """Convert text or a list of text to an array of objects, for a string tensor; else None.
-
-    NumPy's own text dtypes would drop trailing NULs.
-    """
-    texts = value if isinstance(value, list) else [value]
-    if not all(isinstance(text, (str, bytes)) for text in texts):
-        return None
-    array = np.empty(np.shape(value) if isinstance(value, list) else (), object)
-    array[...] = value
-    return array
-
-
-def _plain(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    return _TEXT if dtype.kind in "SU" and dtype.isnative else dtype
-
-
-Leaf: TypeAlias = ArraySpec | ValueSpec | ListSpec
-
-
-def _in_slot(leaf: Leaf) -> Leaf:
-    """Return the leaf as a queue stores it: text as ``tf.string``, a number with its dtype."""
-    if isinstance(leaf, ListSpec) and _is_text(leaf.item):
-        return ArraySpec(_TEXT, (leaf.length,))
-    if isinstance(leaf, ValueSpec) and leaf.type in _NUMBERS:
-        return ArraySpec(dtype_of_number(leaf.type), ())
-    return ArraySpec(_TEXT, ()) if _is_text(leaf) else leaf
-
-
-def _is_text(spec: Spec) -> bool:
-    return isinstance(spec, ValueSpec) and issubclass(spec.type, (str, bytes))
-
-
 def _declared(source: str, name: str, leaf: Leaf, tensor: tf.TensorSpec) -> ArraySpec:
-    dtype = _TEXT if tensor.dtype == tf.string else np.dtype(tensor.dtype.as_numpy_dtype)
-    shape = None if tensor.shape.rank is None else tuple(tensor.shape.as_list())
-    array = ArraySpec(dtype, shape)
-    leaf = _in_slot(leaf)
-    if isinstance(leaf, ArraySpec) and leaf.dtype is not None:
-        leaf = attrs.evolve(leaf, dtype=_plain(leaf.dtype))
-    meet(array, leaf, f"{source}: component {name!r}, by spec=")
+    array = _slot_of(name, tensor).spec
+    meet(array, slot_spec(leaf), f"{source}: component {name!r}, by spec=")
     return array
+
+
+def _slot_of(name: str, tensor: tf.TensorSpec) -> Slot:
+    """Return the slot of a tensor."""
+    dtype = TEXT if tensor.dtype == tf.string else np.dtype(tensor.dtype.as_numpy_dtype)
+    shape = None if tensor.shape.rank is None else tuple(tensor.shape.as_list())
+    return Slot(name, dtype, shape)
 
 
 def _slot(source: str, name: str, leaf: Leaf) -> Slot:
     where = f"{source}: component {name!r}"
-    leaf = _in_slot(leaf)
+    leaf = slot_spec(leaf)
     if leaf == UNKNOWN:
         raise SpecMismatch(
             f"{where}: its dtype is not known before it is computed; annotate the result of the "
@@ -288,7 +199,7 @@ def _slot(source: str, name: str, leaf: Leaf) -> Slot:
         raise SpecMismatch(
             f"{where} is an array of unknown dtype; pass spec=[tf.TensorSpec(shape, dtype), ...]"
         )
-    dtype = _plain(leaf.dtype)
+    dtype = leaf.dtype
     if dtype.hasobject:
         raise SpecMismatch(
             f"{where} is an array of objects, as NumPy creates from rows of several lengths: "

@@ -1,0 +1,58 @@
+"""The source of one file's rows, which the readers of single files derive from."""
+
+from __future__ import annotations
+
+import os
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import ClassVar, Generic
+
+import attrs
+
+from flowdsl.elements.specs import Spec
+from flowdsl.errors import SourceError
+from flowdsl.nodes import IndexedSource, T
+
+
+@attrs.frozen(repr=False)
+class FileSource(IndexedSource[T], Generic[T]):
+    """The rows of one file, by index; the file must be the one that the flow was built from."""
+
+    reader: ClassVar[str]
+    """The name of the function that builds the flow."""
+
+    path: str
+    row_count: int
+    row_spec: Spec
+    digest: int
+    """The digest of the content when the flow was built."""
+
+    @property
+    def title(self) -> str:
+        return f"{self.reader}({os.path.basename(self.path)!r})"
+
+    @property
+    def fingerprint(self) -> str:
+        return f"{self.title} of {self.length} rows {self.digest:08x}"
+
+    @property
+    def length(self) -> int:
+        return self.row_count
+
+    def spec(self, probe: bool) -> Spec:
+        return self.row_spec
+
+    def open(self) -> Callable[[int], T]:
+        row_count, digest, read = self.opened()
+        if (row_count, digest) != (self.row_count, self.digest):
+            raise file_has_changed(self.path)
+        return read
+
+    @abstractmethod
+    def opened(self) -> tuple[int, int, Callable[[int], T]]:
+        """Open the file; return its number of rows, its digest, and a reader of rows by number."""
+
+
+def file_has_changed(path: str) -> SourceError:
+    """Return the error for a file that has changed since the flow was built."""
+    return SourceError(f"{path!r} has changed since this flow was built; build a new flow")

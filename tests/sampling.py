@@ -1,0 +1,18 @@
+"""The number of examples that a property-based test draws.
+
+Every run of the tests draws the same examples, so many of them would repeat what earlier runs have
+shown. ``make explore`` draws new ones in each round.
+"""
+
+from __future__ import annotations
+
+from hypothesis import settings
+
+
+def examples(exploring: int) -> int:
+    """Return the number of examples: all of them in ``make explore``, else a quarter."""
+    return exploring * settings().max_examples // _EXPLORING
+
+
+_EXPLORING = 100
+"""The examples that ``make explore`` draws where a test does not say how many."""
