@@ -285,7 +285,14 @@ FAMILIES: dict[str, list[Operator]] = {
     "Sizing": [
         _method("take", lambda flow: flow.take(2)),
         _method("skip", lambda flow: flow.skip(2)),
-        _method("shard", lambda flow: flow.shard(2, 0)),
+        Operator(
+            "shard",
+            {
+                "": lambda flow: flow.shard(2, 0),
+                "with `even`": lambda flow: flow.shard(2, 0, even="drop"),
+            },
+            _numbers,
+        ),
         _method("split", lambda flow: flow.split(0.5)[0]),
         _method("fixed_size", lambda flow: flow.fixed_size(3)),
         Operator(

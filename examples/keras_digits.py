@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 
 import flowdsl as fl
-from flowdsl.feeding.keras_dataset import KerasDataset
+from flowdsl.keras.fit import Fit
 
 EPOCHS = 3
 CHECKPOINTS = Path("keras_digits")
@@ -40,7 +40,7 @@ def augment(
 class Save(keras.callbacks.Callback):
     """Keeps the model and the place of its data, every ten steps."""
 
-    def __init__(self, data: KerasDataset) -> None:
+    def __init__(self, data: Fit) -> None:
         super().__init__()
         self.data, self.steps = data, 0
 

@@ -12,7 +12,8 @@ import attrs
 from flowdsl.effects import Counted, Effect, Endless, Finite, Tag
 from flowdsl.elements.specs import Spec
 from flowdsl.errors import EndlessFlow, InvalidFlow, UnknownLength
-from flowdsl.feeding.loading import Loading
+from flowdsl.jax.methods import ToJax
+from flowdsl.keras.methods import ToKeras
 from flowdsl.nodes import POSITION_LIMIT, AnyNode, FlowBase, Node, T, endless_part, is_int
 from flowdsl.nodes.base import E_any, register_flow_class
 from flowdsl.ops.augmenting import Augmenting
@@ -31,6 +32,7 @@ from flowdsl.ops.unbatching import Unbatching
 from flowdsl.ops.zipping import Zipping
 from flowdsl.remote.send_zmq import Sending
 from flowdsl.storage.write_methods import WriteMethods
+from flowdsl.torch.methods import ToTorch
 
 if TYPE_CHECKING:
     from flowdsl.plan.plan import Plan
@@ -64,7 +66,9 @@ class Flow(
     Inspecting[T, E_any],
     WriteMethods[T, E_any],
     Sending[T, E_any],
-    Loading[T, E_any],
+    ToTorch[T, E_any],
+    ToJax[T, E_any],
+    ToKeras[T, E_any],
     Generic[T, E_any],
 ):
     """An immutable description of a pipeline of elements ``T``, with the effects ``E`` on its rows.

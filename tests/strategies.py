@@ -52,6 +52,7 @@ OPERATORS: dict[str, DrawOperator] = {
     "RepeatEach": sizing.repeat_each,
     "Replicate": placing.replicate,
     "Select": mapping.select,
+    "EvenShard": sizing.even_shard,
     "Shard": sizing.shard,
     "Split": sizing.split,
     "StarMap": mapping.starmap,

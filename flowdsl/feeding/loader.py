@@ -1,7 +1,7 @@
 """The loader: iterates over the passes of a flow, and converts each element for a framework.
 
 This module depends on no framework. A framework provides a function that converts an element (see
-``torch_loader`` and ``jax_loader``), which the thread of a pump calls ahead of the consumer.
+``flowdsl.torch`` and ``flowdsl.jax``), which the thread of a pump calls ahead of the consumer.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeAlias, TypeVar
 
 import attrs
 
@@ -18,7 +18,7 @@ from flowdsl.effects import Endless
 from flowdsl.errors import FlowError, InvalidFlow, NotShippable
 from flowdsl.feeding.pump import EndOfPass, Pump, Sink
 from flowdsl.nodes import AnyNode, checked_int, is_int
-from flowdsl.ops.sizing import Shard, Skip
+from flowdsl.ops.sizing import Even, EvenShard, Shard, Skip
 from flowdsl.plan.lower import plan_of
 from flowdsl.runtime.resume_points import BEGINNING, ResumePoint
 from flowdsl.runtime.run import Run
@@ -34,9 +34,6 @@ X = TypeVar("X")
 Convert: TypeAlias = Callable[[Any, int], X]
 """Converts an element for a framework; the arguments are the element and its position."""
 
-Remainder: TypeAlias = Literal["drop", "keep"]
-"""The treatment of the last elements of a pass, if they are too few for all ranks."""
-
 _log = logging.getLogger(__name__)
 
 
@@ -46,22 +43,24 @@ class Ranks:
 
     n: int = 1
     i: int = 0
-    remainder: Remainder = "drop"
+    even: Even | None = "drop"
+    """Makes the passes of all ranks equally long, as in ``flow.shard``; None: as they come."""
 
     @classmethod
-    def of_arguments(cls, name: str, ranks: tuple[int, int], remainder: Remainder) -> Ranks:
-        """Create ranks from the arguments ``ranks=(i, n)`` and ``remainder=``.
+    def of_arguments(cls, name: str, shard: tuple[int, int], even: Even | None) -> Ranks:
+        """Create ranks from the arguments ``shard=(n, i)`` and ``even=``.
 
         Raises:
             InvalidFlow: An argument is invalid.
         """
-        if remainder not in ("drop", "keep"):
-            raise InvalidFlow(f"{name}: remainder must be 'drop' or 'keep', got {remainder!r}")
-        match ranks:
-            case (i, n) if is_int(n, 1) and is_int(i, 0) and i < n:
-                return cls(int(n), int(i), remainder)
+        if even not in ("drop", "pad", None):
+            raise InvalidFlow(f"{name}: even must be 'drop', 'pad' or None, got {even!r}")
+        match shard:
+            case (n, i) if is_int(n, 1) and is_int(i, 0) and i < n:
+                return cls(int(n), int(i), even)
         raise InvalidFlow(
-            f"{name}: ranks must be (rank, number of ranks), two ints such as (0, 4), got {ranks!r}"
+            f"{name}: shard must be (number of ranks, rank), two ints such as (4, 0) for the first "
+            f"of four, got {shard!r}"
         )
 
 
@@ -73,16 +72,16 @@ class Loader(Generic[X]):
     """The passes of a flow: each ``for`` loop iterates over the next epoch.
 
     A thread computes elements, and converts each by ``convert(element, position)``, at most
-    ``buffer`` elements ahead of the consumer. ``arrived`` is called with each element when the
+    ``ahead`` elements ahead of the consumer. ``arrived`` is called with each element when the
     consumer takes it, in the consumer's thread. One pass is open at a time: beginning the next
     pass ends it. A pass of which no element was taken does not count as an epoch. A loader belongs
     to one thread; it stops when it is closed, when it is garbage-collected, and when the program
     ends.
 
-    With several ``ranks``, each rank gets every ``n``-th element, like ``shard``. All ranks take
-    the same number of elements, so that no rank waits for the others: the last elements of a pass
-    are left out if they are too few for all ranks, and a warning is logged, unless ``remainder`` is
-    ``"keep"``.
+    With several ``ranks``, each rank gets every ``n``-th element, like ``shard``. All ranks get
+    equally many, so that no rank waits for the others at the end: the last elements of a pass are
+    left out if they are too few for all ranks, or with ``even="pad"`` the first ones are repeated,
+    and a warning is logged.
 
     >>> import flowdsl as fl
     >>> flow = fl.from_range(4).shuffle(seed=1)
@@ -96,7 +95,7 @@ class Loader(Generic[X]):
     (2, True)
 
     Raises:
-        InvalidFlow: ``buffer`` is not an int of at least 1; or the length of the flow is unknown,
+        InvalidFlow: ``ahead`` is not an int of at least 1; or the length of the flow is unknown,
             and several ranks must end a pass together.
 
     Source: ``DataLoader`` of PyTorch, and the states of torchdata's ``StatefulDataLoader``.
@@ -107,7 +106,7 @@ class Loader(Generic[X]):
         flow: Flow[Any, Any],
         convert: Convert[X],
         *,
-        buffer: int = 2,
+        ahead: int = 2,
         ranks: Ranks = ALONE,
         arrived: Callable[[X], None] | None = None,
         name: str = "Loader",
@@ -116,11 +115,12 @@ class Loader(Generic[X]):
         self._flow = flow
         self._convert = convert
         self._arrived = arrived
-        self._buffer = checked_int(f"{name}: buffer", buffer, 1)
+        self._ahead = checked_int(f"{name}: ahead", ahead, 1)
         self._ranks = ranks
-        _refuse_unequal(name, flow, ranks)
+        if ranks.n > 1 and ranks.even is not None and Endless not in flow.node.effects:
+            _check_length(name, flow.node, ranks)
         self._full_plan: Plan[Any] = plan_of(self._part(0))
-        self._pass: LoaderPass[X] = self._begin(0)
+        self._pass: LoaderPass[X] = self.begin(0)
 
     @property
     def epoch(self) -> int:
@@ -133,30 +133,38 @@ class Loader(Generic[X]):
         return self._pass.taken
 
     def set_epoch(self, epoch: int) -> None:
-        """Begin another epoch at the next ``for``.
+        """Select the epoch of the next ``for``.
+
+        After ``load_state_dict`` it continues the epoch, if the state is one of that epoch and not
+        at its end. So trainers that set the epoch in any case resume exactly, and train whole
+        epochs after the resumed one.
 
         Raises:
             InvalidFlow: ``epoch`` is not an int of at least 0.
         """
         epoch = checked_int(f"{self._name}: epoch", epoch, 0)
-        self._pass.close()
-        self._pass = self._begin(epoch)
+        _, position, _ = self._pass.place
+        ends = position > 0 and position == self._flow.node.length
+        if self._pass.began or ends or self._pass.epoch != epoch:
+            self._pass.close()
+            self._pass = self.begin(epoch)
 
     def __iter__(self) -> Iterator[X]:
         before = self._pass
         if before.began:
             before.close()
-            self._pass = self._begin(before.epoch + 1)
+            self._pass = self.begin(before.epoch + 1)
         else:  # wrappers of a loader may create an iterator without reading from it
-            self._pass = self._begin(*before.place)
+            self._pass = self.begin(*before.place)
         return self._pass
 
     def __len__(self) -> int:
         """The number of elements that this process gets in a complete pass."""
-        length = len(self._flow)
-        ranks = self._ranks
-        if ranks.remainder == "drop":
+        length, ranks = len(self._flow), self._ranks
+        if ranks.even == "drop":
             return length // ranks.n
+        if ranks.even == "pad":
+            return len(range(0, length, ranks.n))
         return len(range(ranks.i, length, ranks.n))
 
     def state_dict(self) -> dict[str, Any]:
@@ -169,6 +177,8 @@ class Loader(Generic[X]):
         Raises:
             NotResumable: A position does not identify the elements that this flow delivered.
         """
+        if self._pass.ended:
+            return {**state_of(self._flow.node, self._pass.epoch + 1, 0)}
         return self._pass.state_dict()
 
     def load_state_dict(self, state: Mapping[str, object]) -> None:
@@ -180,7 +190,7 @@ class Loader(Generic[X]):
         """
         place = place_of(self._flow.node, state)
         self._pass.close()
-        self._pass = self._begin(*place)
+        self._pass = self.begin(*place)
 
     def statistics(self) -> RunStatistics | None:
         """Return the statistics of the current or last pass; None before the first."""
@@ -206,7 +216,8 @@ class Loader(Generic[X]):
             f".prefetch(procs=n) to the flow"
         )
 
-    def _begin(self, epoch: int, position: int = 0, mark: ResumePoint = BEGINNING) -> LoaderPass[X]:
+    def begin(self, epoch: int, position: int = 0, mark: ResumePoint = BEGINNING) -> LoaderPass[X]:
+        """Return a pass of its own, which the loader does not count, close or save."""
         alone = self._ranks.n == 1
         plan = self._full_plan if alone or not position else plan_of(self._part(position))
         return LoaderPass(
@@ -216,7 +227,7 @@ class Loader(Generic[X]):
             self._ranks,
             self._convert,
             self._arrived,
-            self._buffer,
+            self._ahead,
             self._name,
         )
 
@@ -226,24 +237,32 @@ class Loader(Generic[X]):
         if ranks.n == 1:
             return node
         rest = Skip[Any, Any](node, position) if position else node
-        return Shard[Any, Any](rest, ranks.n, ranks.i)
+        if ranks.even is None or Endless in node.effects:
+            return Shard[Any, Any](rest, ranks.n, ranks.i)
+        return EvenShard[Any, Any](rest, ranks.n, ranks.i, ranks.even)
 
 
-def _refuse_unequal(name: str, flow: Flow[Any, Any], ranks: Ranks) -> None:
-    if ranks.n == 1 or ranks.remainder == "keep" or Endless in flow.node.effects:
-        return
-    length = flow.node.length
-    if length is None:
+def _check_length(name: str, node: AnyNode, ranks: Ranks) -> None:
+    """Warn of elements that are left out or repeated so that all ranks get equally many."""
+    if node.length is None:
         raise InvalidFlow(
-            f"{name}: the length of this flow is not known, and {ranks.n} ranks are to take "
-            f"equally many elements; let them take as many as there are with .repeat(), store the "
-            f"rows first, or give remainder='keep', where no rank waits for another"
+            f"{name}: the length of this flow is unknown, and {ranks.n} ranks must get equally "
+            f"many elements; make it endless with .repeat(), store the rows in a file, or pass "
+            f"even=None if no rank waits for another"
         )
-    if left := length % ranks.n:
+    if not node.length % ranks.n:
+        return
+    if ranks.even == "drop":
         _log.warning(
-            "%s: %d of %d elements of each pass are left out, so that %d ranks take equally many; "
-            "with remainder='keep' the first ranks get them",
-            *(name, left, length, ranks.n),
+            "%s: %d of %d elements of each pass are left out, so that %d ranks get equally many; "
+            "even='pad' repeats some instead",
+            *(name, node.length % ranks.n, node.length, ranks.n),
+        )
+    else:
+        _log.warning(
+            "%s: %d of %d elements are repeated in each pass, so that %d ranks get equally many; "
+            "even='drop' leaves some out instead",
+            *(name, -node.length % ranks.n, node.length, ranks.n),
         )
 
 
@@ -273,7 +292,7 @@ class LoaderPass(Iterator[X], Generic[X]):
         ranks: Ranks,
         convert: Convert[X],
         arrived: Callable[[X], None] | None,
-        buffer: int,
+        ahead: int,
         name: str,
     ) -> None:
         self.place = place
@@ -285,14 +304,9 @@ class LoaderPass(Iterator[X], Generic[X]):
         self._node = node
         self._run = run
         self._ranks = ranks
-        _, position, _ = place
-        drops = ranks.n > 1 and ranks.remainder == "drop" and node.length is not None
-        self._most = ((node.length or 0) - position) // ranks.n if drops else None
-        """The number of elements for this rank, so that all ranks end together; None if unlimited.
-        """
         self._ready = _Converted(convert)
         self._arrived = arrived
-        self._buffer = buffer
+        self._ahead = ahead
         self._name = name
         self._pump: Pump[Any] | None = None
         self._closed = False
@@ -306,16 +320,13 @@ class LoaderPass(Iterator[X], Generic[X]):
 
     @property
     def taken(self) -> int:
-        """The elements of the flow's pass taken so far by all ranks."""
+        """The elements of the flow's pass taken so far by all ranks, without repeated ones."""
         _, position, _ = self.place
-        return position + self._taken * self._ranks.n
+        taken = position + self._taken * self._ranks.n
+        return taken if self._node.length is None else min(taken, self._node.length)
 
     def __next__(self) -> X:
         pump = self._pump or self._start()
-        if self._taken == self._most:
-            self.ended = True
-            pump.stop()
-            raise StopIteration
         try:
             pump.take()
         except EndOfPass:
@@ -331,14 +342,12 @@ class LoaderPass(Iterator[X], Generic[X]):
         if self._closed:
             raise FlowError(f"{self._name}: this pass was closed; begin another one")
         self.began = True
-        self._pump = Pump(self._run(), self._ready, self._buffer, name=self._name)
+        self._pump = Pump(self._run(), self._ready, self._ahead, name=self._name)
         return self._pump
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state of the pass; after its end, the beginning of the next epoch."""
+        """Return the state after the last element taken."""
         epoch, position, mark = self.place
-        if self.ended:
-            return {**state_of(self._node, epoch + 1, 0)}
         if self._pump is None:
             return {**state_of(self._node, epoch, position, mark)}
         if self._ranks.n == 1:

@@ -253,6 +253,14 @@ class Node(ABC, Generic[T, E]):
         """The operator as written in a chain, e.g. ``batch(32)``: one line, ``...`` for flows."""
 
     @property
+    def note(self) -> str | None:
+        """What ``explain()`` notes of the operator, a sentence without its subject; None: nothing.
+
+        It is for a valid operator that loses or repeats elements.
+        """
+        return None
+
+    @property
     def fingerprint(self) -> str:
         """Identifies the operator in a saved state, which resumes only if it is equal.
 

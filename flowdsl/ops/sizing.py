@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import chain, count, islice, repeat
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeAlias, overload
 
 import attrs
 import numpy as np
@@ -161,6 +161,79 @@ class Shard(IndexTransform[T, E], Resumable[T, E], Reshardable[T, E], Generic[T,
         ahead = self.n - 1 if yielded else self.i
         mine = islice(sources[0](epoch), ahead, None, self.n)
         return enumerate((x for _, x in mine), yielded)
+
+
+Even: TypeAlias = Literal["drop", "pad"]
+"""How shards become equally long: without the last elements, or with repeated first elements."""
+
+
+@attrs.frozen(repr=False)
+class EvenShard(Shard[T, E | Resampled], Generic[T, E]):
+    """Every ``n``-th element, as many in each of the ``n`` shards."""
+
+    even: Even
+
+    def __attrs_post_init__(self) -> None:
+        if self.even not in ("drop", "pad"):
+            raise InvalidFlow(f"shard: even must be None, 'drop' or 'pad', got {self.even!r}")
+        super().__attrs_post_init__()
+        if Endless in self.source.effects:
+            raise InvalidFlow(
+                f"shard: its source never ends, so its shards are not of different length; write "
+                f"shard({self.n}, {self.i}) without even="
+            )
+        if self.source.length is None:
+            raise InvalidFlow(
+                f"shard: the length of its source is unknown, so {self.n} shards cannot be made "
+                f"equally long; store the rows in a file, whose length is known, or take equally "
+                f"many with .repeat().take(n) before .shard"
+            )
+
+    @property
+    def title(self) -> str:
+        return f"shard({self.n}, {self.i}, even={self.even!r})"
+
+    @property
+    def note(self) -> str | None:
+        rows = self.source.length or 0
+        left, missing = rows % self.n, -rows % self.n
+        if not left:
+            return None
+        if self.even == "drop":
+            return f"leaves out {left} of {rows:,} elements of each pass"
+        return f"repeats {missing} of {rows:,} elements in each pass"
+
+    @property
+    @cached_per_node
+    def length(self) -> int:
+        rows = self.source.length or 0
+        return rows // self.n if self.even == "drop" else -(-rows // self.n)
+
+    def resolve(self, at: Indices) -> Indices:
+        every = super().resolve(at)
+        return Indices(every.epoch, every.position % max(self.source.length or 0, 1))
+
+    def taken(self, yielded: int) -> tuple[int, int]:
+        _, read = super().taken(yielded)
+        if not read:
+            return 0, 0
+        over, last = divmod(read - 1, max(self.source.length or 0, 1))
+        return over, last + 1
+
+    def rows_after(
+        self, epoch: int, yielded: int, over: int, sources: Sequence[PassFactory]
+    ) -> Iterator[Row[T]]:
+        left = self.length - yielded
+        if not left:
+            return iter(())
+        passes = (sources[0](epoch) for _ in range(over, self._passes))
+        rows = super().rows_after(epoch, yielded, over, [lambda _: chain.from_iterable(passes)])
+        return islice(rows, left)
+
+    @property
+    def _passes(self) -> int:
+        """The passes over the source that the last shard begins."""
+        return -(-self.length * self.n // max(self.source.length or 0, 1))
 
 
 class _Repeating(IndexTransform[T, E], Resumable[T, E], Reshardable[T, E], Generic[T, E]):
@@ -425,38 +498,52 @@ class Sizing(FlowBase[T, E]):
         return flow(Skip[Any, Any](self.node, n))
 
     @overload
-    def shard(self: FlowBase[T, Unmoved], n: int, i: int) -> Flow[T, E]: ...
+    def shard(self: FlowBase[T, Unmoved], n: int, i: int, even: None = None) -> Flow[T, E]: ...
     @overload
-    def shard(self, n: int, i: int) -> Flow[T, E | Resampled]: ...
+    def shard(self, n: int, i: int, even: Even | None = None) -> Flow[T, E | Resampled]: ...
     @rejects_keywords(
         num_shards="write shard({n}, i)",
         index="write shard(n, {n})",
         num_replicas="write shard({n}, i)",
         rank="write shard(n, {n})",
     )
-    def shard(self: FlowBase[Any, Any], n: int, i: int) -> Flow[Any, Any]:
+    def shard(self: FlowBase[Any, Any], n: int, i: int, even: Even | None = None) -> Flow[Any, Any]:
         """Yield every ``n``-th element, starting with the ``i``-th: a part for one of ``n`` jobs.
 
         The shards 0 to ``n - 1`` have no row in common and together contain all rows; their lengths
         differ by at most one. Over a random-access flow, rows of other shards are not read.
 
+        Jobs that synchronize after every element, as in distributed training, must have equally
+        many: ``even="drop"`` leaves the last elements out, if they are too few for all shards;
+        ``even="pad"`` repeats the first elements of the pass at its end. ``explain()`` shows how
+        many.
+
         Length: the source's divided by ``n``, rounded up for the first shards and down for the
-        others; unknown if the source's is unknown.
+        others, with ``even`` down or up for all of them; unknown if the source's is unknown.
 
-        Effects: none. After a shuffle, ``Resampled``: the rows of a shard are random and differ
-        between epochs; shard before the shuffle to keep the rows of each shard fixed.
+        Effects: none. With ``even``, or after a shuffle, ``Resampled``: without each row exactly
+        once, or as the rows of a shard are random and differ between epochs; shard before the
+        shuffle to keep the rows of each shard fixed.
 
-        Errors: ``InvalidFlow`` for ``n < 1``, or ``i`` not from 0 to ``n - 1``.
+        Errors: ``InvalidFlow`` for ``n < 1``, ``i`` not from 0 to ``n - 1``, another ``even``, or
+        ``even`` where the length of the source is unknown or
+        endless.
 
         >>> import flowdsl as fl
         >>> [fl.from_range(5).shard(2, i).collect() for i in range(2)]
         [[0, 2, 4], [1, 3]]
+        >>> [fl.from_range(5).shard(2, i, even="drop").collect() for i in range(2)]
+        [[0, 2], [1, 3]]
+        >>> [fl.from_range(5).shard(2, i, even="pad").collect() for i in range(2)]
+        [[0, 2, 4], [1, 3, 0]]
 
-        Source: ``shard`` of tf.data.
+        Source: ``shard`` of tf.data; ``drop_last`` of PyTorch's ``DistributedSampler``.
 
         Elsewhere: tensorpack none; tf.data ``shard``; Grain ``slice(slice(i, None, n))``; torchdata
         ``ShardingFilter``, ``DistributedSampler``.
         """
+        if even is not None:
+            return flow(EvenShard[Any, Any](self.node, n, i, even))
         return flow(Shard[Any, Any](self.node, n, i))
 
     @overload

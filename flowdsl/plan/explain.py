@@ -52,13 +52,15 @@ def explain(node: AnyNode, stage: str = "plan", plan: Plan[object] | None = None
 
 
 def _notes(node: AnyNode) -> Iterator[str]:
-    """Notes on valid chains that are probably mistakes.
+    """Notes of operators, and on valid chains that are probably mistakes.
 
     One mistake is to take rows by position after a shuffle that differs between epochs; if rows may
     repeat, it is not noted, as ``take`` then sets the length. The other is to merge flows whose
     elements differ.
     """
     for part in walk(node):
+        if part.note is not None:
+            yield f"note: {part.title} {part.note}"
         if isinstance(part, Merging) and (difference := _difference(part)):
             yield f"note: {part.title}: {difference}"
         if part.positional and not any(Resampled in source.effects for source in part.sources):

@@ -18,5 +18,6 @@ except fl.InvalidFlow as error:
     print(str(error).splitlines()[-1])
 
 # Seen:
-# flowdsl.errors.InvalidFlow: to_torch: each worker of a DataLoader would give all elements once
-# more; give the DataLoader num_workers=0, and the flow .prefetch(procs=n)
+# flowdsl.errors.InvalidFlow: to_torch: each worker of a DataLoader would yield all elements once
+# more; write flow.as_iterable_dataset(), which divides them among the workers, or num_workers=0 and
+# .prefetch(procs=n) in the flow

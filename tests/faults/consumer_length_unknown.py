@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import flowdsl as fl
 
-fl.from_range(100).filter(bool).batch(8).to_torch(ranks=(0, 4))
+fl.from_range(100).filter(bool).batch(8).to_torch(shard=(4, 0))
 
 # Seen:
-# flowdsl.errors.InvalidFlow: to_torch: the length of this flow is not known, and 4 ranks are to
-# take equally many elements; let them take as many as there are with .repeat(), store the rows
-# first, or give remainder='keep', where no rank waits for another
+# flowdsl.errors.InvalidFlow: to_torch: the length of this flow is unknown, and 4 ranks must get
+# equally many elements; make it endless with .repeat(), store the rows in a file, or pass even=None
+# if no rank waits for another

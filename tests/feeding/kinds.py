@@ -40,7 +40,7 @@ KINDS: dict[str, ConsumerKind] = {
         lambda flow: flow.to_torch(), address=torch.Tensor.data_ptr, use=_add_one, ahead=2
     ),
     "torch, copied": ConsumerKind(
-        lambda flow: flow.to_torch(copy=True, buffer=4), use=_add_one, ahead=4
+        lambda flow: flow.to_torch(copy=True, ahead=4), use=_add_one, ahead=4
     ),
     "jax": ConsumerKind(lambda flow: flow.to_jax(), address=_pointer, use=_donate, ahead=2),
 }

@@ -39,8 +39,8 @@ from flowdsl.testing.recipes import AnyFlow
 class Whole(Loader[Any]):
     """The correct consumer, which the others break."""
 
-    def __init__(self, flow: AnyFlow, buffer: int = 2) -> None:
-        super().__init__(flow, self.converted, buffer=buffer)
+    def __init__(self, flow: AnyFlow, ahead: int = 2) -> None:
+        super().__init__(flow, self.converted, ahead=ahead)
 
     @staticmethod
     def converted(element: Any, position: int) -> Any:
@@ -114,7 +114,7 @@ class OneBuffer(Whole):
 
 class FarAhead(Whole):
     def __init__(self, flow: AnyFlow) -> None:
-        super().__init__(flow, buffer=40)
+        super().__init__(flow, ahead=40)
 
 
 class Copies(Whole):
@@ -151,7 +151,7 @@ class CloseForgets(Whole):
 
     def close(self) -> None:
         self.kept.append(self._pass)
-        self._pass = self._begin(0)
+        self._pass = self.begin(0)
 
 
 class IsKept(Whole):

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from flowdsl.effects import Endless, Resampled, Unsized
 from flowdsl.nodes.random_sequences import Mixed
+from flowdsl.ops.sizing import Even
 from flowdsl.testing import Draw, Model, Recipe, models
 from flowdsl.testing.operators import NUMBERS, SEEDS, take
 
@@ -25,6 +26,32 @@ def shard(draw: Draw, recipe: Recipe) -> Recipe:
         lambda m: shard_model(m, n, i),
         chooses=True,
     )
+
+
+def even_shard(draw: Draw, recipe: Recipe) -> Recipe:
+    if recipe.build().node.length is None:
+        return take(draw, recipe)
+    n = draw(NUMBERS)
+    i = draw(st.integers(0, n - 1))
+    even: Even = draw(st.sampled_from(["drop", "pad"]))
+    return recipe.then(
+        f"shard({n}, {i}, even={even!r})",
+        lambda f, _: f.shard(n, i, even=even),
+        lambda m: even_shard_model(m, n, i, even),
+        chooses=True,
+        repeats=True,
+    )
+
+
+def even_shard_model(source: Model, n: int, i: int, even: Even) -> Model:
+    def elements(epoch: int) -> list[Any]:
+        whole = list(source.elements(epoch))
+        length = len(whole) // n if even == "drop" else -(-len(whole) // n)
+        return [whole[k % len(whole)] for k in range(i, length * n, n)]
+
+    rows = source.length or 0
+    length = rows // n if even == "drop" else -(-rows // n)
+    return source.then_anew(elements, length, Resampled).by_place()
 
 
 def shard_model(source: Model, n: int, i: int) -> Model:

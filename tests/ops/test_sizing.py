@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import islice
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given
@@ -246,3 +246,51 @@ def test_epochs_yields_consecutive_passes() -> None:
     assert [list(run) for run in flow.epochs(3)] == [list(flow.epoch(k)) for k in range(3)]
     with pytest.raises(InvalidFlow, match="epochs: n must be an int >= 0, got -1"):
         flow.epochs(-1)
+
+
+class TestEvenShards:
+    def test_explain_shows_what_is_left_out_or_repeated(self) -> None:
+        flow = fl.from_range(7)
+        assert "leaves out 1 of 7 elements of each pass" in flow.shard(2, 0, even="drop").explain()
+        assert "repeats 2 of 7 elements in each pass" in flow.shard(3, 0, even="pad").explain()
+        assert "note" not in fl.from_range(6).shard(2, 0, even="pad").explain()
+
+    @pytest.mark.parametrize("procs", [0, 2])
+    def test_shards_of_batches_are_equally_long(self, procs: int) -> None:
+        batches = fl.from_range(257).batch(16)
+        dropped = [batches.shard(2, i, even="drop").prefetch(procs=procs) for i in range(2)]
+        assert [len(flow.collect()) for flow in dropped] == [8, 8] == [len(f) for f in dropped]
+        padded = [batches.shard(2, i, even="pad").collect() for i in range(2)]
+        assert padded[1][-1].tolist() == batches.collect()[0].tolist()
+
+    @pytest.mark.parametrize("flow", [fl.from_items([1]), fl.from_items([1, 2])])
+    def test_more_shards_than_elements(self, flow: fl.Flow[int, fl.Exact]) -> None:
+        assert [flow.shard(5, i, even="drop").collect() for i in range(5)] == [[]] * 5
+        assert [flow.shard(5, i, even="pad").collect() for i in range(5)] == [
+            [flow.collect()[i % len(flow)]] for i in range(5)
+        ]
+
+    @pytest.mark.parametrize("even", ["drop", "pad"])
+    def test_a_state_resumes_with_another_number_of_shards(
+        self, even: Literal["drop", "pad"]
+    ) -> None:
+        flow = fl.from_range(13).shuffle(seed=1)
+        run = iter(flow.shard(2, 0, even=even))
+        for _ in range(3):
+            next(run)
+        state = run.state_dict()
+        rest = [list(flow.shard(3, i, even=even).resume(state)) for i in range(3)]
+        together = [x for step in zip(*rest, strict=True) for x in step]
+        assert together[:6] == list(flow)[6:12]
+
+    def test_unknown_and_endless_lengths_are_refused(self) -> None:
+        flow = fl.from_range(7)
+        with pytest.raises(fl.InvalidFlow, match="length of its source is unknown, so 2 shards"):
+            flow.filter(bool).shard(2, 0, even="drop")
+        with pytest.raises(fl.InvalidFlow, match="its source never ends"):
+            flow.repeat().shard(2, 0, even="pad")
+
+    def test_other_values_are_refused(self) -> None:
+        wrong: Any = "keep"
+        with pytest.raises(fl.InvalidFlow, match="even must be None, 'drop' or 'pad', got 'keep'"):
+            fl.from_range(7).shard(2, 0, even=wrong)

@@ -10,8 +10,8 @@ import torch
 from numpy.typing import NDArray
 
 import flowdsl as fl
-from flowdsl.feeding.jax_loader import JaxLoader
-from flowdsl.feeding.torch_loader import TorchLoader
+from flowdsl.jax.loader import JaxLoader
+from flowdsl.torch.loader import TorchLoader
 
 
 def image(i: int) -> NDArray[np.float32]:

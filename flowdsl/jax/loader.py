@@ -1,4 +1,4 @@
-"""to_jax: the elements of a flow as JAX arrays, transferred to their devices ahead of time."""
+"""The loader of to_jax: elements as JAX arrays, transferred to their devices ahead of time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from flowdsl.errors import InvalidFlow, SpecMismatch
 from flowdsl.feeding.converting import convert_arrays, describe_component
-from flowdsl.feeding.loader import Loader, Ranks, Remainder
+from flowdsl.feeding.loader import Loader, Ranks
+from flowdsl.ops.sizing import Even
 
 if TYPE_CHECKING:
     from flowdsl.flow import Flow
@@ -36,23 +37,24 @@ class JaxLoader(Loader[X]):
     def __init__(
         self,
         flow: Flow[Any, Any],
-        device: Target = None,
+        sharding: Target = None,
         *,
-        buffer: int = 2,
-        ranks: tuple[int, int] | None = None,
-        remainder: Remainder = "drop",
+        ahead: int = 2,
+        shard: tuple[int, int] | None = None,
+        even: Even | None = "drop",
     ) -> None:
-        if device is not None and not isinstance(device, jax.Device | jax.sharding.Sharding):
+        if sharding is not None and not isinstance(sharding, jax.Device | jax.sharding.Sharding):
             raise InvalidFlow(
-                f"to_jax: device must be None, a device such as jax.devices()[0], or a sharding, "
-                f"got {device!r}"
+                f"to_jax: sharding must be None, a sharding, or a device such as jax.devices()[0], "
+                f"got {sharding!r}"
             )
-        this_process = (jax.process_index(), jax.process_count())
+        if shard is None:
+            shard = jax.process_count(), jax.process_index()
         super().__init__(
             flow,
-            _DevicePlacer(device),
-            buffer=buffer,
-            ranks=Ranks.of_arguments("to_jax", this_process if ranks is None else ranks, remainder),
+            _DevicePlacer(sharding),
+            ahead=ahead,
+            ranks=Ranks.of_arguments("to_jax", shard, even),
             name="to_jax",
         )
 

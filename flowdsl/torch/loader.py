@@ -1,10 +1,10 @@
-"""to_torch: the elements of a flow as PyTorch tensors."""
+"""The loader of to_torch: the elements of a flow as PyTorch tensors."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
 import attrs
 import numpy as np
@@ -14,7 +14,8 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 from flowdsl.errors import InvalidFlow, SpecMismatch
 from flowdsl.feeding.converting import convert_arrays, describe_component, leaves_of
-from flowdsl.feeding.loader import Loader, Ranks, Remainder
+from flowdsl.feeding.loader import Loader, Ranks
+from flowdsl.ops.sizing import Even
 
 if TYPE_CHECKING:
     from flowdsl.flow import Flow
@@ -31,17 +32,17 @@ class TorchLoader(Loader[X], IterableDataset[X]):
         self,
         flow: Flow[Any, Any],
         device: str | int | torch.device | None = None,
-        pin_memory: bool | None = None,
         *,
+        pin_memory: bool | None = None,
         copy: bool | None = None,
-        buffer: int = 2,
-        ranks: tuple[int, int] | None = None,
-        remainder: Remainder = "drop",
+        ahead: int = 2,
+        shard: tuple[int, int] | None = None,
+        even: Even | None = "drop",
     ) -> None:
         for argument, value in (("pin_memory", pin_memory), ("copy", copy)):
             if value is not None and not isinstance(value, bool):
                 raise InvalidFlow(f"to_torch: {argument} must be None or a bool, got {value!r}")
-        tensors = _Tensors(_device(device), bool(pin_memory), copy)
+        tensors = Tensors(_device(device), bool(pin_memory), copy)
         if pin_memory and not torch.accelerator.is_available():
             warnings.warn(
                 "to_torch: pin_memory=True has no effect: PyTorch sees no accelerator here",
@@ -53,11 +54,21 @@ class TorchLoader(Loader[X], IterableDataset[X]):
         super().__init__(
             flow,
             tensors,
-            buffer=buffer,
-            ranks=Ranks.of_arguments("to_torch", _rank() if ranks is None else ranks, remainder),
+            ahead=ahead,
+            ranks=ranks_of("to_torch", shard, even),
             arrived=tensors.taken if tensors.is_on_cuda else None,
             name="to_torch",
         )
+
+    @property
+    def dataset(self) -> Flow[Any, Any]:
+        """The flow; programs read its length for their progress."""
+        return self._flow
+
+    @property
+    def sampler(self) -> Self:
+        """This loader: programs call ``loader.sampler.set_epoch`` before each epoch."""
+        return self
 
     def __iter__(self) -> Iterator[X]:
         if get_worker_info() is not None:
@@ -67,17 +78,18 @@ class TorchLoader(Loader[X], IterableDataset[X]):
 
 def _refuse_workers() -> NoReturn:
     raise InvalidFlow(
-        "to_torch: each worker of a DataLoader would give all elements once more; give the "
-        "DataLoader num_workers=0, and the flow .prefetch(procs=n)"
+        "to_torch: each worker of a DataLoader would yield all elements once more; write "
+        "flow.as_iterable_dataset(), which divides them among the workers, or num_workers=0 and "
+        ".prefetch(procs=n) in the flow"
     )
 
 
-def _rank() -> tuple[int, int]:
-    """Return rank and number of ranks, from ``torch.distributed`` if it is initialized."""
+def ranks_of(name: str, shard: tuple[int, int] | None, even: Even | None) -> Ranks:
+    """Return the ranks of the arguments; by default those of ``torch.distributed``, if it runs."""
     distributed = torch.distributed
-    if distributed.is_available() and distributed.is_initialized():
-        return distributed.get_rank(), distributed.get_world_size()
-    return 0, 1
+    if shard is None and distributed.is_available() and distributed.is_initialized():
+        shard = distributed.get_world_size(), distributed.get_rank()
+    return Ranks.of_arguments(name, (1, 0) if shard is None else shard, even)
 
 
 def _device(argument: str | int | torch.device | None) -> torch.device | None:
@@ -95,7 +107,7 @@ def _device(argument: str | int | torch.device | None) -> torch.device | None:
 
 
 @attrs.frozen
-class _Tensors:
+class Tensors:
     """Converts the arrays of an element to tensors, in the thread of a pump."""
 
     device: torch.device | None

@@ -96,11 +96,13 @@ except fl.MissingLibrary as error:
 class TestPlacing:
     def test_arrays_are_on_the_requested_device(self) -> None:
         (device,) = jax.devices()[:1]
-        assert array_of(np.zeros(3), device=device).devices() == {device}
+        assert array_of(np.zeros(3), sharding=device).devices() == {device}
 
     @pytest.mark.parametrize("device", ["cpu", 0])
     def test_invalid_devices_are_refused_immediately(self, device: Any) -> None:
-        with pytest.raises(fl.InvalidFlow, match="to_jax: device must be None, a device such as"):
+        with pytest.raises(
+            fl.InvalidFlow, match="to_jax: sharding must be None, a sharding, or a device"
+        ):
             fl.from_range(3).to_jax(device)
 
     def test_a_sharding_divides_each_array_among_its_devices(self) -> None:

@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from flowdsl.flow import Flow
 
 
-class KerasDataset(DataAdapter):
+class Fit(DataAdapter):
     """The epochs of a flow for a Keras model, as documented in ``flow.to_keras``."""
 
-    def __init__(self, flow: Flow[Any, Any], buffer: int = 2) -> None:
+    def __init__(self, flow: Flow[Any, Any], *, ahead: int = 2) -> None:
         self._flow = flow
-        self._loader = Loader[Any](flow, _batch, buffer=buffer, name="to_keras")
+        self._loader = Loader[Any](flow, _batch, ahead=ahead, name="to_keras")
         self._epoch = 0
         self._begins: Mapping[str, object] | None = None
         """The state at which the current epoch begins, if it was resumed."""

@@ -160,10 +160,11 @@ class TestPlacing:
             ({"device": 1.5}, "to_torch: device must be None or what torch.device takes"),
             ({"pin_memory": "yes"}, "to_torch: pin_memory must be None or a bool, got 'yes'"),
             ({"copy": 1}, "to_torch: copy must be None or a bool, got 1"),
-            ({"buffer": 0}, "to_torch: buffer must be an int >= 1, got 0"),
-            ({"ranks": (2, 2)}, r"ranks must be \(rank, number of ranks\).* got \(2, 2\)"),
-            ({"ranks": 3}, r"ranks must be \(rank, number of ranks\).* got 3"),
-            ({"remainder": "pad"}, "remainder must be 'drop' or 'keep', got 'pad'"),
+            ({"ahead": 0}, "to_torch: ahead must be an int >= 1, got 0"),
+            ({"shard": (2, 2)}, r"shard must be \(number of ranks, rank\).* got \(2, 2\)"),
+            ({"shard": 3}, r"shard must be \(number of ranks, rank\).* got 3"),
+            ({"even": "keep"}, "even must be 'drop', 'pad' or None, got 'keep'"),
+            ({"num_workers": 4}, r"write .prefetch\(procs=4\).to_torch\(\)"),
         ],
     )
     def test_wrong_arguments_are_refused_immediately(self, options: Any, message: str) -> None:
@@ -245,27 +246,50 @@ class TestRanks:
         self, caplog: pytest.LogCaptureFixture
     ) -> None:
         flow = fl.from_range(11)
-        parts = [list(flow.to_torch(ranks=(i, 3))) for i in range(3)]
+        parts = [list(flow.to_torch(shard=(3, i))) for i in range(3)]
         assert parts == [[0, 3, 6], [1, 4, 7], [2, 5, 8]]
         assert "2 of 11 elements of each pass are left out" in caplog.text
-        assert [len(flow.to_torch(ranks=(i, 3))) for i in range(3)] == [3, 3, 3]
+        assert [len(flow.to_torch(shard=(3, i))) for i in range(3)] == [3, 3, 3]
 
     def test_remaining_elements_can_be_kept(self) -> None:
-        loaders = [fl.from_range(11).to_torch(ranks=(i, 3), remainder="keep") for i in range(3)]
+        loaders = [fl.from_range(11).to_torch(shard=(3, i), even=None) for i in range(3)]
         assert [list(loader) for loader in loaders] == [[0, 3, 6, 9], [1, 4, 7, 10], [2, 5, 8]]
         assert list(map(len, loaders)) == [4, 4, 3]
 
+    def test_missing_elements_can_be_repeated(self, caplog: pytest.LogCaptureFixture) -> None:
+        flow = fl.from_range(11).shuffle(seed=1)
+        loaders = [flow.to_torch(shard=(3, i), even="pad") for i in range(3)]
+        assert "1 of 11 elements are repeated in each pass" in caplog.text
+        for epoch in range(2):
+            whole = list(flow.epoch(epoch))
+            padded = [*whole, whole[0]]
+            assert [list(loader) for loader in loaders] == [padded[i::3] for i in range(3)]
+        assert list(map(len, loaders)) == [4, 4, 4]
+        assert loaders[2].state_dict() == flow.epoch(2).state_dict()
+
+    @pytest.mark.parametrize("argument", [(0, 2), (2, 2), (2, -1), 2, "22", (2.0, 1), (True, 0)])
+    def test_invalid_shards_are_refused(self, argument: Any) -> None:
+        with pytest.raises(
+            fl.InvalidFlow, match=r"to_torch: shard must be \(number of ranks, rank\)"
+        ):
+            fl.from_range(4).to_torch(shard=argument)
+
+    def test_an_invalid_even_is_refused(self) -> None:
+        wrong: Any = "keep"
+        with pytest.raises(fl.InvalidFlow, match="even must be 'drop', 'pad' or None, got 'keep'"):
+            fl.from_range(4).to_torch(shard=(2, 0), even=wrong)
+
     def test_unknown_lengths_are_refused(self) -> None:
         flow = fl.from_range(11).filter(bool)
-        with pytest.raises(fl.InvalidFlow, match="length of this flow is not known, and 2 ranks"):
-            flow.to_torch(ranks=(0, 2))
-        assert list(flow.to_torch(ranks=(0, 2), remainder="keep")) == [1, 3, 5, 7, 9]
-        endless = flow.repeat().to_torch(ranks=(1, 2))
+        with pytest.raises(fl.InvalidFlow, match="length of this flow is unknown, and 2 ranks"):
+            flow.to_torch(shard=(2, 0))
+        assert list(flow.to_torch(shard=(2, 0), even=None)) == [1, 3, 5, 7, 9]
+        endless = flow.repeat().to_torch(shard=(2, 1))
         assert [x for _, x in zip(range(4), endless, strict=False)] == [2, 4, 6, 8]
 
     def test_a_state_of_one_rank_resumes_all_and_other_numbers(self) -> None:
         flow = fl.from_range(24).shuffle(seed=1)
-        loader = flow.to_torch(ranks=(0, 2))
+        loader = flow.to_torch(shard=(2, 0))
         elements = iter(loader)
         taken = 3
         for _ in range(taken):
@@ -275,7 +299,7 @@ class TestRanks:
         for n in (1, 2, 3):
             rest: list[Sequence[int]] = []
             for i in range(n):
-                other = flow.to_torch(ranks=(i, n))
+                other = flow.to_torch(shard=(n, i))
                 other.load_state_dict(state)
                 rest.append(list(other))
             together = [x for step in zip(*rest, strict=True) for x in step]
@@ -299,6 +323,87 @@ dist.destroy_process_group()
         ]
         lines = [child.communicate(timeout=60)[0] for child in children]
         assert lines == ["0 [0, 2, 4] 3\n", "1 [1, 3, 5] 3\n"]
+
+
+_SPAWNED = """
+import torch.distributed as dist, torch.multiprocessing as mp, flowdsl as fl
+
+def train(rank, store, lengths):
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+    total = torch.zeros(1)
+    for batch in fl.from_range(257).batch(16).prefetch(procs=2).to_torch():
+        total += batch.sum()
+        dist.all_reduce(total.clone())  # as the gradients of a training step
+        lengths[rank] += 1
+    dist.destroy_process_group()
+
+if __name__ == "__main__":
+    import sys, torch
+    lengths = torch.zeros(2, dtype=torch.int64).share_memory_()
+    mp.spawn(train, args=(sys.argv[1], lengths), nprocs=2)
+    print(lengths.tolist())
+else:
+    import torch
+"""
+
+
+def test_spawned_ranks_end_together(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(_SPAWNED)
+    command = [sys.executable, str(script), str(tmp_path / "store")]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert result.stdout == "[8, 8]\n", result.stderr
+
+
+class TestEpochs:
+    """The calls of Lightning and Accelerate before each epoch."""
+
+    def test_a_state_continues_in_the_epoch_that_is_set(self) -> None:
+        flow = fl.from_range(8).shuffle(seed=1)
+        loader = flow.to_torch()
+        loader.set_epoch(2)
+        elements = iter(loader)
+        taken = [next(elements) for _ in range(3)]
+        other = flow.to_torch()
+        other.load_state_dict(loader.state_dict())
+        other.sampler.set_epoch(2)
+        assert [*taken, *other] == list(flow.epoch(2))
+        other.sampler.set_epoch(3)
+        assert list(other) == list(flow.epoch(3))
+
+    def test_a_state_of_another_epoch_begins_the_epoch_that_is_set(self) -> None:
+        flow = fl.from_range(8).shuffle(seed=1)
+        loader = flow.to_torch()
+        elements = iter(loader)
+        for _ in range(3):
+            next(elements)
+        other = flow.to_torch()
+        other.load_state_dict(loader.state_dict())
+        other.set_epoch(1)
+        assert list(other) == list(flow.epoch(1))
+
+    @pytest.mark.parametrize("ended", [True, False])
+    def test_a_state_at_the_end_of_a_pass_begins_the_next(self, ended: bool) -> None:
+        flow = fl.from_range(8).shuffle(seed=1)
+        loader = flow.to_torch()
+        elements = iter(loader)
+        for _ in range(8):
+            next(elements)
+        assert not ended or next(elements, None) is None
+        other = flow.to_torch()
+        other.load_state_dict(loader.state_dict())
+        other.set_epoch(1)
+        assert list(other) == list(flow.epoch(1))
+
+    def test_set_epoch_repeats_an_epoch(self) -> None:
+        loader = fl.from_range(8).shuffle(seed=1).to_torch()
+        first = list(loader)
+        loader.set_epoch(0)
+        assert list(loader) == first
+
+    def test_the_dataset_is_the_flow(self) -> None:
+        loader = fl.from_range(8).batch(4).to_torch()
+        assert len(loader.dataset) == 2
 
 
 def test_a_missing_torch_names_the_package_to_install() -> None:

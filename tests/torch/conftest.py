@@ -1,0 +1,5 @@
+from __future__ import annotations
+
+from flowdsl.tensorflow.inputs import logical_cpus
+
+logical_cpus(4)  # before any test makes TensorFlow start
