@@ -1,7 +1,7 @@
 """Origins: the source rows from which an element was computed.
 
 Recording origins during every pass would slow every pass. Instead they are computed on request, in
-one of two ways. In an index-planned flow this is arithmetic: each operator maps the position of its
+one of two ways. In a random-access flow this is arithmetic: each operator maps the position of its
 element to positions in its sources (``Node.made_of``), down to the rows of the sources. In any
 other flow the pass is repeated with elements that carry the addresses they came from
 (``Traceable``). Each address is at the lowest operator that positions reach, so the arithmetic
@@ -103,7 +103,7 @@ def _rows(step: Step, at: Indices) -> list[tuple[Origin, ...]]:
     """Return the origins of each element."""
     members = step.node.made_of(at)
     if members is None:
-        assert not step.sources, f"{step.node.title} is index-planned, and not by a kind"
+        assert not step.sources, f"{step.node.title} is indexable, but of a kind without made_of"
         rows = at.position.tolist()
         return [(Origin(step.node.title, row, step.number),) for row in rows]
     below = [iter(_rows(source, members.of(k))) for k, source in enumerate(step.sources)]
