@@ -21,7 +21,7 @@ from flowdsl.nodes import (
     OneShot,
     Unordered,
     is_int,
-    same_place,
+    position_after_reshard,
     with_sources,
 )
 from flowdsl.plan.tree import walk
@@ -153,7 +153,7 @@ def _is_shard(value: object) -> bool:
 
 def _among_others(node: AnyNode, shards: list[int], position: int) -> int:
     """Return the position to resume at with another number of shards, all at ``position``."""
-    now = same_place(node, _with_shards(node, shards), position)
+    now = position_after_reshard(node, _with_shards(node, shards), position)
     if now is None:
         here = [part for part, _ in _shards(node)]
         raise StateMismatch(
