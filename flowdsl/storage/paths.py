@@ -32,8 +32,8 @@ def one_path(operator: str, path: OnePath) -> str:
     return text if is_url(text) else os.path.abspath(os.path.expanduser(text))
 
 
-WRITE_HERE = "write it here, then copy it there"
-"""The remedy in errors when a writer gets a URL."""
+URL_REMEDY = "write it here, then copy it there"
+"""The remedy in the error of a writer that gets a URL."""
 
 
 def local_path(operator: str, path: OnePath, remedy: str = "") -> str:
