@@ -206,13 +206,15 @@ class Loader(Generic[X]):
             f".prefetch(procs=n) to the flow"
         )
 
-    def _begin(self, epoch: int, position: int = 0, mark: ResumePoint = BEGINNING) -> LoaderPass[X]:
+    def _begin(
+        self, epoch: int, position: int = 0, resume_point: ResumePoint = BEGINNING
+    ) -> LoaderPass[X]:
         alone = self._ranks.n == 1
         plan = self._full_plan if alone or not position else plan_of(self._part(position))
         return LoaderPass(
             self._flow.node,
-            (epoch, position, mark),
-            partial(Run, plan, epoch, *((position, mark) if alone else ())),
+            (epoch, position, resume_point),
+            partial(Run, plan, epoch, *((position, resume_point) if alone else ())),
             self._ranks,
             self._convert,
             self._arrived,
@@ -336,11 +338,11 @@ class LoaderPass(Iterator[X], Generic[X]):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of the pass; after its end, the beginning of the next epoch."""
-        epoch, position, mark = self.place
+        epoch, position, resume_point = self.place
         if self.ended:
             return {**state_of(self._node, epoch + 1, 0)}
         if self._pump is None:
-            return {**state_of(self._node, epoch, position, mark)}
+            return {**state_of(self._node, epoch, position, resume_point)}
         if self._ranks.n == 1:
             return self._pump.state_dict()
         return {**state_of(self._node, epoch, self.taken)}

@@ -67,7 +67,8 @@ def zip_(draw: Draw, recipe: Recipe) -> Recipe:
         return enumerate_(draw, recipe)
     catalogue, one_pass = recipe.drawn_from, draw(st.integers(0, 5)) == 0
     other = draw(catalogue.source_recipes(number=len(recipe.parts), one_pass=one_pass))
-    if Reordered in other.flow.effects:  # a source may be too: from_zmq with several senders
+    # a source may be Reordered too, such as from_zmq with several senders
+    if Reordered in other.flow.effects:
         return enumerate_(draw, recipe)
     for name in draw(st.lists(st.sampled_from(catalogue.in_place), max_size=2)):
         other = catalogue.operators[name](draw, other)
