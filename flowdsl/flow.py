@@ -180,9 +180,9 @@ class Flow(
         """The element at a position of a pass: the input of a model in step ``position``.
 
         A negative ``position`` counts from the end, where the length is known. The element is
-        computed in this process, even with ``prefetch``. Where the flow is index-planned
-        (``explain`` shows where elements travel), only the source elements that it needs are
-        computed, and no earlier element. After a filter, or over a stream, earlier elements are
+        computed in this process, even with ``prefetch``. In a
+        random-access flow, only the source elements that it needs are computed, and no earlier
+        element. After a filter, or over a stream, earlier elements are
         computed again and left out.
 
         Errors: ``IndexError`` beyond the end; ``InvalidFlow`` for an invalid position or epoch,
@@ -212,7 +212,7 @@ class Flow(
         ``explain``. A function is assumed to use its whole argument; if no function has changed
         a batch, the elements that ``unbatch`` makes of it have one origin each.
 
-        Where the flow is index-planned this is arithmetic: no row is read, no function is called,
+        In a random-access flow this is arithmetic: no row is read, no function is called,
         and earlier elements are not needed. Otherwise, as after a filter or over a stream, a pass
         is replayed, without workers, up to that element.
 

@@ -133,7 +133,7 @@ CATALOGUE = Catalogue(
     OPERATORS,
     standard.ONE_PASS,
     standard.RESHAPING | _RESHAPING,
-    standard.MOVING | {"Unordered"},
+    standard.REORDERING | {"Unordered"},
     THEMES,
     slow=_OF_FILES,
 )
@@ -144,7 +144,9 @@ chains = CATALOGUE.chains
 def skipping(draw: Draw, most: int = 4) -> Recipe:
     """A chain that fails at some rows, and reads only the rows it needs."""
     recipe = draw(
-        CATALOGUE.begun(draw(st.sampled_from([None, "FromItems", "FromIterable", "FromLmdb"])))
+        CATALOGUE.source_recipes(
+            draw(st.sampled_from([None, "FromItems", "FromIterable", "FromLmdb"]))
+        )
     )
     for name in draw(st.lists(st.sampled_from(_TAKING_ALL), max_size=most)):
         longer = map_failing(recipe, a_row(draw, recipe)) if draw(st.booleans()) else recipe

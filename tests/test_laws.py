@@ -85,7 +85,7 @@ def _keeps_all_laws(recipe: Recipe, row: int, positions: Iterable[int] = POSITIO
 @pytest.mark.parametrize("source", SOURCES)
 def test_each_source_obeys_the_laws(source: str) -> None:
     @settings(max_examples=examples(60))
-    @given(CATALOGUE.begun(source), a_row)
+    @given(CATALOGUE.source_recipes(source), a_row)
     def check(recipe: Recipe, row: int) -> None:
         _keeps_all_laws(recipe, row)
 

@@ -28,7 +28,7 @@ def test_unreadable_dicts_are_zipped() -> None:
 
     @st.composite
     def zipped(draw: Draw) -> Recipe:
-        return zip_(draw, draw(catalogue.begun("AttemptToRead", "dict")))
+        return zip_(draw, draw(catalogue.source_recipes("AttemptToRead", "dict")))
 
     @settings(max_examples=examples(300))
     @given(zipped())
@@ -70,7 +70,7 @@ def test_a_reordered_source_is_not_zipped() -> None:
 
     @st.composite
     def zipped(draw: Draw) -> Recipe:
-        return zip_(draw, draw(catalogue.begun("FromRange")))
+        return zip_(draw, draw(catalogue.source_recipes("FromRange")))
 
     @settings(max_examples=examples(300))
     @given(zipped())

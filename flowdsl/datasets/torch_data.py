@@ -152,7 +152,8 @@ def from_torch_dataset(dataset: Any) -> Flow[Any, Any]:
             "the flow batches, shuffles and has workers by itself: .shuffle(seed=7).batch(n)"
             ".prefetch(procs=k)"
         )
-    numbered = hasattr(type(dataset), "__getitem__")  # False for a class that was not called
+    # looked up on the type: False if the user passed a class instead of an instance
+    numbered = hasattr(type(dataset), "__getitem__")
     if not numbered or isinstance(dataset, Mapping):
         raise InvalidFlow(
             f"from_torch_dataset: dataset must have numbered items and a length, or be an "

@@ -33,7 +33,11 @@ _DTYPES = {
 }
 
 _ARRAYS = {np.ndarray, np.memmap}
-"""The array classes that stack; other subclasses add meaning: a mask, a matrix product."""
+"""The array classes that stack.
+
+Other subclasses are refused: stacking would lose a mask (``MaskedArray``) or change ``*``
+(``matrix``).
+"""
 
 
 def dtype_of_number(kind: type) -> np.dtype[Any]:
@@ -57,11 +61,12 @@ def dtype_of_all(rows: Sequence[Any], at: str) -> np.dtype[Any]:
     dtype = cast("np.dtype[Any]", rows[0].dtype)
     if type(rows[0]) not in _ARRAYS:
         raise unstackable(type(rows[0]).__name__, at)
-    # Most often all rows share one dtype object; dtypes that are not builtin may only be equal.
+    # Usually all rows share one dtype object. Dtypes that are not builtin may be equal without
+    # being the same object.
     if not set(map(type, rows)) <= _ARRAYS or any(row.dtype is not dtype for row in rows):
         for i, row in enumerate(rows):
             if type(row) not in _ARRAYS or not is_alike(row.dtype, dtype):
-                raise differ(rows, at, i)
+                raise rows_differ(rows, at, i)
         if dtype.kind in "US":
             dtype = max((row.dtype for row in rows), key=lambda each: each.itemsize)
     if dtype.hasobject:
@@ -115,15 +120,15 @@ def arrays_of_lists(
     dtype = cast("np.dtype[Any]", dtypes[first])
     for i, other in enumerate(dtypes):
         if other is not None and not is_alike(dtype, other):
-            raise differ(rows, at, i, first)
-    if dtype == _OF_TEXT:
+            raise rows_differ(rows, at, i, first)
+    if dtype == _TEXT_DTYPE:
         return None
-    return _of_one_rank(
+    return _with_equal_rank(
         [_array_of_list(row, dtype, w, join) for row, w in zip(rows, wheres, strict=True)]
     )
 
 
-_OF_TEXT = np.dtype(object)
+_TEXT_DTYPE = np.dtype(object)
 """Marks lists of text, which stay lists; arrays of objects are refused."""
 
 
@@ -133,7 +138,7 @@ def _dtype_of_list(items: list[Any], where: str) -> np.dtype[Any] | None:
     if not kinds:
         return None
     if all(issubclass(kind, TEXT) for kind in kinds):
-        return _OF_TEXT
+        return _TEXT_DTYPE
     if len(kinds) > 1:
         raise _mixed(kinds, where)
     (kind,) = kinds
@@ -185,7 +190,7 @@ def _array_of_list(
         except ValueError:  # ragged: numbers of one type fail for no other reason
             pass
     if isinstance(items[0], list):
-        parts = _of_one_rank([_array_of_list(item, dtype, where, join) for item in items])
+        parts = _with_equal_rank([_array_of_list(item, dtype, where, join) for item in items])
     else:
         parts = [_as_array(item, where) for item in items]
     if len({part.ndim for part in parts}) > 1:
@@ -206,8 +211,11 @@ def _array_of_list(
     return join(parts)
 
 
-def _of_one_rank(arrays: list[NDArray[Any]]) -> list[NDArray[Any]]:
-    """Add the axes that arrays of empty lists lack."""
+def _with_equal_rank(arrays: list[NDArray[Any]]) -> list[NDArray[Any]]:
+    """Give empty arrays the rank of the others.
+
+    An empty list became an array of shape (0,); beside one of shape (3, 2) it must be (0, 0).
+    """
     rank = max(array.ndim for array in arrays)
     return [
         array if array.size else array.reshape(array.shape + (0,) * (rank - array.ndim))
@@ -217,13 +225,13 @@ def _of_one_rank(arrays: list[NDArray[Any]]) -> list[NDArray[Any]]:
 
 # -- refusals --------------------------------------------------------------------------------------
 
-_OF_NONE = (
+_NONE_REMEDY = (
     "None does not stack: leave such rows out with .filter_map, or, with .map, leave the component "
     "out or put a value in its place"
 )
 
 
-def differ(rows: Sequence[Any], at: str, i: int | None = None, first: int = 0) -> SpecMismatch:
+def rows_differ(rows: Sequence[Any], at: str, i: int | None = None, first: int = 0) -> SpecMismatch:
     """The error that row ``i``, by default the first such row, differs from row ``first``."""
     kind, spec = type(rows[first]), spec_of(rows[first])
     if i is None:
@@ -233,7 +241,7 @@ def differ(rows: Sequence[Any], at: str, i: int | None = None, first: int = 0) -
     if sides[0] == sides[1]:
         sides = [kind.__name__, type(rows[i]).__name__]
     if rows[first] is None or rows[i] is None:
-        remedy = _OF_NONE
+        remedy = _NONE_REMEDY
     elif _is_ragged(spec, other):
         remedy = "ragged rows do not stack: padded_batch pads them, or make them alike with .map"
     else:
@@ -258,7 +266,7 @@ def _is_ragged(first: Spec, other: Spec) -> bool:
 def unstackable(what: str, at: str) -> SpecMismatch:
     """The error for a value that is not an array, number or text."""
     if what == "NoneType":
-        return SpecMismatch(f"{at}: {_OF_NONE}")
+        return SpecMismatch(f"{at}: {_NONE_REMEDY}")
     return SpecMismatch(
         f"{at}: {what} does not stack; arrays, numbers, text, and lists of them do. Make it one "
         f"of them or leave it out with .map, or stack it with batch(n, collate=...)"
@@ -268,7 +276,7 @@ def unstackable(what: str, at: str) -> SpecMismatch:
 def unstackable_list(what: str, at: str) -> SpecMismatch:
     """The error for a list of values that do not stack, such as tuples, dicts or records."""
     if what == "NoneType":
-        return SpecMismatch(f"{at} is a list of None; {_OF_NONE}")
+        return SpecMismatch(f"{at} is a list of None; {_NONE_REMEDY}")
     return SpecMismatch(
         f"{at} is a list of {what}, which does not stack; lists of numbers, of arrays and of text "
         f"do. Make arrays of it with .map, or stack it with batch(n, collate=...)"

@@ -19,9 +19,9 @@ from flowdsl.elements.arrays import (
     TEXT,
     arrays_of_lists,
     arrays_of_tensors,
-    differ,
     dtype_of_all,
     dtype_of_number,
+    rows_differ,
     unstackable,
 )
 from flowdsl.elements.preallocated import Allocate, BatchRows, Stacked
@@ -88,7 +88,7 @@ def pad(
         rows = rows.column("", rows) if isinstance(rows, BatchRows) else rows
         return _gathered(rows, padding, allocate, at)
     if len(set(map(type, rows))) > 1:
-        raise differ(rows, at)
+        raise rows_differ(rows, at)
     if issubclass(kind, TEXT):
         check_single(padding, at)
         return list(rows)
@@ -130,7 +130,7 @@ def collated(
     if callable(collate):
         return collate(rows)
     if len(set(map(type, rows))) > 1:
-        raise differ(rows, "element")
+        raise rows_differ(rows, "element")
     columns = _columns(rows, "element")
     if columns is None:
         raise no_components(str(spec_of(rows[0])))
@@ -255,10 +255,10 @@ def _columns_of(
         try:
             return list(zip(names, zip(*rows, strict=True), strict=True))
         except ValueError as error:
-            raise differ(rows, at) from error
+            raise rows_differ(rows, at) from error
     if isinstance(rows[0], dict):
         if any(row.keys() != rows[0].keys() for row in rows):
-            raise differ(rows, at)
+            raise rows_differ(rows, at)
         return [(name, [row[name] for row in rows]) for name in names]
     return [(name, [getattr(row, name) for row in rows]) for name in names]
 
@@ -270,7 +270,7 @@ def _stack_scalars(rows: Sequence[Any], allocate: Allocate, at: str) -> NDArray[
         if dtype.hasobject:
             raise unstackable(f"a {type(first).__name__} of Python objects", at)
         if any(row.dtype != dtype for row in rows):  # such as times in other units
-            raise differ(rows, at)
+            raise rows_differ(rows, at)
     else:
         dtype = dtype_of_number(cast("type", type(first)))
     out = allocate((len(rows),), dtype)
@@ -291,7 +291,7 @@ def _gathered(rows: Sequence[Any], padding: Padding, allocate: Allocate, at: str
 def _stack_arrays(rows: Sequence[Any], dtype: np.dtype[Any], allocate: Allocate, at: str) -> Any:
     shape = cast("tuple[int, ...]", rows[0].shape)
     if any(row.shape != shape for row in rows):
-        raise differ(rows, at)
+        raise rows_differ(rows, at)
     if isinstance(rows, Stacked):
         return rows.batch
     if not shape and dtype.kind in "US":  # text, in arrays without an axis
@@ -413,7 +413,7 @@ def lists(rows: Sequence[Any]) -> Any:
     if not len(rows):
         raise SpecMismatch("lists: there are no rows to collect")
     if len(set(map(type, rows))) > 1:
-        raise differ(rows, "element")
+        raise rows_differ(rows, "element")
     columns = _columns(rows, "element")
     if columns is None or not isinstance(rows[0], (tuple, dict)):
         raise SpecMismatch(

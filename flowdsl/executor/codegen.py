@@ -49,7 +49,7 @@ class Form:
     """The properties of an operator that define its code: equal forms share a loop function."""
 
     text: str = "x = {it}(x)"
-    """The line, as in ``CodeTemplate.line``; empty if the operator only looks for failures."""
+    """The line, as in ``CodeTemplate.loop_line``; empty if the operator only looks for failures."""
     drops: bool = False
     """True if the operator may leave the element out."""
     attempted: bool = False

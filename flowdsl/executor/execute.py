@@ -77,11 +77,13 @@ class Executor(Protocol):
         """True if it may leave elements out."""
         ...
 
-    def rows(self, at: Indices, supplied: Sequence[Iterable[Any]] = ()) -> Iterator[Row[Any]]:
+    def rows(
+        self, addresses: Indices, supplied: Sequence[Iterable[Any]] = ()
+    ) -> Iterator[Row[Any]]:
         """Yield the elements at these addresses, with their positions."""
         ...
 
-    def elements(self, at: Indices, supplied: Sequence[Iterable[Any]] = ()) -> Iterator[Any]:
+    def elements(self, addresses: Indices, supplied: Sequence[Iterable[Any]] = ()) -> Iterator[Any]:
         """Yield the elements at these addresses, without their positions."""
         ...
 
@@ -114,17 +116,19 @@ class EndToEnd:
     def drops(self) -> bool:
         return True  # as far as is known
 
-    def rows(self, at: Indices, supplied: Sequence[Iterable[Any]] = ()) -> Iterator[Row[Any]]:
-        return zip(at.position.tolist(), self.elements(at), strict=False)
+    def rows(
+        self, addresses: Indices, supplied: Sequence[Iterable[Any]] = ()
+    ) -> Iterator[Row[Any]]:
+        return zip(addresses.position.tolist(), self.elements(addresses), strict=False)
 
-    def elements(self, at: Indices, supplied: Sequence[Iterable[Any]] = ()) -> Iterator[Any]:
-        epoch, start = int(at.epoch[0]), int(at.position[0])
+    def elements(self, addresses: Indices, supplied: Sequence[Iterable[Any]] = ()) -> Iterator[Any]:
+        epoch, start = int(addresses.epoch[0]), int(addresses.position[0])
         if (epoch, start) != self._next:
             self._rows = (x for _, x in self._pass(self.root, (), epoch))
             deque(islice(self._rows, start), maxlen=0)
             self.skipped.clear()  # another worker reported the failures before the start
-        self._next = epoch, start + len(at.position)
-        return islice(self._rows, len(at.position))
+        self._next = epoch, start + len(addresses.position)
+        return islice(self._rows, len(addresses.position))
 
     @property
     def costs(self) -> dict[Path, tuple[int, float]]:
@@ -192,7 +196,7 @@ def answerable(step: Step, epoch: int, position: int) -> tuple[Step | None, int,
     return step, epoch, position
 
 
-def execute(making: Executor, at: Indices, supplied: Sequence[Iterable[Any]]) -> TaskOutcome:
+def execute(making: Executor, addresses: Indices, supplied: Sequence[Iterable[Any]]) -> TaskOutcome:
     """Compute the elements at these addresses."""
     made = TaskOutcome([], [])
     positions, elements, times = made.positions, made.elements, made.times
@@ -200,10 +204,10 @@ def execute(making: Executor, at: Indices, supplied: Sequence[Iterable[Any]]) ->
     clock = time.perf_counter
     began = last = clock()
     computed = time.thread_time()
-    few = len(at.position) <= MOST_TIMED
+    few = len(addresses.position) <= MOST_TIMED
     try:
         if making.drops or few:
-            for position, element in making.rows(at, supplied):
+            for position, element in making.rows(addresses, supplied):
                 positions.append(position)
                 elements.append(element)
                 if few:
@@ -211,16 +215,16 @@ def execute(making: Executor, at: Indices, supplied: Sequence[Iterable[Any]]) ->
                     times.append(now - last)
                     last = now
         else:
-            elements.extend(making.elements(at, supplied))  # up to one that fails
+            elements.extend(making.elements(addresses, supplied))  # up to one that fails
     except OperatorFailed as error:
         made.failure = Failure(
             error.path, error.epoch, error.position, error.__cause__ or error, error.detail
         )
     except Exception as error:  # of a source that cannot be opened
-        made.failure = Failure(None, int(at.epoch[0]), int(at.position[0]), error)
+        made.failure = Failure(None, int(addresses.epoch[0]), int(addresses.position[0]), error)
     made.seconds = clock() - began
     if not positions:
-        positions.extend(at.position[: len(elements)].tolist())
+        positions.extend(addresses.position[: len(elements)].tolist())
     made.filtered, making.filtered = making.filtered, 0
     made.skipped, making.skipped = making.skipped, []
     made.cpu = time.thread_time() - computed

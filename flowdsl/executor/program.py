@@ -124,7 +124,9 @@ class Program:
             node = node.source
         return False
 
-    def rows(self, at: Indices, supplied: Sequence[Iterable[Any]] = ()) -> Iterator[Row[Any]]:
+    def rows(
+        self, addresses: Indices, supplied: Sequence[Iterable[Any]] = ()
+    ) -> Iterator[Row[Any]]:
         """Compute the elements at these addresses, in their order, with their positions.
 
         ``supplied`` holds one iterable per base: the input elements, in the order in which they are
@@ -136,12 +138,14 @@ class Program:
             SourceError: A source can no longer be opened.
         """
         if self.drops:
-            return self._elements(self.root, at, list(map(iter, supplied)), (), with_positions=True)
-        return zip(at.position.tolist(), self.elements(at, supplied), strict=False)
+            return self._elements(
+                self.root, addresses, list(map(iter, supplied)), (), with_positions=True
+            )
+        return zip(addresses.position.tolist(), self.elements(addresses, supplied), strict=False)
 
-    def elements(self, at: Indices, supplied: Sequence[Iterable[Any]] = ()) -> Iterator[Any]:
+    def elements(self, addresses: Indices, supplied: Sequence[Iterable[Any]] = ()) -> Iterator[Any]:
         """Compute the elements at these addresses without their positions, which is cheaper."""
-        return self._elements(self.root, at, list(map(iter, supplied)), ())
+        return self._elements(self.root, addresses, list(map(iter, supplied)), ())
 
     @property
     def remaining(self) -> int | None:
@@ -161,30 +165,35 @@ class Program:
         self.filtered += 1
 
     def _elements(
-        self, node: AnyNode, at: Indices, supplied: Supply, path: Path, with_positions: bool = False
+        self,
+        node: AnyNode,
+        addresses: Indices,
+        supplied: Supply,
+        path: Path,
+        with_positions: bool = False,
     ) -> Iterator[Any]:
         """Run the chain of one-element operators above a source as one loop.
 
         The chain may also begin above a batching, joining or merging operator.
         """
-        if not len(at.position):
+        if not len(addresses.position):
             return iter(())
-        above, lines = at, list[Line]()
+        above, lines = addresses, list[Line]()
         loop_input: Iterator[Any] | None
         while True:
             below = (*path, 0)
             if isinstance(node, Elementwise):
                 owner, number = _line_owner(node)
-                lines.append(Line(path, at, partial(getattr, owner), _form(node), number))
+                lines.append(Line(path, addresses, partial(getattr, owner), _form(node), number))
             elif isinstance(node, IndexTransform):
-                source_at, is_new = without_repeats(node.resolve(at))
-                if len(source_at.position) < len(at.position):
+                source_at, is_new = without_repeats(node.resolve(addresses))
+                if len(source_at.position) < len(addresses.position):
                     once = self._elements(node.source, source_at, supplied, below)
                     loop_input = _repeat_elements(once, is_new.tolist())
                     break
-                at = source_at
+                addresses = source_at
             else:
-                loop_input, first = self._loop_input(node, at, supplied, path)
+                loop_input, first = self._loop_input(node, addresses, supplied, path)
                 lines += [first] if first is not None else []
                 break
             node, path = node.source, below
@@ -201,7 +210,7 @@ class Program:
         )
 
     def _loop_input(
-        self, node: AnyNode, at: Indices, supplied: Supply, path: Path
+        self, node: AnyNode, addresses: Indices, supplied: Supply, path: Path
     ) -> tuple[Iterator[Any] | None, Line | None]:
         """Return the loop's input iterator, and the first line of its code, if any.
 
@@ -209,25 +218,28 @@ class Program:
         """
         if isinstance(node, IndexedSource):
             source: IndexedSource[Any] = node
-            number, form = -1, Form(node.line)
+            number, form = -1, Form(node.loop_line)
             if isinstance(node, AttemptToRead):
                 source, number = node.held.node, node.number
-                form = Form(source.line, attempted=True)
-            return None, Line(path, at, partial(self._part, source, path), form, number, None)
+                form = Form(source.loop_line, attempted=True)
+            return None, Line(
+                path, addresses, partial(self._part, source, path), form, number, None
+            )
         if isinstance(node, Windowed):
             allocate = self.allocate if any(node is last for last in self._last) else None
             gather = partial(node.gather, allocate=allocate)
-            line = Line(path, at, lambda _: gather, describe=describe_group)
-            return self._groups(node, at, supplied, path, allocate), line
+            line = Line(path, addresses, lambda _: gather, describe=describe_group)
+            return self._groups(node, addresses, supplied, path, allocate), line
         if isinstance(node, Joining):
             inputs = [
-                self._elements(part, at, supplied, (*path, k)) for k, part in enumerate(node.parts)
+                self._elements(part, addresses, supplied, (*path, k))
+                for k, part in enumerate(node.parts)
             ]
             return zip(*inputs, strict=True), Line(
-                path, at, lambda _: node.join, describe=describe_group
+                path, addresses, lambda _: node.join, describe=describe_group
             )
         if isinstance(node, Merging):
-            part_numbers, source_at = node.resolve(at)
+            part_numbers, source_at = node.resolve(addresses)
             inputs = [
                 self._elements(part, source_at.where(part_numbers == k), supplied, (*path, k))
                 for k, part in enumerate(node.parts)
@@ -239,12 +251,12 @@ class Program:
     def _groups(
         self,
         node: Windowed[Any, Any, Any],
-        at: Indices,
+        addresses: Indices,
         supplied: Supply,
         path: Path,
         allocate: Allocate | None,
     ) -> Iterator[list[Any]]:
-        members, new_counts, shared = members_of(node, at)
+        members, new_counts, shared = members_of(node, addresses)
         rows = self._elements(node.source, members, supplied, (*path, 0))
         if node.shares:  # once for each row, so that one pickle has each array once
             rows = map(read_only, rows)
@@ -274,8 +286,8 @@ def _form(node: Elementwise[Any, Any, Any]) -> Form:
     if isinstance(node, SkipFailed):
         return LEAVES_OUT
     if isinstance(node, Attempt):
-        return Form(node.held.node.line, node.drops, attempted=True)
-    return Form(node.line, node.drops)
+        return Form(node.held.node.loop_line, node.drops, attempted=True)
+    return Form(node.loop_line, node.drops)
 
 
 def _line_owner(node: Elementwise[Any, Any, Any]) -> tuple[AnyNode, int]:
@@ -294,11 +306,11 @@ def _last(node: AnyNode) -> Iterator[AnyNode]:
         yield node
 
 
-def without_repeats(at: Indices) -> tuple[Indices, NDArray[np.bool_]]:
+def without_repeats(addresses: Indices) -> tuple[Indices, NDArray[np.bool_]]:
     """The addresses without consecutive duplicates, and a mask of the kept addresses."""
-    is_new = np.ones(len(at.position), np.bool_)
-    is_new[1:] = (np.diff(at.position) != 0) | (np.diff(at.epoch) != 0)
-    return at.where(is_new), is_new
+    is_new = np.ones(len(addresses.position), np.bool_)
+    is_new[1:] = (np.diff(addresses.position) != 0) | (np.diff(addresses.epoch) != 0)
+    return addresses.where(is_new), is_new
 
 
 def _repeat_elements(elements: Iterator[Any], is_new: list[bool]) -> Iterator[Any]:
@@ -310,38 +322,40 @@ def _repeat_elements(elements: Iterator[Any], is_new: list[bool]) -> Iterator[An
         yield element
 
 
-def members_of(node: Windowed[Any, Any, Any], at: Indices) -> tuple[Indices, Positions, Positions]:
+def members_of(
+    node: Windowed[Any, Any, Any], addresses: Indices
+) -> tuple[Indices, Positions, Positions]:
     """The addresses of the rows in these groups.
 
     Also return the number of rows that each group adds, and the number that it shares with the
     group before it, which are computed once. The last group of a pass may have fewer than ``n``
     rows.
     """
-    first, new_counts = at.position * node.stride, node.sizes(at)
+    first, new_counts = addresses.position * node.stride, node.sizes(addresses)
     shared = np.zeros_like(new_counts)
     if node.stride < node.n:
-        ahead = np.diff(at.position) * node.stride
-        overlap = (np.diff(at.epoch) == 0) & (ahead >= 0) & (ahead < node.n)
+        ahead = np.diff(addresses.position) * node.stride
+        overlap = (np.diff(addresses.epoch) == 0) & (ahead >= 0) & (ahead < node.n)
         shared[1:][overlap] = node.n - ahead[overlap]
     new_counts, first = new_counts - shared, first + shared
-    return Indices(at.epoch, first).and_next(new_counts), new_counts, shared
+    return Indices(addresses.epoch, first).and_next(new_counts), new_counts, shared
 
 
-def needed(node: AnyNode, at: Indices) -> dict[int, Indices]:
-    """For each base, the addresses of the rows needed to compute the elements at ``at``."""
+def needed(node: AnyNode, addresses: Indices) -> dict[int, Indices]:
+    """For each base, the addresses of the rows needed for the elements at these addresses."""
     if isinstance(node, Supplied):
-        return {node.slot: at}
+        return {node.slot: addresses}
     if isinstance(node, Merging):
-        part_numbers, source_at = node.resolve(at)
+        part_numbers, source_at = node.resolve(addresses)
         inputs = [
             needed(part, source_at.where(part_numbers == k)) for k, part in enumerate(node.parts)
         ]
     elif isinstance(node, Windowed):
-        inputs = [needed(node.source, members_of(node, at)[0])]
+        inputs = [needed(node.source, members_of(node, addresses)[0])]
     elif isinstance(node, IndexTransform):
-        inputs = [needed(node.source, without_repeats(node.resolve(at))[0])]
+        inputs = [needed(node.source, without_repeats(node.resolve(addresses))[0])]
     else:
-        inputs = [needed(source, at) for source in node.sources]
+        inputs = [needed(source, addresses) for source in node.sources]
     return {slot: base_at for bases in inputs for slot, base_at in bases.items()}
 
 

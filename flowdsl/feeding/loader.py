@@ -216,14 +216,16 @@ class Loader(Generic[X]):
             f".prefetch(procs=n) to the flow"
         )
 
-    def begin(self, epoch: int, position: int = 0, mark: ResumePoint = BEGINNING) -> LoaderPass[X]:
+    def begin(
+        self, epoch: int, position: int = 0, resume_point: ResumePoint = BEGINNING
+    ) -> LoaderPass[X]:
         """Return a pass of its own, which the loader does not count, close or save."""
         alone = self._ranks.n == 1
         plan = self._full_plan if alone or not position else plan_of(self._part(position))
         return LoaderPass(
             self._flow.node,
-            (epoch, position, mark),
-            partial(Run, plan, epoch, *((position, mark) if alone else ())),
+            (epoch, position, resume_point),
+            partial(Run, plan, epoch, *((position, resume_point) if alone else ())),
             self._ranks,
             self._convert,
             self._arrived,
@@ -347,9 +349,9 @@ class LoaderPass(Iterator[X], Generic[X]):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state after the last element taken."""
-        epoch, position, mark = self.place
+        epoch, position, resume_point = self.place
         if self._pump is None:
-            return {**state_of(self._node, epoch, position, mark)}
+            return {**state_of(self._node, epoch, position, resume_point)}
         if self._ranks.n == 1:
             return self._pump.state_dict()
         return {**state_of(self._node, epoch, self.taken)}

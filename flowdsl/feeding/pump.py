@@ -41,8 +41,8 @@ _log = logging.getLogger(__name__)
 _RESUME_POINT_INTERVAL = 16
 """Elements between two resume points: above a filter, a resume computes at most this many again."""
 
-_SECONDS_AT_THE_END = 0.3
-"""The time that the end of the program, for example by Ctrl-C, waits for a busy flow."""
+_EXIT_TIMEOUT = 0.3
+"""The seconds that the exit of the program, for example by Ctrl-C, waits for a busy flow."""
 
 PATIENCE = 30.0
 """Seconds of waiting after which a warning describes what the flow is doing."""
@@ -79,8 +79,8 @@ class Sink(ABC, Generic[T]):
     def close(self) -> None:
         """Close the queue: the pass has ended or was stopped; queued elements can still be taken.
 
-        Called several times, from any thread, even during a ``put``, which must then raise any
-        error. A queue that never waits does not need this method.
+        Called several times, from any thread, even while a ``put`` waits: that ``put`` must then
+        raise an exception, of any class. A queue that never waits does not need this method.
         """
 
 
@@ -126,7 +126,7 @@ class Pump(Generic[T]):
         self._capacity = checked_int(f"{name}: capacity", capacity, 1)
         self._transfer = _Transfer(run, sink, self._capacity, name, patience)
         # A collected pump and the end of the program stop the run's processes.
-        self._forgotten = weakref.finalize(self, self._transfer.stop, _SECONDS_AT_THE_END)
+        self._finalizer = weakref.finalize(self, self._transfer.stop, _EXIT_TIMEOUT)
 
     @property
     def fill(self) -> int:
@@ -170,7 +170,7 @@ class Pump(Generic[T]):
         except Exception:
             # The pass is over, so there is nothing to stop. The finalizer refers to the error,
             # whose traceback refers to this pump: it would live until the program ends.
-            self._forgotten.detach()
+            self._finalizer.detach()
             raise
 
     def state_dict(self, behind: int = 0) -> dict[str, object]:
@@ -191,7 +191,7 @@ class Pump(Generic[T]):
 
         If that is not enough, a warning is logged, and the thread ends after the element.
         """
-        self._forgotten.detach()
+        self._finalizer.detach()
         self._transfer.stop(timeout)
 
     def __enter__(self) -> Self:
@@ -265,7 +265,8 @@ class _Transfer(Generic[T]):
         try:
             while not self._changed.wait_for(ready, patience):
                 _log.warning(
-                    "%s: a step has waited for %.3g s, and element %d of the pass is not there: %s",
+                    "%s: a step has waited for %.3g s, and element %d of the pass has not arrived: "
+                    "%s",
                     *(self._name, monotonic() - began, self._start + self._queued),
                     whereabouts(self._run, self._thread),
                 )
@@ -290,7 +291,8 @@ class _Transfer(Generic[T]):
         self._thread.join(timeout)
         if self._thread.is_alive():
             _log.warning(
-                "%s: the flow is still making an element; its pass ends after it", self._name
+                "%s: the flow is still computing an element; the pass ends when it is done",
+                self._name,
             )
 
     def _refuse_fork(self) -> None:
@@ -305,9 +307,9 @@ class _Transfer(Generic[T]):
     def _move_all(self) -> None:
         error: BaseException | None = None
         try:
-            with ExitStack() as ends:
-                ends.callback(self._sink.close)
-                ends.push(self._close_run)
+            with ExitStack() as cleanup:
+                cleanup.callback(self._sink.close)
+                cleanup.push(self._close_run)
                 self._move_until_stopped()
         except BaseException as failed:  # even SystemExit: it must not look like the end of data
             if self._stopped:
@@ -346,7 +348,8 @@ class _Transfer(Generic[T]):
             pass
         with self._owner:
             if self._queued % _RESUME_POINT_INTERVAL == 0:
-                # A consumer may have taken elements ahead, but rarely more than the capacity.
+                # Keep resume points for states up to ``capacity`` elements before the last one
+                # taken: a consumer may take elements ahead of their use.
                 self._run.mark(self._start + max(0, self._taken - self._capacity))
             return next(self._run)
 

@@ -1,9 +1,9 @@
 """to_keras: the elements of a flow in ``fit``, ``evaluate`` and ``predict`` of Keras.
 
 Keras accepts generators and ``PyDataset`` objects, but neither preserves a flow: Keras reads two
-batches of a generator to inspect them and loses them at the end of an epoch, and it shuffles the
-batches of a ``PyDataset``. So a flow is passed as a Keras data adapter, which controls the order
-and the passes itself.
+batches of a generator to inspect them and yields them again at the start of every epoch; and
+``fit`` shuffles the batches of a ``PyDataset`` by default. So a flow is passed as a Keras data
+adapter, which controls the order and the passes itself.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ class Fit(DataAdapter):
         self._flow = flow
         self._loader = Loader[Any](flow, _batch, ahead=ahead, name="to_keras")
         self._epoch = 0
-        self._begins: Mapping[str, object] | None = None
+        self._resumed_from: Mapping[str, object] | None = None
         """The state at which the current epoch begins, if it was resumed."""
         self._passes = 0
         """The number of iterators created, including those that TensorFlow abandons."""
-        self._began = False
-        """True if an epoch has begun since ``fit`` was describe_component."""
-        self._short = False
+        self._epoch_has_begun = False
+        """True if an epoch has begun since ``fit`` was called."""
+        self._length_is_of_resumed_epoch = False
         """True if Keras assumes that every epoch is as short as the resumed one."""
         self._completed = -1
         """The last epoch of which an iterator has yielded every batch."""
@@ -73,7 +73,11 @@ class Fit(DataAdapter):
 
     @property
     def _first(self) -> int:
-        return 0 if self._begins is None else place_of(self._flow.node, self._begins)[1]
+        """The position of the first batch of the current epoch: above 0 if it was resumed."""
+        if self._resumed_from is None:
+            return 0
+        _, position, _ = place_of(self._flow.node, self._resumed_from)
+        return position
 
     def load_state_dict(self, state: Mapping[str, object]) -> None:
         """Resume from a state: the next ``fit``, of one epoch, trains on the rest of that epoch.
@@ -82,7 +86,7 @@ class Fit(DataAdapter):
             StateMismatch: The state belongs to another flow, or is not a state.
         """
         self._loader.load_state_dict(state)
-        self._epoch, self._begins = self._loader.epoch, state
+        self._epoch, self._resumed_from = self._loader.epoch, state
         self._completed = self._epoch - 1
 
     def close(self) -> None:
@@ -94,7 +98,8 @@ class Fit(DataAdapter):
     @property
     def num_batches(self) -> int | None:
         """The number of batches of an epoch, or of its rest; None if Keras must count them."""
-        self._short, self._began = False, False  # Keras reads this when a call of fit begins
+        # Keras reads this when a call of fit begins
+        self._length_is_of_resumed_epoch = self._epoch_has_begun = False
         length = self._flow.node.length
         return None if Endless in self._flow.effects or length is None else length - self._first
 
@@ -133,30 +138,31 @@ class Fit(DataAdapter):
         return tf.data.Dataset.from_generator(self._pass_of_tf, output_signature=signature)
 
     def on_epoch_begin(self) -> None:
-        if self._short and self._flow.node.length is not None:
+        if self._length_is_of_resumed_epoch and self._flow.node.length is not None:
             raise FlowError(
-                f"to_keras: the resumed epoch had fewer batches than the others, and Keras takes "
-                f"the same number of each epoch: call fit for it alone, and then once more: "
-                f"fit(data, initial_epoch=data.epoch, epochs=data.epoch + 1); epoch {self._epoch} "
-                f"is the next"
+                f"to_keras: the resumed epoch had fewer batches than the others, and Keras expects "
+                f"equally many in every epoch of one call of fit. Train the resumed epoch in a "
+                f"call of its own, fit(data, initial_epoch=data.epoch, epochs=data.epoch + 1), and "
+                f"the others in a second call. The resumed epoch is complete now, and epoch "
+                f"{self._epoch} is next"
             )
-        self._began = True
+        self._epoch_has_begun = True
 
     def on_epoch_end(self) -> None:
         if self._error is not None:
             error, self._error = self._error, None
             raise error
-        if not self._began or self._completed < self._epoch:
+        if not self._epoch_has_begun or self._completed < self._epoch:
             return  # Keras read a batch to determine its shape, or has not reached the end
-        self._short = self._begins is not None
-        self._epoch, self._begins = self._epoch + 1, None
+        self._length_is_of_resumed_epoch = self._resumed_from is not None
+        self._epoch, self._resumed_from = self._epoch + 1, None
 
     def _pass(self) -> Iterator[Any]:
         """Yield the batches of the epoch from its beginning, or from the resumed state."""
         epoch, count = self._epoch, 0
         self._passes += 1
-        if self._begins is not None:
-            self._loader.load_state_dict(self._begins)
+        if self._resumed_from is not None:
+            self._loader.load_state_dict(self._resumed_from)
             known = None
         else:
             self._loader.set_epoch(epoch)
@@ -170,7 +176,7 @@ class Fit(DataAdapter):
                 self._completed = max(self._completed, epoch)
             yield batch
         self._completed = max(self._completed, epoch)
-        if self._begins is None:
+        if self._resumed_from is None:
             self._counted = count
 
     def _pass_of_tf(self) -> Iterator[Any]:

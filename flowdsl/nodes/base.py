@@ -106,10 +106,10 @@ class Provenance:
     ``source`` have one entry for each source element."""
 
     @classmethod
-    def one_each(cls, at: Indices, source: Positions | None = None) -> Provenance:
+    def one_each(cls, addresses: Indices, source: Positions | None = None) -> Provenance:
         """One source element for each element, from the first source unless ``source`` is set."""
-        first = np.zeros_like(at.position)
-        return cls(at, first if source is None else source, np.ones_like(at.position))
+        first = np.zeros_like(addresses.position)
+        return cls(addresses, first if source is None else source, np.ones_like(addresses.position))
 
     def of(self, source: int) -> Indices:
         """The addresses of the source elements that come from this source."""
@@ -204,9 +204,9 @@ class Node(ABC, Generic[T, E]):
     positional: ClassVar[bool] = False
     """True if it chooses rows by position. Over a reordered flow, that choice is random."""
 
-    shuffles: ClassVar[bool | None] = None
-    """True if each epoch has a new order; False if all epochs have the same; None if that depends
-    on the sources."""
+    order_varies_by_epoch: ClassVar[bool | None] = None
+    """True if each epoch has its own order, as after ``shuffle``; False if all epochs have the same
+    order, as after ``cache``; None if that depends on the sources."""
 
     _memory: NodeCache = attrs.field(factory=lambda: NodeCache(), init=False, eq=False, repr=False)
     """Cached properties. A property may read its sources' properties several times: without a
@@ -279,8 +279,8 @@ class Node(ABC, Generic[T, E]):
         return False
 
     @property
-    def dense(self) -> bool:
-        """True if positions have no gaps, so that they number the elements."""
+    def positions_are_contiguous(self) -> bool:
+        """True if positions have no gaps, so that they number the elements; not after a filter."""
         return True
 
     @property
@@ -290,7 +290,11 @@ class Node(ABC, Generic[T, E]):
 
     @abstractmethod
     def spec(self, probe: bool) -> Spec:
-        """The spec of the elements; with ``probe``, one element is computed to settle unknowns."""
+        """The spec of the elements.
+
+        With ``probe``, one element is computed to learn what the nodes do not declare; without,
+        such parts are ``UNKNOWN``.
+        """
 
     @abstractmethod
     def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[T]]:
@@ -307,12 +311,12 @@ class Node(ABC, Generic[T, E]):
         """
         return self.rows(epoch, [source.reference for source in self.sources])
 
-    def made_of(self, at: Indices) -> Provenance | None:
+    def made_of(self, addresses: Indices) -> Provenance | None:
         """The source elements from which the elements at these addresses are made.
 
         None for a source, and where positions alone do not determine them.
         """
-        del at
+        del addresses
         return None
 
     def origin(self, epoch: int, position: int) -> Where:

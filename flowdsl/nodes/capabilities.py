@@ -48,7 +48,7 @@ class Reshardable(Node[T, E], Generic[T, E]):
     """Can resume over another number of shards than a state was saved with."""
 
     @abstractmethod
-    def same_place(self, there: AnyNode, position: int) -> int | None:
+    def position_after_reshard(self, there: AnyNode, position: int) -> int | None:
         """The position where this flow, over a shard, resumes after ``there`` at ``position``.
 
         ``there`` is this flow over another number of shards, all of which are at that position.
@@ -56,9 +56,9 @@ class Reshardable(Node[T, E], Generic[T, E]):
         """
 
 
-def same_place(node: AnyNode, there: AnyNode, position: int) -> int | None:
-    """``Reshardable.same_place`` of any node: None if the node is not ``Reshardable``."""
-    return node.same_place(there, position) if isinstance(node, Reshardable) else None
+def position_after_reshard(node: AnyNode, there: AnyNode, position: int) -> int | None:
+    """The position of any node after a change of shards: None if it is not ``Reshardable``."""
+    return node.position_after_reshard(there, position) if isinstance(node, Reshardable) else None
 
 
 class OneShot(Node[T, E], Generic[T, E]):
@@ -76,7 +76,7 @@ class OneShot(Node[T, E], Generic[T, E]):
 # -- to be probed ----------------------------------------------------------------------------------
 
 
-class Transparent(Node[T, E], Generic[T, E]):
+class SkippedByProbe(Node[T, E], Generic[T, E]):
     """Yields the elements of its source in epoch 0, so that a probe can skip this node."""
 
     @property
@@ -113,7 +113,7 @@ def trace(element: A, members: Sequence[ResumePlaces], stacked: bool = False) ->
 
 
 @attrs.define
-class Reader:
+class TracedReader:
     """Starts passes over a source of traced elements, and yields the untraced elements."""
 
     source: PassFactory
@@ -130,25 +130,26 @@ class Traceable(Node[T, E], Generic[T, E]):
     """Can trace each element to its rows in a replayed pass, where positions do not suffice."""
 
     @abstractmethod
-    def traced(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[Any]]:
+    def rows_with_places(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[Any]]:
         """Yield ``rows`` from sources of traced elements, each with the places of all its members.
 
-        A ``Reader`` yields the elements of such a source; ``trace`` adds places to a new element.
+        A ``TracedReader`` yields the elements of such a source; ``trace`` adds places to a new
+        element.
         """
 
 
 class PassThrough(Traceable[T, E], Generic[T, E]):
     """Yields elements of its sources without looking at them, so traced elements stay traced."""
 
-    def traced(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[Any]]:
+    def rows_with_places(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[Any]]:
         return self.rows(epoch, sources)
 
 
-class OneByOne(Traceable[T, E], Generic[T, E]):
+class MadeFromLatest(Traceable[T, E], Generic[T, E]):
     """Makes each element from the last element that it read from each source."""
 
-    def traced(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[Any]]:
-        readers = [Reader(source, deque(maxlen=1)) for source in sources]
+    def rows_with_places(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[Any]]:
+        readers = [TracedReader(source, deque(maxlen=1)) for source in sources]
         for position, y in self.rows(epoch, readers):
             yield position, trace(y, [x.places for read in readers for _, x in read.latest])
 

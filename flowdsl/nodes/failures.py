@@ -37,7 +37,7 @@ from flowdsl.nodes.base import (
     cached_per_node,
     with_sources,
 )
-from flowdsl.nodes.capabilities import Transparent
+from flowdsl.nodes.capabilities import SkippedByProbe
 from flowdsl.nodes.kinds import Elementwise, IndexedMap, IndexedSource
 from flowdsl.nodes.validation import describe_element
 
@@ -95,7 +95,7 @@ class _Attempted:
 
 
 @attrs.frozen(repr=False)
-class Attempt(_Attempted, Elementwise[A, Any, E], Transparent[Any, E], Generic[A, E]):
+class Attempt(_Attempted, Elementwise[A, Any, E], SkippedByProbe[Any, E], Generic[A, E]):
     """An attempted elementwise operator: if it fails, a failure takes the element's place."""
 
     held: WrappedNode
@@ -107,7 +107,7 @@ class Attempt(_Attempted, Elementwise[A, Any, E], Transparent[Any, E], Generic[A
 
     @property
     def unseen(self) -> AnyNode:
-        return self.source if isinstance(self.held.node, Transparent) else self
+        return self.source if isinstance(self.held.node, SkippedByProbe) else self
 
     def apply(self, x: A, epoch: int, position: int) -> Any:
         if isinstance(x, Failed):
@@ -202,13 +202,13 @@ class AttemptToRead(_Attempted, IndexedSource[Any]):
 class AttemptToReadHere(AttemptToRead):
     """An attempted source whose rows are in this process's memory."""
 
-    portable: ClassVar[bool] = False
+    in_memory: ClassVar[bool] = True
 
 
 @attrs.frozen(repr=False)
 class SkipFailed(
     Elementwise[A, A, E | Resampled | Unsized],
-    Transparent[A, E | Resampled | Unsized],
+    SkippedByProbe[A, E | Resampled | Unsized],
     Generic[A, E],
 ):
     """Leaves failures out; ``handler`` is called with the error of each."""
@@ -257,8 +257,8 @@ class SkipFailed(
             else:
                 yield position, x
 
-    def traced(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[Any]]:
-        return Elementwise.traced(self.silent(), epoch, sources)
+    def rows_with_places(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[Any]]:
+        return Elementwise.rows_with_places(self.silent(), epoch, sources)
 
     def error(self, failed: Failed) -> ElementError:
         """The error that names the operator that failed and the element it failed on."""

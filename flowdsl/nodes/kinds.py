@@ -9,8 +9,8 @@ Windowed        ``n`` consecutive elements in, one out. The groups of a ``Batche
 IndexTransform  chooses or reorders whole elements. Over a random-access flow it is arithmetic on
                 positions, and no element moves (databases call this late materialization).
 Copying         several passes of the same flow, interleaved.
-Merging         merges several flows: each element is an element of one of them.
-Joining         several flows in; the elements at one position, one of each flow, form one element.
+Merging         yields the elements of several flows: each element is an element of one of them.
+Joining         makes one element from one element of each of several flows, at one position.
 Placement       sets the workers that run the operators below it. It does not change elements.
 Unordered       drops the order of the elements below it, which may then arrive as they are ready.
 
@@ -52,14 +52,14 @@ from flowdsl.nodes.base import (
 )
 from flowdsl.nodes.capabilities import (
     Buffering,
-    OneByOne,
+    MadeFromLatest,
     PassThrough,
-    Reader,
     Reshardable,
     Resumable,
+    SkippedByProbe,
     Traceable,
-    Transparent,
-    same_place,
+    TracedReader,
+    position_after_reshard,
     trace,
 )
 from flowdsl.nodes.validation import POSITION_LIMIT, describe_element, describe_group, method_name
@@ -74,12 +74,15 @@ _Number = TypeVar("_Number", int, Positions)
 class IndexedSource(Node[T, Exact], Generic[T]):
     """A source with numbered rows, any of which can be read by itself."""
 
-    portable: ClassVar[bool] = True
-    """True if every process can open it; False if its rows are in this process's memory."""
+    in_memory: ClassVar[bool] = False
+    """True if its rows are in this process's memory; False if every process can open it."""
 
     @property
-    def line(self) -> str:
-        """The line of Python that reads a row by its number in a loop; see ``Elementwise.line``."""
+    def loop_line(self) -> str:
+        """The line of a generated loop that replaces ``x``, the number of a row, by the row.
+
+        Names in braces are attributes of the source.
+        """
         return "x = {open}(x)"
 
     @property
@@ -112,7 +115,7 @@ class IndexedSource(Node[T, Exact], Generic[T]):
 
 
 @attrs.frozen(repr=False)
-class Elementwise(OneByOne[U, E], Reshardable[U, E], Generic[A, U, E]):
+class Elementwise(MadeFromLatest[U, E], Reshardable[U, E], Generic[A, U, E]):
     """An operator on one element at a time, which keeps the element's position."""
 
     drops: ClassVar[bool] = False
@@ -124,8 +127,11 @@ class Elementwise(OneByOne[U, E], Reshardable[U, E], Generic[A, U, E]):
     source: Node[A, E]
 
     @property
-    def line(self) -> str:
-        """``apply`` as a line of Python, for use in a loop; see ``CodeTemplate``."""
+    def loop_line(self) -> str:
+        """The line of a generated loop that replaces ``x`` by ``apply`` of it.
+
+        Names in braces are attributes of the node, or ``epoch`` and ``position``.
+        """
         return "x = {apply}(x, {epoch}, {position})"
 
     @abstractmethod
@@ -139,16 +145,18 @@ class Elementwise(OneByOne[U, E], Reshardable[U, E], Generic[A, U, E]):
 
     @property
     @cached_per_node
-    def dense(self) -> bool:
-        return self.source.dense and not self.drops
+    def positions_are_contiguous(self) -> bool:
+        return self.source.positions_are_contiguous and not self.drops
 
     @property
     @cached_per_node
     def length(self) -> int | None:
         return None if self.drops else self.source.length
 
-    def same_place(self, there: AnyNode, position: int) -> int | None:
-        return same_place(self.source, there.sources[0], position) if self.dense else None
+    def position_after_reshard(self, there: AnyNode, position: int) -> int | None:
+        if not self.positions_are_contiguous:
+            return None
+        return position_after_reshard(self.source, there.sources[0], position)
 
     def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[U]]:
         for position, x in sources[0](epoch):
@@ -162,8 +170,8 @@ class Elementwise(OneByOne[U, E], Reshardable[U, E], Generic[A, U, E]):
         except Exception as error:
             raise self.failure(epoch, position, describe_element(x)) from error
 
-    def made_of(self, at: Indices) -> Provenance:
-        return Provenance.one_each(at)
+    def made_of(self, addresses: Indices) -> Provenance:
+        return Provenance.one_each(addresses)
 
 
 class CodeTemplate(Elementwise[A, U, E], Generic[A, U, E]):
@@ -174,15 +182,15 @@ class CodeTemplate(Elementwise[A, U, E], Generic[A, U, E]):
 
     @property
     @abstractmethod
-    def line(self) -> str:
-        """The line, which sets ``x`` to the new element or to ``DROPPED``.
+    def loop_line(self) -> str:
+        """The line of a generated loop, which sets ``x`` to the new element or to ``DROPPED``.
 
-        A name in braces is an attribute of the node, such as ``func``, or ``epoch``, ``position``.
+        Names in braces are attributes of the node, such as ``func``, or ``epoch`` and ``position``.
         """
 
     @final
     def apply(self, x: A, epoch: int, position: int) -> U | Dropped:
-        return cast("U | Dropped", _function(self.line)(self, x, epoch, position))
+        return cast("U | Dropped", _function(self.loop_line)(self, x, epoch, position))
 
 
 @lru_cache(maxsize=1024)
@@ -262,21 +270,21 @@ class Windowed(Traceable[U, E], Buffering[U, E], Generic[A, U, E]):
     def indexable(self) -> bool:
         return self.source.indexable
 
-    def sizes(self, at: Indices) -> Positions:
+    def sizes(self, addresses: Indices) -> Positions:
         """The numbers of elements in the groups at these addresses; the last may have fewer."""
         if self.source.length is None:
-            return np.full_like(at.position, self.n)
-        return np.clip(self.source.length - at.position * self.stride, 0, self.n)
+            return np.full_like(addresses.position, self.n)
+        return np.clip(self.source.length - addresses.position * self.stride, 0, self.n)
 
-    def made_of(self, at: Indices) -> Provenance | None:
-        if not self.source.dense:
+    def made_of(self, addresses: Indices) -> Provenance | None:
+        if not self.source.positions_are_contiguous:
             return None
-        sizes = self.sizes(at)
-        rows = Indices(at.epoch, at.position * self.stride).and_next(sizes)
+        sizes = self.sizes(addresses)
+        rows = Indices(addresses.epoch, addresses.position * self.stride).and_next(sizes)
         return Provenance(rows, np.zeros_like(rows.position), sizes)
 
-    def traced(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[Any]]:
-        read, gone = Reader(sources[0]), 0
+    def rows_with_places(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[Any]]:
+        read, gone = TracedReader(sources[0]), 0
         for position, y in self.rows(epoch, [read]):
             while gone < position * self.stride:
                 read.latest.popleft()
@@ -296,11 +304,11 @@ class Batched(Windowed[A, U, E], Resumable[U, E], Reshardable[U, E], Generic[A, 
             return None
         return rows // self.n if self.drop_remainder else -(-rows // self.n)
 
-    def same_place(self, there: AnyNode, position: int) -> int | None:
+    def position_after_reshard(self, there: AnyNode, position: int) -> int | None:
         yielded = position * self.n
         if there.length == position:  # the last group of a pass may be smaller
             yielded = there.sources[0].length or yielded
-        taken = same_place(self.source, there.sources[0], yielded)
+        taken = position_after_reshard(self.source, there.sources[0], yielded)
         if taken is not None and taken == self.source.length:
             return self.length
         return None if taken is None or taken % self.n else taken // self.n
@@ -346,7 +354,7 @@ class IndexTransform(PassThrough[T, E], Generic[T, E]):
     source: Node[T, E]
 
     @abstractmethod
-    def resolve(self, at: Indices) -> Indices:
+    def resolve(self, addresses: Indices) -> Indices:
         """The addresses in the source of the elements at these addresses, in the same order.
 
         It is called only if the operator is indexable.
@@ -359,17 +367,17 @@ class IndexTransform(PassThrough[T, E], Generic[T, E]):
 
     @property
     @cached_per_node
-    def dense(self) -> bool:
-        return self.source.dense or not self.keeps_positions
+    def positions_are_contiguous(self) -> bool:
+        return self.source.positions_are_contiguous or not self.keeps_positions
 
     @cached_per_node
     def spec(self, probe: bool) -> Spec:
         return self.source.spec(probe)
 
-    def made_of(self, at: Indices) -> Provenance | None:
+    def made_of(self, addresses: Indices) -> Provenance | None:
         if self.keeps_positions:
-            return Provenance.one_each(at)
-        return Provenance.one_each(self.resolve(at)) if self.indexable else None
+            return Provenance.one_each(addresses)
+        return Provenance.one_each(self.resolve(addresses)) if self.indexable else None
 
 
 @attrs.frozen(repr=False)
@@ -381,9 +389,9 @@ class Copying(IndexTransform[T, E], Generic[T, E]):
 
     n: int
 
-    def resolve(self, at: Indices) -> Indices:
-        place, copy = np.divmod(at.position, self.n)
-        return Indices(epoch_of_copy(at.epoch, self.n, copy), place)
+    def resolve(self, addresses: Indices) -> Indices:
+        place, copy = np.divmod(addresses.position, self.n)
+        return Indices(epoch_of_copy(addresses.epoch, self.n, copy), place)
 
     @property
     @cached_per_node
@@ -445,7 +453,7 @@ class Merging(PassThrough[T, E], Generic[T, E]):
         return None if None in lengths else sum(length or 0 for length in lengths)
 
     @abstractmethod
-    def resolve(self, at: Indices) -> tuple[Positions, Indices]:
+    def resolve(self, addresses: Indices) -> tuple[Positions, Indices]:
         """For each address, the number of the part and the address in that part.
 
         The numbers have the shape ``(elements,)`` and the dtype ``int64`` of the addresses. It is
@@ -461,10 +469,10 @@ class Merging(PassThrough[T, E], Generic[T, E]):
     def spec(self, probe: bool) -> Spec:
         return reduce(join, (part.spec(probe) for part in self.parts))
 
-    def made_of(self, at: Indices) -> Provenance | None:
+    def made_of(self, addresses: Indices) -> Provenance | None:
         if not self.indexable:
             return None
-        part, there = self.resolve(at)
+        part, there = self.resolve(addresses)
         return Provenance.one_each(there, part)
 
 
@@ -474,7 +482,7 @@ def _beside(node: AnyNode) -> AnyNode:
 
 
 @attrs.frozen(repr=False)
-class Joining(OneByOne[T, E], Generic[T, E]):
+class Joining(MadeFromLatest[T, E], Generic[T, E]):
     """An operator that joins the elements at the same position of several flows into one."""
 
     parts: tuple[AnyNode, ...]
@@ -493,11 +501,11 @@ class Joining(OneByOne[T, E], Generic[T, E]):
     def indexable(self) -> bool:
         return all(part.indexable for part in self.parts)
 
-    def made_of(self, at: Indices) -> Provenance | None:
+    def made_of(self, addresses: Indices) -> Provenance | None:
         if not self.indexable:
             return None
-        size, n = len(at.position), len(self.parts)
-        there = Indices(np.repeat(at.epoch, n), np.repeat(at.position, n))
+        size, n = len(addresses.position), len(self.parts)
+        there = Indices(np.repeat(addresses.epoch, n), np.repeat(addresses.position, n))
         return Provenance(there, np.tile(np.arange(n), size), np.full(size, n))
 
     def origin(self, epoch: int, position: int) -> Where:
@@ -511,7 +519,7 @@ class Joining(OneByOne[T, E], Generic[T, E]):
 
 
 @attrs.frozen(repr=False)
-class Identity(PassThrough[T, E], Transparent[T, E], Reshardable[T, E], Generic[T, E]):
+class Identity(PassThrough[T, E], SkippedByProbe[T, E], Reshardable[T, E], Generic[T, E]):
     """A node that yields the elements of its source unchanged."""
 
     source: Node[T, E]
@@ -532,11 +540,11 @@ class Identity(PassThrough[T, E], Transparent[T, E], Reshardable[T, E], Generic[
     def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[T]]:
         return sources[0](epoch)
 
-    def made_of(self, at: Indices) -> Provenance:
-        return Provenance.one_each(at)
+    def made_of(self, addresses: Indices) -> Provenance:
+        return Provenance.one_each(addresses)
 
-    def same_place(self, there: AnyNode, position: int) -> int | None:
-        return same_place(self.source, there.sources[0], position)
+    def position_after_reshard(self, there: AnyNode, position: int) -> int | None:
+        return position_after_reshard(self.source, there.sources[0], position)
 
     @property
     def depth(self) -> int:
@@ -556,19 +564,19 @@ class Placement(Identity[T, E], Generic[T, E]):
 
     @property
     @cached_per_node
-    def dense(self) -> bool:
-        return self.source.dense
+    def positions_are_contiguous(self) -> bool:
+        return self.source.positions_are_contiguous
 
 
 class Unordered(Identity[T, E | Reordered], Generic[T, E]):
     """Yields elements in any order: as they are ready, if workers run directly below it."""
 
-    shuffles: ClassVar[bool | None] = True
+    order_varies_by_epoch: ClassVar[bool | None] = True
 
     @property
     def title(self) -> str:
         return "ordered=False"
 
     @property
-    def dense(self) -> bool:
+    def positions_are_contiguous(self) -> bool:
         return False  # no element is missing, but they are out of order

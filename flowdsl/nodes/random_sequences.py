@@ -31,7 +31,7 @@ Counts: TypeAlias = tuple[int, ...]
 LEAF = 1024
 """Positions that are drawn together: trades the cost of one look-up against the cache's size."""
 
-MOST = 10**9
+MOST_ROWS_TO_MIX = 10**9
 """NumPy can draw hypergeometric numbers only from populations smaller than this."""
 
 _DOUBLINGS = 19
@@ -42,7 +42,7 @@ _LEAVES_HELD = 4096
 _HALVES_HELD = 1 << 16
 
 _SPAN = 16 * LEAF
-"""Positions per list in ``Mixed.find_each`` if the lists of all positions fit in the cache."""
+"""Positions per list in ``Mixed.positions_of`` if the lists of all positions fit in the cache."""
 
 _LISTS_HELD = 512
 """Lists in the cache, of 32 KiB at most each: eight million positions."""
@@ -84,7 +84,7 @@ class Draws(ABC):
                 rank[here] = before[parts[within]] + ranks[within]
         return part, rank
 
-    def find(self, part: int, rank: int) -> int:
+    def position_of(self, part: int, rank: int) -> int:
         """The position of a part's occurrence number ``rank``, counted from 0."""
         block, counts = 0, self.counts(0)
         while rank >= counts[part]:
@@ -101,7 +101,7 @@ class Draws(ABC):
                 low, size, counts = low + half, size - half, _less(counts, left)
         return low + int(np.flatnonzero(_shuffled(self, low, counts) == part)[rank])
 
-    def before(self, position: int) -> Positions:
+    def counts_before(self, position: int) -> Positions:
         """The count of each part before a position."""
         parts, _, before = _leaf(self, position // LEAF)
         return before + np.bincount(parts[: position % LEAF], minlength=len(before))
@@ -138,7 +138,10 @@ class Independent(Draws):
 
 @attrs.frozen
 class Mixed(Draws):
-    """A fixed count of each part, all orders equally likely; fewer than ``MOST`` in total."""
+    """A fixed count of each part, all orders equally likely.
+
+    The counts add up to less than ``MOST_ROWS_TO_MIX``.
+    """
 
     rows: Counts
 
@@ -151,8 +154,8 @@ class Mixed(Draws):
     def counts(self, block: int) -> Counts:
         return self.rows
 
-    def find_each(self, part: int, rank: Positions) -> Positions:
-        """``find`` for many ranks: the positions of these occurrences of a part."""
+    def positions_of(self, part: int, rank: Positions) -> Positions:
+        """``position_of`` for many ranks: the positions of these occurrences of a part."""
         found = np.empty_like(rank)
         order = np.argsort(rank, kind="stable")
         ranks = rank[order]
@@ -194,7 +197,7 @@ def _prefixes(draws: Draws) -> list[Positions]:
     return [np.zeros(len(draws.counts(0)), np.int64)]
 
 
-def _before(draws: Draws, block: int) -> Positions:
+def _counts_before_block(draws: Draws, block: int) -> Positions:
     prefixes = _prefixes(draws)
     while len(prefixes) <= block:
         prefixes.append(prefixes[-1] + draws.counts(len(prefixes) - 1))
@@ -218,7 +221,7 @@ def _leaf(draws: Draws, number: int) -> tuple[NDArray[np.int16], NDArray[np.int1
     """The parts in a leaf, the rank of each in the leaf, and the count of each part before it."""
     block = draws.block_at(number * LEAF)
     low, size = draws.span(block)
-    counts, before = draws.counts(block), _before(draws, block).copy()
+    counts, before = draws.counts(block), _counts_before_block(draws, block).copy()
     while size > LEAF:
         half = _half(size)
         left = _left(draws, low, half, counts)

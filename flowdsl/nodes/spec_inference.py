@@ -24,7 +24,7 @@ from flowdsl.elements.specs import (
 )
 from flowdsl.errors import InvalidFlow, SpecMismatch
 from flowdsl.nodes.base import AnyNode, PassFactory, Row, with_sources
-from flowdsl.nodes.capabilities import Transparent
+from flowdsl.nodes.capabilities import SkippedByProbe
 from flowdsl.nodes.kinds import IndexTransform, Merging
 
 
@@ -107,7 +107,7 @@ def spec_of_all(node: AnyNode, sources: tuple[Spec, ...]) -> Spec:
 
 
 @attrs.frozen(eq=False)
-class _Known(Transparent[Any, Effect]):
+class _Known(SkippedByProbe[Any, Effect]):
     """A flow whose spec is known and not probed."""
 
     source: AnyNode
@@ -133,7 +133,9 @@ class _Known(Transparent[Any, Effect]):
 
 
 def _yields_its_source(node: AnyNode) -> bool:
-    return isinstance(node, Transparent) and any(node.unseen is source for source in node.sources)
+    return isinstance(node, SkippedByProbe) and any(
+        node.unseen is source for source in node.sources
+    )
 
 
 def _unmoved(node: AnyNode) -> AnyNode:
@@ -141,7 +143,7 @@ def _unmoved(node: AnyNode) -> AnyNode:
 
     Operators that report or keep elements are skipped too, as a probe is not a pass.
     """
-    if isinstance(node, Transparent) and (unseen := node.unseen) is not node:
+    if isinstance(node, SkippedByProbe) and (unseen := node.unseen) is not node:
         return _unmoved(unseen)
     moves = isinstance(node, IndexTransform) and node.length is not None
     if moves and node.length == node.sources[0].length:

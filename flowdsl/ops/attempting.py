@@ -102,7 +102,7 @@ class _Leaving:
         if isinstance(node, SkipFailed):
             return node  # it leaves out the elements that fail below it
         if isinstance(node, IndexedSource):
-            kind = AttemptToRead if node.portable else AttemptToReadHere
+            kind = AttemptToReadHere if node.in_memory else AttemptToRead
             return kind(WrappedNode(node), next(self._numbers))
         if isinstance(node, Elementwise):
             return _attempt_at(node)(

@@ -71,7 +71,8 @@ class Augment(Elementwise[A, A, E], Generic[A, E]):
     points: Names = attrs.field(converter=_selected, validator=_are_selectors)
     seed: int = attrs.field(converter=plain_int, validator=at_least(0, None))
     salt: int = attrs.field()
-    """Makes the draws of operators with the same seed differ."""
+    """The number of operators below: it gives equal operators of one chain different random
+    numbers."""
     copy: bool = attrs.field(validator=validate_flag)
 
     def __attrs_post_init__(self) -> None:

@@ -25,11 +25,11 @@ from flowdsl.nodes import (
     FlowBase,
     Node,
     PassFactory,
-    Reader,
     Row,
     T,
     Traceable,
     Traced,
+    TracedReader,
     U,
     at_least,
     cached_per_node,
@@ -96,8 +96,8 @@ class BatchByShape(Traceable[U, E | Reordered | Unsized], Generic[A, U, E]):
     def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[U]]:
         return enumerate(self._gather(epoch, group) for group in self._groups(epoch, sources[0]))
 
-    def traced(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[Any]]:
-        read, waiting = Reader(sources[0]), dict[int, Traced[Any]]()
+    def rows_with_places(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[Any]]:
+        read, waiting = TracedReader(sources[0]), dict[int, Traced[Any]]()
         for position, group in enumerate(self._groups(epoch, read)):
             waiting.update(read.latest)
             read.latest.clear()

@@ -29,7 +29,7 @@ from flowdsl.nodes import (
     keyword_unless_default,
     plain_int,
 )
-from flowdsl.nodes.random_sequences import MOST, Draws, Independent, Mixed
+from flowdsl.nodes.random_sequences import MOST_ROWS_TO_MIX, Draws, Independent, Mixed
 
 if TYPE_CHECKING:
     from flowdsl.flow import Flow
@@ -57,10 +57,10 @@ class Concat(Merging[T, E], Generic[T, E]):
     def title(self) -> str:
         return "concat(...)"
 
-    def resolve(self, at: Indices) -> tuple[Positions, Indices]:
+    def resolve(self, addresses: Indices) -> tuple[Positions, Indices]:
         starts = np.cumsum([0, *(part.length or 0 for part in self.parts[:-1])])
-        part = np.searchsorted(starts, at.position, side="right") - 1
-        return part, Indices(at.epoch, at.position - starts[part])
+        part = np.searchsorted(starts, addresses.position, side="right") - 1
+        return part, Indices(addresses.epoch, addresses.position - starts[part])
 
     def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[T]]:
         streams = (read(epoch) for read in sources)
@@ -74,17 +74,18 @@ class Interleave(Merging[T, E | Reordered], Generic[T, E]):
     def title(self) -> str:
         return "interleave(...)"
 
-    def resolve(self, at: Indices) -> tuple[Positions, Indices]:
-        # Between two ends of parts, every turn takes one element of each remaining part.
+    def resolve(self, addresses: Indices) -> tuple[Positions, Indices]:
+        # From the turn in which one part ends until the next part ends, every turn takes one
+        # element of each remaining part.
         lengths = np.array([_NEVER if p.length is None else p.length for p in self.parts])
-        ends = np.unique(np.append(0, lengths[lengths < lengths.max()]))  # where a part ends
-        before = np.minimum(lengths, ends[:, None]).sum(axis=1)
-        section = np.searchsorted(before, at.position, side="right") - 1
-        left = [np.flatnonzero(lengths > end) for end in ends]
-        size = np.array([len(parts) for parts in left], np.int64)[section]
-        turn, place = np.divmod(at.position - before[section], size)
-        table = np.array([np.resize(parts, len(lengths)) for parts in left])
-        return table[section, place], Indices(at.epoch, ends[section] + turn)
+        end_turns = np.unique(np.append(0, lengths[lengths < lengths.max()]))
+        section_starts = np.minimum(lengths, end_turns[:, None]).sum(axis=1)
+        section = np.searchsorted(section_starts, addresses.position, side="right") - 1
+        remaining = [np.flatnonzero(lengths > end) for end in end_turns]
+        size = np.array([len(parts) for parts in remaining], np.int64)[section]
+        turn, place = np.divmod(addresses.position - section_starts[section], size)
+        part_table = np.array([np.resize(parts, len(lengths)) for parts in remaining])
+        return part_table[section, place], Indices(addresses.epoch, end_turns[section] + turn)
 
     def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[T]]:
         return enumerate(self._elements(epoch, sources))
@@ -92,12 +93,12 @@ class Interleave(Merging[T, E | Reordered], Generic[T, E]):
     def _elements(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[T]:
         streams = [read(epoch) for read in sources]
         while streams:
-            left: list[Iterator[Row[T]]] = []
+            remaining: list[Iterator[Row[T]]] = []
             for stream in streams:
                 for _, x in islice(stream, 1):
-                    left.append(stream)
+                    remaining.append(stream)
                     yield x
-            streams = left
+            streams = remaining
 
 
 _NEVER = np.iinfo(np.int64).max // 4096
@@ -140,8 +141,10 @@ class Choose(Merging[T, E | Reordered], Generic[T, E]):
     probabilities: tuple[float, ...] = attrs.field(validator=_are_weights)
     seed: int = attrs.field(converter=plain_int, validator=at_least(0, None))
     salt: int = attrs.field()
+    """The number of operators below: it gives equal operators of one chain different random
+    numbers."""
 
-    shuffles: ClassVar[bool | None] = True
+    order_varies_by_epoch: ClassVar[bool | None] = True
 
     @property
     def title(self) -> str:
@@ -160,8 +163,8 @@ class Choose(Merging[T, E | Reordered], Generic[T, E]):
             keyword_unless_default("seed", self.seed, 0),
         ]
 
-    def resolve(self, at: Indices) -> tuple[Positions, Indices]:
-        return _by_epoch(at, self._locate)
+    def resolve(self, addresses: Indices) -> tuple[Positions, Indices]:
+        return _by_epoch(addresses, self._locate)
 
     def _locate(self, epoch: int, position: Positions) -> tuple[Positions, Positions]:
         lengths = tuple(part.length for part in self.parts)
@@ -171,7 +174,7 @@ class Choose(Merging[T, E | Reordered], Generic[T, E]):
         for k in np.unique(number):
             here, phase = number == k, phases[k]
             drawn, before = phase.draws.locate(position[here] - phase.start)
-            part[here] = phase.alive[drawn]
+            part[here] = phase.remaining[drawn]
             rank[here] = phase.taken[drawn] + before
         return part, rank
 
@@ -181,11 +184,11 @@ class Choose(Merging[T, E | Reordered], Generic[T, E]):
     def _elements(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[T]:
         streams = dict(enumerate(read(epoch) for read in sources))
         while streams:
-            alive = tuple(streams)
-            for drawn in _draws(self.probabilities, self.seed, self.salt, epoch, alive).parts():
-                row = next(streams[alive[drawn]], None)
+            remaining = tuple(streams)
+            for drawn in _draws(self.probabilities, self.seed, self.salt, epoch, remaining).parts():
+                row = next(streams[remaining[drawn]], None)
                 if row is None:
-                    del streams[alive[drawn]]
+                    del streams[remaining[drawn]]
                     break
                 yield row[1]
 
@@ -212,8 +215,8 @@ class ChooseFirst(Choose[T, E | Reordered | Resampled | Unsized], Generic[T, E])
 
     def _elements(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[T]:
         streams = [read(epoch) for read in sources]
-        alive = tuple(range(len(streams)))
-        for drawn in _draws(self.probabilities, self.seed, self.salt, epoch, alive).parts():
+        remaining = tuple(range(len(streams)))
+        for drawn in _draws(self.probabilities, self.seed, self.salt, epoch, remaining).parts():
             row = next(streams[drawn], None)
             if row is None:
                 return
@@ -227,7 +230,7 @@ class _Phase:
     start: int
     """The position of the phase's first element."""
     draws: Draws
-    alive: Positions
+    remaining: Positions
     """The indices of the flows that have not ended."""
     taken: Positions
     """The number of elements that each of these flows yields before this phase."""
@@ -238,40 +241,45 @@ def _phases(
     weights: tuple[float, ...], seed: int, salt: int, epoch: int, lengths: tuple[int | None, ...]
 ) -> list[_Phase]:
     start, phases = 0, list[_Phase]()
-    alive = np.arange(len(weights))
+    remaining = np.arange(len(weights))
     taken = np.zeros(len(weights), np.int64)
-    while len(alive):
-        draws = _draws(weights, seed, salt, epoch, tuple(alive.tolist()))
-        phases.append(_Phase(start, draws, alive, taken))
+    while len(remaining):
+        draws = _draws(weights, seed, salt, epoch, tuple(remaining.tolist()))
+        phases.append(_Phase(start, draws, remaining, taken))
         ends = [
-            (draws.find(k, length - int(taken[k])), k)
-            for k, part in enumerate(alive)
+            (draws.position_of(k, length - int(taken[k])), k)
+            for k, part in enumerate(remaining)
             if (length := lengths[part]) is not None
         ]
         if not ends:
             break
         end, ended = min(ends)
         start += end
-        taken = np.delete(taken + draws.before(end), ended)
-        alive = np.delete(alive, ended)
+        taken = np.delete(taken + draws.counts_before(end), ended)
+        remaining = np.delete(remaining, ended)
     return phases
 
 
 def _draws(
-    weights: tuple[float, ...], seed: int, salt: int, epoch: int, alive: tuple[int, ...]
+    weights: tuple[float, ...], seed: int, salt: int, epoch: int, remaining: tuple[int, ...]
 ) -> Draws:
     """The sequence of draws among the flows that have not ended."""
-    total = sum(weights[k] for k in alive)
-    normal = tuple(float(weights[k] / total) for k in alive)
-    return Independent(seed, f"{salt}-{len(alive)}", epoch, normal)
+    total = sum(weights[k] for k in remaining)
+    normal = tuple(float(weights[k] / total) for k in remaining)
+    return Independent(seed, f"{salt}-{len(remaining)}", epoch, normal)
 
 
 @attrs.frozen(repr=False)
 class Mix(Merging[T, E | Reordered], Generic[T, E]):
-    """All elements in a random order that keeps the order within each flow; all equally likely."""
+    """All elements in a random order that keeps the order within each flow.
+
+    All such orders are equally likely.
+    """
 
     seed: int = attrs.field(converter=plain_int, validator=at_least(0, None))
     salt: int = attrs.field()
+    """The number of operators below: it gives equal operators of one chain different random
+    numbers."""
 
     def __attrs_post_init__(self) -> None:
         for part in self.parts:
@@ -280,13 +288,13 @@ class Mix(Merging[T, E | Reordered], Generic[T, E]):
                     f"mix: {part.title} has no known length, without which flows cannot be "
                     f"mixed evenly; choose(...) does not need it"
                 )
-        if sum(self._lengths) >= MOST:
+        if sum(self._lengths) >= MOST_ROWS_TO_MIX:
             raise InvalidFlow(
-                f"mix: the flows may have at most {MOST - 1:,} rows together, got "
+                f"mix: the flows may have at most {MOST_ROWS_TO_MIX - 1:,} rows together, got "
                 f"{sum(self._lengths):,}"
             )
 
-    shuffles: ClassVar[bool | None] = True
+    order_varies_by_epoch: ClassVar[bool | None] = True
 
     @property
     def title(self) -> str:
@@ -296,8 +304,8 @@ class Mix(Merging[T, E | Reordered], Generic[T, E]):
     def _lengths(self) -> tuple[int, ...]:
         return tuple(part.length or 0 for part in self.parts)
 
-    def resolve(self, at: Indices) -> tuple[Positions, Indices]:
-        return _by_epoch(at, lambda epoch, position: self._draws(epoch).locate(position))
+    def resolve(self, addresses: Indices) -> tuple[Positions, Indices]:
+        return _by_epoch(addresses, lambda epoch, position: self._draws(epoch).locate(position))
 
     def _draws(self, epoch: int) -> Draws:
         return Mixed(self.seed, str(self.salt), epoch, self._lengths)
@@ -309,14 +317,14 @@ class Mix(Merging[T, E | Reordered], Generic[T, E]):
 
 
 def _by_epoch(
-    at: Indices, locate: Callable[[int, Positions], tuple[Positions, Positions]]
+    addresses: Indices, locate: Callable[[int, Positions], tuple[Positions, Positions]]
 ) -> tuple[Positions, Indices]:
     """The part and the position in it for every address, computed one epoch at a time."""
-    part, position = np.empty_like(at.position), np.empty_like(at.position)
-    for epoch in np.unique(at.epoch):
-        here = at.epoch == epoch
-        part[here], position[here] = locate(int(epoch), at.position[here])
-    return part, Indices(at.epoch, position)
+    part, position = np.empty_like(addresses.position), np.empty_like(addresses.position)
+    for epoch in np.unique(addresses.epoch):
+        here = addresses.epoch == epoch
+        part[here], position[here] = locate(int(epoch), addresses.position[here])
+    return part, Indices(addresses.epoch, position)
 
 
 def ending_with_first(effects: frozenset[Tag], parts: Sequence[AnyNode]) -> frozenset[Tag]:
@@ -457,6 +465,7 @@ def _parts(
 
 
 def _salt(parts: Sequence[AnyNode]) -> int:
+    """The number of operators below; of the longest part."""
     return max(part.depth for part in parts)
 
 

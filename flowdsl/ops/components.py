@@ -88,7 +88,7 @@ class MapComponent(CodeTemplate[Any, Any, E], Generic[E]):
         return format_call("map_component", name_of(self.func), index)
 
     @property
-    def line(self) -> str:
+    def loop_line(self) -> str:
         """Source code that changes pairs inline, without a call: most rows are pairs."""
         pairs = {0: "({func}(x[0]), x[1])", 1: "(x[0], {func}(x[1]))"}
         if self.index not in pairs:
@@ -144,7 +144,7 @@ class Select(CodeTemplate[Any, Any, E], Generic[E]):
         return f"select({', '.join(map(_spelled, self.picks))})"
 
     @property
-    def line(self) -> str:
+    def loop_line(self) -> str:
         numbers = [pick.index for pick in self.picks if isinstance(pick, Component)]
         if len(numbers) < len(self.picks) or not all(type(i) is int for i in numbers):
             return "x = {pick}(x)"

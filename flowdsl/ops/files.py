@@ -24,7 +24,7 @@ Pattern: TypeAlias = "str | os.PathLike[str]"
 class FromFiles(IndexedSource[str]):
     """The names of the files that matched a pattern, sorted."""
 
-    portable: ClassVar[bool] = False
+    in_memory: ClassVar[bool] = True
     patterns: tuple[str, ...]
     files: tuple[str, ...] = attrs.field(repr=False)
 
@@ -56,8 +56,8 @@ def from_files(pattern: Pattern | Sequence[Pattern]) -> Flow[str, Exact]:
     """Yield the names of the files that match a pattern, or any of several, sorted by name.
 
     In a pattern ``*`` and ``?`` match characters of a name, ``[ab]`` one of these characters, and
-    ``**`` any number of folders; only a dot matches a dot at the start of a name. The name of an
-    existing file matches that file literally. Names are relative or absolute like their pattern,
+    ``**`` any number of folders; wildcards do not match a dot at the start of a name. The name of
+    an existing file matches that file literally. Names are relative or absolute like their pattern,
     and each file comes once. Files are matched when the flow is built; files created later are not
     included.
 
@@ -109,6 +109,7 @@ def _matching(pattern: str) -> list[str]:
         while glob.has_magic(folder):
             folder = os.path.dirname(folder)
         known = os.path.isdir(folder or ".")
-        there = "there is a folder" if known else "there is no folder"
-        raise SourceError(f"from_files: no file matches {pattern!r}; {there} {folder or '.'!r}")
+        name = repr(folder or ".")
+        there = f"the folder {name} exists" if known else f"there is no folder {name}"
+        raise SourceError(f"from_files: no file matches {pattern!r}; {there}")
     return files

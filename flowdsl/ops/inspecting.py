@@ -19,8 +19,8 @@ from flowdsl.nodes import (
     E,
     FlowBase,
     IndexedMap,
+    SkippedByProbe,
     T,
-    Transparent,
     at_least,
     cached_per_node,
     flow,
@@ -39,7 +39,7 @@ def _is_name(node: AnyNode, field: attrs.Attribute[str | None], value: object) -
 
 
 @attrs.frozen(repr=False)
-class Inspect(IndexedMap[A, A, E], Transparent[A, E], Generic[A, E]):
+class Inspect(IndexedMap[A, A, E], SkippedByProbe[A, E], Generic[A, E]):
     """The elements unchanged; the first ``num`` are described on standard error."""
 
     num: int = attrs.field(converter=plain_int, validator=at_least(0))

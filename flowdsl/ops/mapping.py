@@ -35,8 +35,8 @@ from flowdsl.nodes import (
     Elementwise,
     FlowBase,
     IndexedMap,
+    MadeFromLatest,
     Node,
-    OneByOne,
     PassFactory,
     Row,
     T,
@@ -79,7 +79,7 @@ class Map(CodeTemplate[A, U, E], Generic[A, U, E]):
         return f"map({name_of(self.func)})"
 
     @property
-    def line(self) -> str:
+    def loop_line(self) -> str:
         return "x = {func}(x)"
 
     @cached_per_node
@@ -98,7 +98,7 @@ class StarMap(CodeTemplate[tuple[Any, ...], U, E], Generic[U, E]):
         return f"starmap({name_of(self.func)})"
 
     @property
-    def line(self) -> str:
+    def loop_line(self) -> str:
         """A call with explicit arguments, which is faster than ``(*x)``."""
         func = self.func
         # A mock has no usable ``__code__``.
@@ -118,7 +118,8 @@ class RandomMap(Elementwise[A, U, E], Generic[A, U, E]):
     func: Callable[[A, np.random.Generator], U] = attrs.field(validator=validate_callable)
     seed: int = attrs.field(converter=plain_int, validator=at_least(0, None))
     salt: int = attrs.field()
-    """Makes the draws of operators with the same seed differ."""
+    """The number of operators below: it gives equal operators of one chain different random
+    numbers."""
 
     @property
     def title(self) -> str:
@@ -146,7 +147,7 @@ class Filter(CodeTemplate[A, A, E | Unsized], Generic[A, E]):
         return f"filter({name_of(self.keep)})"
 
     @property
-    def line(self) -> str:
+    def loop_line(self) -> str:
         return "x = x if {keep}(x) else DROPPED"
 
     @cached_per_node
@@ -167,7 +168,7 @@ class FilterMap(CodeTemplate[A, U, E | Unsized], Generic[A, U, E]):
         return f"filter_map({name_of(self.func)})"
 
     @property
-    def line(self) -> str:
+    def loop_line(self) -> str:
         return "x = DROPPED if (x := {func}(x)) is None else x"
 
     @cached_per_node
@@ -176,7 +177,7 @@ class FilterMap(CodeTemplate[A, U, E | Unsized], Generic[A, U, E]):
 
 
 @attrs.frozen(repr=False)
-class FlatMap(OneByOne[U, E | Unsized], Generic[A, U, E]):
+class FlatMap(MadeFromLatest[U, E | Unsized], Generic[A, U, E]):
     """The concatenated elements of ``func(element)`` for every element."""
 
     source: Node[A, E]

@@ -25,9 +25,9 @@ from flowdsl.nodes import (
     Positions,
     Provenance,
     Row,
+    SkippedByProbe,
     T,
     Traceable,
-    Transparent,
     at_least,
     cached_per_node,
     flow,
@@ -51,6 +51,8 @@ class Shuffle(IndexTransform[T, E | Reordered], Generic[T, E]):
 
     seed: int = attrs.field(converter=plain_int, validator=at_least(0, None))
     salt: int = attrs.field()
+    """The number of operators below: it gives equal operators of one chain different random
+    numbers."""
     block: int = attrs.field(converter=plain_int, validator=at_least(1), default=1)
 
     def __attrs_post_init__(self) -> None:
@@ -65,7 +67,7 @@ class Shuffle(IndexTransform[T, E | Reordered], Generic[T, E]):
                 f"elements; or {'put take(n) before it' if endless else other}"
             )
 
-    shuffles: ClassVar[bool | None] = True
+    order_varies_by_epoch: ClassVar[bool | None] = True
 
     @property
     def title(self) -> str:
@@ -80,12 +82,12 @@ class Shuffle(IndexTransform[T, E | Reordered], Generic[T, E]):
     def length(self) -> int | None:
         return self.source.length
 
-    def resolve(self, at: Indices) -> Indices:
-        position = np.empty_like(at.position)
-        for epoch in np.unique(at.epoch):
-            here = at.epoch == epoch
-            position[here] = self._permute(int(epoch), at.position[here])
-        return Indices(at.epoch, position)
+    def resolve(self, addresses: Indices) -> Indices:
+        position = np.empty_like(addresses.position)
+        for epoch in np.unique(addresses.epoch):
+            here = addresses.epoch == epoch
+            position[here] = self._permute(int(epoch), addresses.position[here])
+        return Indices(addresses.epoch, position)
 
     def _permute(self, epoch: int, position: Positions) -> Positions:
         n, key = self.length or 0, f"{self.seed}/{self.salt}/{epoch}"
@@ -116,8 +118,10 @@ class WindowShuffle(PassThrough[T, E | Reordered], Buffering[T, E | Reordered], 
     buffer: int = attrs.field(converter=plain_int, validator=at_least(1))
     seed: int = attrs.field(converter=plain_int, validator=at_least(0, None))
     salt: int = attrs.field()
+    """The number of operators below: it gives equal operators of one chain different random
+    numbers."""
 
-    shuffles: ClassVar[bool | None] = True
+    order_varies_by_epoch: ClassVar[bool | None] = True
 
     @property
     def title(self) -> str:
@@ -179,7 +183,7 @@ class Kept(Generic[A]):
 
 
 @attrs.frozen(repr=False)
-class Cache(Traceable[T, E], Transparent[T, E], Generic[T, E]):
+class Cache(Traceable[T, E], SkippedByProbe[T, E], Generic[T, E]):
     """Epoch 0 of its source in every pass: computed once, then kept in memory."""
 
     source: Node[T, E]
@@ -188,11 +192,11 @@ class Cache(Traceable[T, E], Transparent[T, E], Generic[T, E]):
     def __attrs_post_init__(self) -> None:
         if Endless in self.source.effects:
             raise InvalidFlow(
-                "cache: its source never ends, so that a first pass is never complete; put cache() "
+                "cache: its source never ends, so its first pass is never complete; put cache() "
                 "before the repeat, or take(n) before cache()"
             )
 
-    shuffles: ClassVar[bool | None] = False
+    order_varies_by_epoch: ClassVar[bool | None] = False
 
     @property
     def title(self) -> str:
@@ -205,8 +209,8 @@ class Cache(Traceable[T, E], Transparent[T, E], Generic[T, E]):
 
     @property
     @cached_per_node
-    def dense(self) -> bool:
-        return self.source.dense
+    def positions_are_contiguous(self) -> bool:
+        return self.source.positions_are_contiguous
 
     @cached_per_node
     def spec(self, probe: bool) -> Spec:
@@ -230,11 +234,11 @@ class Cache(Traceable[T, E], Transparent[T, E], Generic[T, E]):
             raise
         self.kept.keep(rows)
 
-    def traced(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[Any]]:
+    def rows_with_places(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[Any]]:
         return sources[0](0)
 
-    def made_of(self, at: Indices) -> Provenance:
-        return Provenance.one_each(Indices(np.zeros_like(at.epoch), at.position))
+    def made_of(self, addresses: Indices) -> Provenance:
+        return Provenance.one_each(Indices(np.zeros_like(addresses.epoch), addresses.position))
 
 
 def _own(array: NDArray[Any]) -> NDArray[Any]:
@@ -283,10 +287,10 @@ class Ordering(FlowBase[T, E]):
 
         Effects: ``Reordered``.
 
-        Errors: ``InvalidFlow`` for a negative seed, ``buffer < 1``, ``block < 1``, both of them,
-        or a global shuffle of a flow of unknown length. If the elements fit into memory, shuffle
-        ``fl.from_items(flow.collect())``; ``cache`` does not help, as its length is unknown before
-        the first pass.
+        Errors: ``InvalidFlow`` for a negative seed, ``buffer < 1``, ``block < 1``, ``buffer``
+        together with ``block``, or a global shuffle of a flow of unknown length. If the elements
+        fit into memory, shuffle ``fl.from_items(flow.collect())``; ``cache`` does not help, as its
+        length is unknown before the first pass.
 
         >>> import flowdsl as fl
         >>> flow = fl.from_range(6).shuffle(seed=1)

@@ -39,8 +39,8 @@ from flowdsl.nodes import (
     epoch_of_pass,
     flow,
     plain_int,
+    position_after_reshard,
     rejects_keywords,
-    same_place,
     validate_flag,
 )
 
@@ -68,8 +68,8 @@ class Take(IndexTransform[T, E], Resumable[T, E], Generic[T, E]):
             return self.n
         return None if self.source.length is None else min(self.n, self.source.length)
 
-    def resolve(self, at: Indices) -> Indices:
-        return at
+    def resolve(self, addresses: Indices) -> Indices:
+        return addresses
 
     def rows_after(
         self, epoch: int, yielded: int, over: int, sources: Sequence[PassFactory]
@@ -93,8 +93,8 @@ class Skip(IndexTransform[T, E], Resumable[T, E], Generic[T, E]):
     def length(self) -> int | None:
         return None if self.source.length is None else max(0, self.source.length - self.n)
 
-    def resolve(self, at: Indices) -> Indices:
-        return Indices(at.epoch, at.position + self.n)
+    def resolve(self, addresses: Indices) -> Indices:
+        return Indices(addresses.epoch, addresses.position + self.n)
 
     def taken(self, yielded: int) -> tuple[int, int]:
         return 0, yielded + self.n if yielded else 0
@@ -141,7 +141,7 @@ class Shard(IndexTransform[T, E], Resumable[T, E], Reshardable[T, E], Generic[T,
     def first_of(self, n: int) -> AnyNode:
         return attrs.evolve(self, n=n, i=0)
 
-    def same_place(self, there: AnyNode, position: int) -> int | None:
+    def position_after_reshard(self, there: AnyNode, position: int) -> int | None:
         if not isinstance(there, Shard):
             return None
         yielded, rows = position * there.n, self.source.length
@@ -149,8 +149,8 @@ class Shard(IndexTransform[T, E], Resumable[T, E], Reshardable[T, E], Generic[T,
             return None  # some shards have no element at this position
         return None if yielded % self.n else yielded // self.n
 
-    def resolve(self, at: Indices) -> Indices:
-        return Indices(at.epoch, at.position * self.n + self.i)
+    def resolve(self, addresses: Indices) -> Indices:
+        return Indices(addresses.epoch, addresses.position * self.n + self.i)
 
     def taken(self, yielded: int) -> tuple[int, int]:
         return 0, (yielded - 1) * self.n + self.i + 1 if yielded else 0
@@ -209,8 +209,8 @@ class EvenShard(Shard[T, E | Resampled], Generic[T, E]):
         rows = self.source.length or 0
         return rows // self.n if self.even == "drop" else -(-rows // self.n)
 
-    def resolve(self, at: Indices) -> Indices:
-        every = super().resolve(at)
+    def resolve(self, addresses: Indices) -> Indices:
+        every = super().resolve(addresses)
         return Indices(every.epoch, every.position % max(self.source.length or 0, 1))
 
     def taken(self, yielded: int) -> tuple[int, int]:
@@ -239,20 +239,22 @@ class EvenShard(Shard[T, E | Resampled], Generic[T, E]):
 class _Repeating(IndexTransform[T, E], Resumable[T, E], Reshardable[T, E], Generic[T, E]):
     """Consecutive passes over the source, each with its own epoch."""
 
-    def resolve(self, at: Indices) -> Indices:
+    def resolve(self, addresses: Indices) -> Indices:
         if self.source.length is None:  # the first pass over an endless source never ends
-            return Indices(epoch_of_pass(at.epoch, np.zeros_like(at.epoch)), at.position)
-        passes, position = divmod(at.position, max(self.source.length, 1))
-        return Indices(epoch_of_pass(at.epoch, passes), position)
+            return Indices(
+                epoch_of_pass(addresses.epoch, np.zeros_like(addresses.epoch)), addresses.position
+            )
+        passes, position = divmod(addresses.position, max(self.source.length, 1))
+        return Indices(epoch_of_pass(addresses.epoch, passes), position)
 
-    def same_place(self, there: AnyNode, position: int) -> int | None:
+    def position_after_reshard(self, there: AnyNode, position: int) -> int | None:
         theirs, ours = there.sources[0].length, self.source.length
         if not theirs or not ours:
             return None
         passes, position = divmod(position, theirs)
-        if passes and same_place(self.source, there.sources[0], theirs) != ours:
+        if passes and position_after_reshard(self.source, there.sources[0], theirs) != ours:
             return None
-        taken = same_place(self.source, there.sources[0], position)
+        taken = position_after_reshard(self.source, there.sources[0], position)
         return None if taken is None else passes * ours + taken
 
     def taken(self, yielded: int) -> tuple[int, int]:
@@ -342,13 +344,13 @@ class RepeatEach(IndexTransform[T, E | Resampled], Generic[T, E]):
     def length(self) -> int | None:
         return None if self.source.length is None else self.n * self.source.length
 
-    def resolve(self, at: Indices) -> Indices:
-        return Indices(at.epoch, at.position // self.n)
+    def resolve(self, addresses: Indices) -> Indices:
+        return Indices(addresses.epoch, addresses.position // self.n)
 
     def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[T]]:
-        return ((position, read_only(x)) for position, x in self.traced(epoch, sources))
+        return ((position, read_only(x)) for position, x in self.rows_with_places(epoch, sources))
 
-    def traced(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[Any]]:
+    def rows_with_places(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[Any]]:
         return enumerate(y for _, x in sources[0](epoch) for y in repeat(x, self.n))
 
 
@@ -378,14 +380,16 @@ class FixedSize(IndexTransform[T, E | Resampled], Generic[T, E]):
     def effects(self) -> frozenset[Tag]:
         return super().effects - {Endless, Unsized}
 
-    def resolve(self, at: Indices) -> Indices:
-        continues = (at.epoch <= self._last_to_continue) & self.keep_state
-        start = np.where(continues, at.epoch, 0) * self.n
+    def resolve(self, addresses: Indices) -> Indices:
+        continues = (addresses.epoch <= self._last_to_continue) & self.keep_state
+        start = np.where(continues, addresses.epoch, 0) * self.n
         if self.source.length is None:  # the first pass over an endless source never ends
-            passes, position = np.zeros_like(at.epoch), start + at.position
+            passes, position = np.zeros_like(addresses.epoch), start + addresses.position
         else:
-            passes, position = divmod(start + at.position, max(self.source.length, 1))
-        return Indices(np.where(continues, passes, epoch_of_pass(at.epoch, passes)), position)
+            passes, position = divmod(start + addresses.position, max(self.source.length, 1))
+        return Indices(
+            np.where(continues, passes, epoch_of_pass(addresses.epoch, passes)), position
+        )
 
     def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[T]]:
         first, start = 0, 0

@@ -73,7 +73,7 @@ class Items(Protocol[A_co]):
 class FromItems(IndexedSource[T], Generic[T]):
     """The items of a sequence in memory."""
 
-    portable: ClassVar[bool] = False
+    in_memory: ClassVar[bool] = True
     sequence: Items[T]
     count: int = attrs.field(init=False)
 
@@ -103,11 +103,12 @@ class FromItems(IndexedSource[T], Generic[T]):
         return self.count
 
     @property
-    def line(self) -> str:
+    def loop_line(self) -> str:
         if _yields_read_only(self.sequence):
             return "x = {items}[x]"
         return "x = x if type(x := {items}[x]) in {plain} else {read_only}(x)"
 
+    # names in braces in ``loop_line``
     plain: ClassVar[frozenset[type]] = PLAIN
     read_only: ClassVar[Callable[[Any], Any]] = staticmethod(read_only)
 
@@ -280,9 +281,9 @@ def _rows_of(items: Any) -> Any:
         lists = [at for at, part in arrays if isinstance(part, list)]
         if lists and any(_has_rows(array) for _, array in arrays):
             raise InvalidFlow(
-                f"from_items: with an array among them all columns must be arrays, but {lists[0]} "
-                f"is a list; np.asarray(...) makes an array of it. For a flow of these "
-                f"{len(columns)} values pass a list of them"
+                f"from_items: if one column is an array, all must be, but {lists[0]} is a list; "
+                f"np.asarray(...) makes an array of it. If these {len(columns)} values are "
+                f"themselves the elements, pass a list: from_items([a, b])"
             )
         return items
     _check_columns(arrays)
@@ -301,8 +302,8 @@ def _check_columns(arrays: list[tuple[str, Any]]) -> None:
     if len({len(array) for _, array in arrays}) > 1:
         lengths = ", ".join(f"{name} has {len(array)}" for name, array in arrays)
         raise InvalidFlow(
-            f"from_items: the arrays of a dict or tuple must be equally long, but {lengths}; for a "
-            f"flow whose elements are the arrays pass a list of them"
+            f"from_items: the arrays of a dict or tuple must be equally long, but {lengths}; if "
+            f"the arrays are themselves the elements, pass a list: from_items([a, b])"
         )
 
 
@@ -424,7 +425,7 @@ class FromRange(IndexedSource[int]):
         return self.n
 
     @property
-    def line(self) -> str:
+    def loop_line(self) -> str:
         return "pass"
 
     @final
@@ -479,7 +480,7 @@ class Opened(Generic[T]):
         except Exception as failed:
             if error is None or isinstance(error, GeneratorExit):
                 raise
-            error.add_note(f"and it failed as it was closed: {failed!r}")
+            error.add_note(f"closing the iterator failed as well: {failed!r}")
         finally:
             del close  # a bound method keeps its object alive
             if getrefcount(self.elements) <= getrefcount(_with_one_reference.elements):
@@ -572,7 +573,8 @@ def numbered(node: Node[T, Effect], make: Callable[[], Opened[T]], epoch: int) -
     with make() as opened:
         for position in count():
             try:
-                x = next(opened.elements)  # a local variable would be kept alive by tracebacks
+                # not through a local variable for the iterator: a traceback would keep it alive
+                x = next(opened.elements)
             except StopIteration:
                 return
             except FlowError:

@@ -26,7 +26,7 @@ from flowdsl.nodes import (
     is_int,
     plain_int,
 )
-from flowdsl.nodes.random_sequences import MOST, Counts, Mixed
+from flowdsl.nodes.random_sequences import MOST_ROWS_TO_MIX, Counts, Mixed
 
 if TYPE_CHECKING:
     from flowdsl.flow import Flow
@@ -70,8 +70,10 @@ class Split(IndexTransform[T, E], Generic[T, E]):
     def __attrs_post_init__(self) -> None:
         _check_exact(self.source)
         rows = self.source.length or 0
-        if rows >= MOST:
-            raise InvalidFlow(f"split: the flow may have at most {MOST - 1:,} rows, got {rows:,}")
+        if rows >= MOST_ROWS_TO_MIX:
+            raise InvalidFlow(
+                f"split: the flow may have at most {MOST_ROWS_TO_MIX - 1:,} rows, got {rows:,}"
+            )
         if min(self._counts) < 1:
             raise InvalidFlow(
                 f"split: {self.source.title} has {rows} rows, and {self._arguments} would make "
@@ -109,8 +111,8 @@ class Split(IndexTransform[T, E], Generic[T, E]):
     def length(self) -> int | None:
         return self._counts[self.number]
 
-    def resolve(self, at: Indices) -> Indices:
-        return Indices(at.epoch, self._draws.find_each(self.number, at.position))
+    def resolve(self, addresses: Indices) -> Indices:
+        return Indices(addresses.epoch, self._draws.positions_of(self.number, addresses.position))
 
     def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[T]]:
         drawn = islice(self._draws.parts(), self.source.length)

@@ -22,10 +22,10 @@ from flowdsl.nodes import (
     FlowBase,
     Node,
     PassFactory,
-    Reader,
     Row,
     T,
     Traceable,
+    TracedReader,
     U,
     cached_per_node,
     describe_element,
@@ -86,8 +86,8 @@ class Unbatch(Traceable[U, E | Unsized], Generic[A, U, E]):
     def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[U]]:
         return enumerate(self._elements(epoch, sources))
 
-    def traced(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[Any]]:
-        read, row, last = Reader(sources[0], deque(maxlen=1)), 0, None
+    def rows_with_places(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[Any]]:
+        read, row, last = TracedReader(sources[0], deque(maxlen=1)), 0, None
         for position, y in self.rows(epoch, [read]):
             (latest,) = read.latest  # a new object for each batch that is read
             row, last = row + 1 if latest is last else 0, latest

@@ -81,8 +81,8 @@ def _difference(node: Merging[Any, Any]) -> str | None:
 
 def _shuffled_by(node: AnyNode) -> AnyNode | None:
     """The operator that reorders the elements in each epoch: this operator, or one below."""
-    if node.shuffles is not None:
-        return node if node.shuffles else None
+    if node.order_varies_by_epoch is not None:
+        return node if node.order_varies_by_epoch else None
     return next(filter(None, map(_shuffled_by, node.sources)), None)
 
 

@@ -91,9 +91,9 @@ def rewrite(step: Step, change: Callable[[Step], Step]) -> Step:
 def runs_in_worker(node: AnyNode) -> bool:
     """Return True if a process that has only some consecutive elements can run this operator."""
     if isinstance(node, Elementwise):
-        return node.source.dense or not isinstance(node, IndexedMap)
+        return node.source.positions_are_contiguous or not isinstance(node, IndexedMap)
     if isinstance(node, Windowed) and not node.indexable:
-        return node.source.dense and isinstance(node, Batched)
+        return node.source.positions_are_contiguous and isinstance(node, Batched)
     return node.indexable
 
 
@@ -110,7 +110,7 @@ def bases_of(step: Step) -> tuple[Step, ...]:
         if all(base and base[0] is part for base, part in zip(each, step.sources, strict=True)):
             return (step,)  # it chooses among rows in this process: only chosen rows are sent
         return tuple(base for bases in each for base in bases)
-    if isinstance(node, IndexedSource) and node.portable:
+    if isinstance(node, IndexedSource) and not node.in_memory:
         return ()
     return (step,)
 

@@ -63,9 +63,9 @@ class Execution(Generic[T]):
     """One pass over a flow from a position: runs its stages and collects their statistics."""
 
     def __init__(
-        self, plan: Plan[T], epoch: int, start: int, mark: ResumePoint, profile: bool
+        self, plan: Plan[T], epoch: int, start: int, resume_point: ResumePoint, profile: bool
     ) -> None:
-        """Continue from the resume point ``mark``, and leave out the elements before ``start``.
+        """Continue from ``resume_point``, and leave out the elements before ``start``.
 
         With ``profile`` every operator is timed.
         """
@@ -83,9 +83,9 @@ class Execution(Generic[T]):
         """The channels of the consumer's thread, then of each thread that reads ahead."""
         self._stages: tuple[StageStatistics, ...] | None = None
         self._to_come = repeat(True, POSITION_LIMIT)
-        self._mark = mark
+        self._last_point = resume_point
         """The last resume point that was recorded."""
-        self._marks = [mark]
+        self._kept_points = [resume_point]
         """The resume points that are kept, the oldest first; initially the begin of the pass."""
         self._current_places: Callable[[], tuple[Place, ...]] | None = None
         """Returns the places of the operators that have one, the flow's last operator first."""
@@ -194,24 +194,24 @@ class Execution(Generic[T]):
             stages[-1] = attrs.evolve(last, delivered=delivered, in_flight=last.in_flight - more)
         return tuple(stages)
 
-    def mark(self) -> None:
+    def record_resume_point(self) -> None:
         """Record a resume point; call this only between two elements."""
         places = self._places()
         if places:
-            self._mark = ResumePoint(self.position, places)
+            self._last_point = ResumePoint(self.position, places)
 
-    def keep_mark(self, since: int) -> None:
+    def keep_resume_point(self, since: int) -> None:
         """Record and keep a resume point; of those up to ``since``, only the last is kept."""
-        self.mark()
-        if not self._marks or self._marks[-1] != self._mark:
-            self._marks.append(self._mark)
-        while len(self._marks) > 1 and self._marks[1].delivered <= since:
-            del self._marks[0]
+        self.record_resume_point()
+        if not self._kept_points or self._kept_points[-1] != self._last_point:
+            self._kept_points.append(self._last_point)
+        while len(self._kept_points) > 1 and self._kept_points[1].delivered <= since:
+            del self._kept_points[0]
 
-    def mark_at(self, position: int) -> ResumePoint:
+    def resume_point_at(self, position: int) -> ResumePoint:
         """Return the last resume point that was recorded at or before ``position``."""
-        marks = sorted((*self._marks, self._mark), key=lambda mark: mark.delivered)
-        return next((mark for mark in reversed(marks) if mark.delivered <= position), BEGINNING)
+        points = sorted((*self._kept_points, self._last_point), key=lambda point: point.delivered)
+        return next((point for point in reversed(points) if point.delivered <= position), BEGINNING)
 
     def _places(self) -> tuple[Place, ...]:
         """Return the places of the operators that have one; empty if they are unknown."""
@@ -263,23 +263,23 @@ class Execution(Generic[T]):
         for (_, upper), (_, lower) in pairwise(progress):
             upper.below = lower
         if placed and progress:
-            count, mark = len(placed), self._mark
+            count, resume_point = len(placed), self._last_point
         elif progress and self.node.indexable:  # the position alone determines all places
-            count, mark = 1, ResumePoint(self.start, ((0, self.start),))
+            count, resume_point = 1, ResumePoint(self.start, ((0, self.start),))
         else:
             return 0
         if placed:
             self._current_places = _places_of(path, count)
-        if not mark.places:
+        if not resume_point.places:
             return 0
-        for (_, operator), place in zip(progress, mark.places, strict=False):
+        for (_, operator), place in zip(progress, resume_point.places, strict=False):
             operator.begins_at = place
-        _, position = mark.places[-1]
+        _, position = resume_point.places[-1]
         for (channel, _), (_, lower) in pairwise(progress[count - 1 :]):
             node = channel.step.node
             assert isinstance(node, Resumable)
             lower.begins_at = _, position = node.taken(position)
-        return mark.delivered
+        return resume_point.delivered
 
     def _unless_forked(self, elements: Iterator[T]) -> Iterator[T]:
         """Yield the elements; raise in a fork, where each would be delivered a second time."""

@@ -1,7 +1,7 @@
 """Origins: the source rows from which an element was computed.
 
 Recording origins during every pass would slow every pass. Instead they are computed on request, in
-one of two ways. In an index-planned flow this is arithmetic: each operator maps the position of its
+one of two ways. In a random-access flow this is arithmetic: each operator maps the position of its
 element to positions in its sources (``Node.made_of``), down to the rows of the sources. In any
 other flow the pass is repeated with elements that carry the addresses they came from
 (``Traceable``). Each address is at the lowest operator that positions reach, so the arithmetic
@@ -88,23 +88,23 @@ def _of(step: Step, epoch: int, position: int, row: int | None = None) -> tuple[
     return origins
 
 
-def _row(step: Step, at: Indices, row: int) -> tuple[Step, Indices]:
+def _row(step: Step, addresses: Indices, row: int) -> tuple[Step, Indices]:
     """Return the address of a row of a batch, or of the element if its rows cannot be traced."""
-    members = step.node.made_of(at)
+    members = step.node.made_of(addresses)
     if members is not None and isinstance(step.node, Windowed) and step.node.stacks:
         return step.sources[0], members.of(0).where(np.arange(len(members.source)) == row)
     if members is not None and isinstance(step.node, PassThrough):
         source = int(members.source[0])
         return _row(step.sources[source], members.of(source), row)
-    return step, at
+    return step, addresses
 
 
-def _rows(step: Step, at: Indices) -> list[tuple[Origin, ...]]:
+def _rows(step: Step, addresses: Indices) -> list[tuple[Origin, ...]]:
     """Return the origins of each element."""
-    members = step.node.made_of(at)
+    members = step.node.made_of(addresses)
     if members is None:
-        assert not step.sources, f"{step.node.title} is index-planned, and not by a kind"
-        rows = at.position.tolist()
+        assert not step.sources, f"{step.node.title} is indexable, but of a kind without made_of"
+        rows = addresses.position.tolist()
         return [(Origin(step.node.title, row, step.number),) for row in rows]
     below = [iter(_rows(source, members.of(k))) for k, source in enumerate(step.sources)]
     each = (next(below[k]) for k in members.source.tolist())
@@ -174,12 +174,12 @@ class _Followed(Node[Any, Effect]):
         return self.step.node.length
 
     @property
-    def dense(self) -> bool:
-        return self.step.node.dense
+    def positions_are_contiguous(self) -> bool:
+        return self.step.node.positions_are_contiguous
 
     def spec(self, probe: bool) -> Spec:
         return UNKNOWN
 
     def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[Any]]:
         assert isinstance(self.step.node, Traceable)
-        return self.step.node.traced(epoch, sources)
+        return self.step.node.rows_with_places(epoch, sources)

@@ -48,17 +48,17 @@ class Run(chain[T]):
         flow: Plan[T] | Node[T, Effect],
         epoch: int = 0,
         position: int = 0,
-        mark: ResumePoint = BEGINNING,
+        resume_point: ResumePoint = BEGINNING,
         profile: bool = False,
     ) -> Run[T]:
         """Begin a pass over a flow: ``flow`` is its plan, or a node, for which a plan is made.
 
         The first ``position`` elements of the pass are left out, since they were delivered already.
-        If they have to be computed again, only the elements after ``mark`` are. With ``profile``
-        every operator is timed, which costs a little.
+        If they have to be computed again, only the elements after ``resume_point`` are. With
+        ``profile`` every operator is timed, which costs a little.
         """
         plan = flow if isinstance(flow, Plan) else plan_of(flow)
-        execution = Execution(plan, epoch, position, mark, profile)
+        execution = Execution(plan, epoch, position, resume_point, profile)
         elements = execution.elements()
         run = super().__new__(cls, elements, _Rest(execution))
         run._execution, run._elements = execution, elements
@@ -130,14 +130,14 @@ class Run(chain[T]):
         start, now = self._execution.start, self.position
         position = now if position is None else position
         if position == now and not self._is_at_work:
-            self._execution.mark()
+            self._execution.record_resume_point()
         if not start <= position <= now:
             raise InvalidArgument(
                 f"state_dict: position must be between {start} and {now}, got {position}"
             )
         execution = self._execution
-        mark = execution.mark_at(position)
-        return {**state_of(execution.node, execution.epoch, position, mark)}
+        resume_point = execution.resume_point_at(position)
+        return {**state_of(execution.node, execution.epoch, position, resume_point)}
 
     def mark(self, since: int | None = None) -> None:
         """Record a resume point, for a ``state_dict`` of this position or a later one.
@@ -147,7 +147,7 @@ class Run(chain[T]):
         ``since`` on, by default the current position. A call costs a few microseconds.
         """
         if not self._is_at_work:
-            self._execution.keep_mark(self.position if since is None else since)
+            self._execution.keep_resume_point(self.position if since is None else since)
 
     def origins(self) -> list[Origin]:
         """Return the source rows from which the last element delivered was computed.

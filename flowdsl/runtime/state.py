@@ -21,7 +21,7 @@ from flowdsl.nodes import (
     OneShot,
     Unordered,
     is_int,
-    same_place,
+    position_after_reshard,
     with_sources,
 )
 from flowdsl.plan.tree import walk
@@ -51,10 +51,12 @@ class State(TypedDict):
     flow: list[str]
 
 
-def state_of(node: AnyNode, epoch: int, position: int, mark: ResumePoint = BEGINNING) -> State:
+def state_of(
+    node: AnyNode, epoch: int, position: int, resume_point: ResumePoint = BEGINNING
+) -> State:
     """Return the state of a run of this flow that has delivered ``position`` elements.
 
-    ``mark`` is the resume point of the run at that position or before.
+    ``resume_point`` is the resume point of the run at that position or before.
 
     Raises:
         NotResumable: The order of the elements is unknown, or a source yields its elements once.
@@ -71,7 +73,7 @@ def state_of(node: AnyNode, epoch: int, position: int, mark: ResumePoint = BEGIN
                 f"leave out elements that were never delivered; save and resume the flow at the "
                 f"other end, which sends or puts them"
             )
-    operators, places = _operators(node), mark.numbers()
+    operators, places = _operators(node), resume_point.numbers()
     return State(
         version=_VERSION,
         epoch=epoch,
@@ -100,19 +102,19 @@ def place_of(node: AnyNode, state: Mapping[str, object]) -> tuple[int, int, Resu
     if state["digest"] != here["digest"]:
         raise StateMismatch(_difference(state["flow"], _operators(node)))
     if shards == here["shards"]:
-        mark = _mark_of(node, places, position)
+        resume_point = _resume_point_of(node, places, position)
     else:
-        mark = BEGINNING  # a filter lets other rows through in another shard
+        resume_point = BEGINNING  # a filter lets other rows through in another shard
         if [n for n, _ in shards] != [n for n, _ in here["shards"]]:
             position = _among_others(node, [n for n, _ in shards], position)
     if node.length is not None and position > node.length:
         raise StateMismatch(
             f"resume: the state's position {position} is beyond the flow's {node.length} elements"
         )
-    return epoch, position, mark
+    return epoch, position, resume_point
 
 
-def _mark_of(node: AnyNode, places: list[int], position: int) -> ResumePoint:
+def _resume_point_of(node: AnyNode, places: list[int], position: int) -> ResumePoint:
     placed = resumable_path(node)
     if not placed or len(places) != 1 + 2 * len(placed):
         return BEGINNING  # an ``inspect`` was added to the flow or removed
@@ -153,7 +155,7 @@ def _is_shard(value: object) -> bool:
 
 def _among_others(node: AnyNode, shards: list[int], position: int) -> int:
     """Return the position to resume at with another number of shards, all at ``position``."""
-    now = same_place(node, _with_shards(node, shards), position)
+    now = position_after_reshard(node, _with_shards(node, shards), position)
     if now is None:
         here = [part for part, _ in _shards(node)]
         raise StateMismatch(

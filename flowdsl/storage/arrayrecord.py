@@ -24,7 +24,7 @@ from flowdsl.storage.libraries import library
 from flowdsl.storage.paths import OnePath, Paths, all_paths, local_path, title_of
 from flowdsl.storage.read_ahead import by_number
 from flowdsl.storage.schema import SchemaRows
-from flowdsl.storage.writing import of_the_system, write_file
+from flowdsl.storage.writing import os_error_behind, write_file
 
 if TYPE_CHECKING:
     from flowdsl.flow import Flow
@@ -241,8 +241,9 @@ def _write(path: Path, rows: Iterable[object], group_size: int) -> None:
             is_raw = type(row) is bytes
             if raw not in (None, is_raw):
                 raise SpecMismatch(
-                    f"element: {type(row).__name__} after rows of {'bytes' if raw else 'others'}: "
-                    f"bytes are written as they are, and everything else is encoded"
+                    f"element: row is of type {type(row).__name__}, earlier rows are "
+                    f"{'bytes' if raw else 'of other types'}; bytes are written unchanged and all "
+                    f"else is encoded, so one file cannot have both"
                 )
             raw = is_raw
             if is_raw and cast("bytes", row).startswith(_MARK):
@@ -259,4 +260,4 @@ def _call(write: Callable[..., object], *record: bytes) -> None:
     try:
         write(*record)
     except RuntimeError as error:
-        raise of_the_system(error) from error
+        raise os_error_behind(error) from error

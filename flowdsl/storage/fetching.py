@@ -37,7 +37,7 @@ def fetch(paths: Paths, folder: OnePath) -> list[str]:
 
     Source: ``tf.keras.utils.get_file``; the ``filecache`` of fsspec.
     """
-    into = Path(local_path("fetch", folder, "name a folder of it"))
+    into = Path(local_path("fetch", folder, remedy="name a folder of it"))
     names = all_paths("fetch", paths)
     try:
         into.mkdir(parents=True, exist_ok=True)

@@ -32,8 +32,8 @@ def one_path(operator: str, path: OnePath) -> str:
     return text if is_url(text) else os.path.abspath(os.path.expanduser(text))
 
 
-WRITE_HERE = "write it here, then copy it there"
-"""The remedy in errors when a writer gets a URL."""
+URL_REMEDY = "write it here, then copy it there"
+"""The remedy in the error of a writer that gets a URL."""
 
 
 def local_path(operator: str, path: OnePath, remedy: str = "") -> str:
@@ -86,8 +86,9 @@ def _named(operator: str, path: str) -> list[str]:
         folder = os.path.dirname(path)
         while glob.has_magic(folder):
             folder = os.path.dirname(folder)
-        there = "there is a folder" if os.path.isdir(folder) else "there is no folder"
-        raise SourceError(f"{operator}: no file matches {path!r}; {there} {folder!r}")
+        exists = os.path.isdir(folder)
+        there = f"the folder {folder!r} exists" if exists else f"there is no folder {folder!r}"
+        raise SourceError(f"{operator}: no file matches {path!r}; {there}")
     return files
 
 

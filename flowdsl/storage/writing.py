@@ -20,7 +20,7 @@ from flowdsl.effects import Finite
 from flowdsl.elements.structure import nbytes_of
 from flowdsl.errors import EndlessFlow, InvalidFlow, SourceError, SpecMismatch
 from flowdsl.nodes import FlowBase, T
-from flowdsl.storage.paths import WRITE_HERE, OnePath, local_path
+from flowdsl.storage.paths import URL_REMEDY, OnePath, local_path
 from flowdsl.storage.progress import bar
 from flowdsl.storage.temp_dirs import temporary_directory
 
@@ -52,10 +52,10 @@ def write_file(
         SourceError: The disk refuses a write.
         SpecMismatch: An element cannot be written.
     """
-    never_ends(writer, flow)
+    refuse_endless(writer, flow)
     if type(overwrite) is not bool:
         raise InvalidFlow(f"{writer}: overwrite must be True or False, got {overwrite!r}")
-    target = Path(local_path(writer, path, WRITE_HERE))
+    target = Path(local_path(writer, path, remedy=URL_REMEDY))
     if target.is_dir() or (target.exists() and not overwrite):
         remedy = "it is a folder" if target.is_dir() else "pass overwrite=True"
         raise InvalidFlow(f"{writer}: {os.fspath(path)!r} exists; {remedy}")
@@ -65,19 +65,19 @@ def write_file(
     try:
         with temporary_directory(target.parent) as folder:
             rows.place, partial = folder, folder / target.name
-            with rows.refusals(), closing(rows.drawn()) as drawn:
-                write(partial, drawn)
+            with rows.error_context(), closing(rows.with_progress()) as elements:
+                write(partial, elements)
                 _flush(partial)
             if overwrite:
                 os.replace(partial, target)
             else:
-                _appear(writer, partial, target, os.fspath(path))
+                _move_into_place(writer, partial, target, os.fspath(path))
     except OSError as error:  # raised for the temporary folder
-        raise rows.refused(error) from error
+        raise rows.write_error(error) from error
     return rows.count
 
 
-def of_the_system(error: Exception) -> OSError:
+def os_error_behind(error: Exception) -> OSError:
     """Return the OSError behind a library's own error, by its message."""
     for code in NO_SPACE:
         if os.strerror(code) in str(error):
@@ -85,8 +85,8 @@ def of_the_system(error: Exception) -> OSError:
     return OSError(str(error))
 
 
-def never_ends(writer: str, flow: FlowBase[T, Finite]) -> None:
-    """Refuse a flow that never ends."""
+def refuse_endless(writer: str, flow: FlowBase[T, Finite]) -> None:
+    """Raise ``EndlessFlow`` for a flow that never ends."""
     from flowdsl.effects import Endless
 
     if Endless in flow.node.effects:
@@ -96,14 +96,14 @@ def never_ends(writer: str, flow: FlowBase[T, Finite]) -> None:
         )
 
 
-def _appear(writer: str, partial: Path, target: Path, name: str) -> None:
+def _move_into_place(writer: str, partial: Path, target: Path, name: str) -> None:
     """Rename the finished file, unless its final name exists by now."""
     try:
         os.link(partial, target)
     except FileExistsError as error:
         raise InvalidFlow(
-            f"{writer}: {name!r} was made by another program meanwhile, and is kept; pass "
-            f"overwrite=True"
+            f"{writer}: {name!r} was created by another program meanwhile and was not replaced; "
+            f"pass overwrite=True"
         ) from error
     except OSError:  # a file system without links
         os.replace(partial, target)
@@ -135,7 +135,7 @@ class RowsToWrite(Generic[T]):
     _sampled: int = 0
     """The bytes in the first rows, which a writer may buffer for a while."""
 
-    def drawn(self) -> Generator[T]:
+    def with_progress(self) -> Generator[T]:
         """Yield the rows; on a terminal, with a progress bar."""
         flow = self.flow
         with closing(iter(flow)) as elements, bar(self.writer, flow.node.length) as draw:
@@ -152,11 +152,11 @@ class RowsToWrite(Generic[T]):
                 del row
                 draw(self.count)
 
-    def refusals(self) -> AbstractContextManager[None]:
+    def error_context(self) -> AbstractContextManager[None]:
         """Return a context that adds the row and file to errors of the format and the disk."""
-        return _Refusals(self)
+        return _ErrorContext(self)
 
-    def refused(self, error: Exception) -> SourceError:
+    def write_error(self, error: Exception) -> SourceError:
         """Return the error for a write that the disk refused."""
         reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
         text = f"{self.writer}: {self.name!r} cannot be written: {reason}"
@@ -186,7 +186,7 @@ _END: object = object()
 
 
 @attrs.define
-class _Refusals(Generic[T]):
+class _ErrorContext(Generic[T]):
     rows: RowsToWrite[T]
 
     def __enter__(self) -> None:
@@ -199,4 +199,4 @@ class _Refusals(Generic[T]):
         if isinstance(error, SpecMismatch):
             raise SpecMismatch(f"{rows.writer}: row {rows.count - 1}: {error}") from error
         if isinstance(error, OSError):
-            raise rows.refused(error) from error
+            raise rows.write_error(error) from error

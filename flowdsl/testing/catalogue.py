@@ -14,10 +14,16 @@ from flowdsl.testing.recipes import Part, Recipe, Source
 Draw: TypeAlias = st.DrawFn
 
 DrawSource: TypeAlias = Callable[[Draw, str, int, int], Source]
-"""Draws a source; the arguments are the form, the number of its first row and of its rows."""
+"""Draws a source.
+
+Called with ``draw``, the form of the elements, the id of the first row, and how many rows.
+"""
 
 DrawOperator: TypeAlias = Callable[[Draw, Recipe], Recipe]
-"""Draws the arguments of an operator, and adds the operator to a flow and its model."""
+"""Draws the arguments of an operator, and adds the operator to a flow and its model.
+
+A model computes the expected elements of a flow in plain Python, without flowdsl's nodes.
+"""
 
 Theme: TypeAlias = tuple[str | None, tuple[tuple[str, ...], ...]]
 """A source, or None for any, and the operators to choose from for each place above it."""
@@ -38,8 +44,8 @@ class Catalogue:
     """Sources that support only one pass each time they are built."""
     reshaping: frozenset[str]
     """Operators that change the structure of elements, or combine flows."""
-    moving: frozenset[str]
-    """Operators above which no flow can be zipped."""
+    reordering: frozenset[str]
+    """Operators that reorder elements: ``zip`` refuses flows above them."""
     themes: tuple[Theme, ...] = ()
     """Operators that belong together, but are rarely drawn in sequence by chance."""
     sizes: st.SearchStrategy[int] = _sizes
@@ -55,9 +61,9 @@ class Catalogue:
     @property
     def in_place(self) -> list[str]:
         """Operators on one flow that keep the structure and the order of its elements."""
-        return [name for name in self.alone if name not in self.moving]
+        return [name for name in self.alone if name not in self.reordering]
 
-    def begun(
+    def source_recipes(
         self,
         name: str | None = None,
         form: str | None = None,
@@ -65,7 +71,7 @@ class Catalogue:
         one_pass: bool = False,
     ) -> st.SearchStrategy[Recipe]:
         """Draw a random source; sources with different ``number`` have different rows."""
-        return _begun(self, name, form, number, one_pass)
+        return _source_recipes(self, name, form, number, one_pass)
 
     def chains(
         self,
@@ -85,7 +91,7 @@ class Catalogue:
 
 
 @st.composite
-def _begun(
+def _source_recipes(
     draw: Draw,
     catalogue: Catalogue,
     name: str | None,
@@ -119,7 +125,7 @@ def _chains(
     theme: tuple[tuple[str, ...], ...] = ()
     if catalogue.themes and source is None and most > 4 and draw(st.integers(0, 4)) == 0:
         source, theme = draw(st.sampled_from(catalogue.themes))
-    recipe = draw(catalogue.begun(source, form, one_pass=one_pass))
+    recipe = draw(catalogue.source_recipes(source, form, one_pass=one_pass))
     for names in theme:
         recipe = operators[draw(st.sampled_from(names))](draw, recipe)
     for _ in range(draw(st.integers(0, most - len(theme)))):

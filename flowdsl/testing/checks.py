@@ -47,11 +47,11 @@ def check_operator(
     default they have elements of any form, and some support only one pass. Flows that the operator
     refuses with an ``InvalidFlow`` are skipped.
 
-    The ``facts`` are properties that the laws cannot determine. ``chooses=True``: the operator may
-    leave rows out. ``judges=True``: it may leave rows out because of their content.
-    ``repeats=True``: a row may occur more than once. ``reshapes=True``: it changes the structure of
-    elements. ``ragged=True``: its elements differ in shape. ``forgets=True``: an element may not
-    contain the marks of all rows it was computed from.
+    The ``facts`` are properties that the laws cannot determine. ``may_drop_rows=True``: the
+    operator may leave rows out. ``drops_by_content=True``: it may leave rows out because of their
+    content. ``repeats=True``: a row may occur more than once. ``reshapes=True``: it changes the
+    structure of elements. ``ragged=True``: its elements differ in shape. ``forgets=True``: an
+    element may not contain the marks of all rows it was computed from.
 
     Each element is marked with the rows it was computed from (``flowdsl.testing.elements``). If the
     operator calls a function on elements, pass a function that preserves the marks, such as the
@@ -65,13 +65,10 @@ def check_operator(
     ...     length = None if source.length is None else -(-source.length // 2)
     ...     return source.then_anew(rows, length).by_place()
     >>> finite = chains(most=1).filter(lambda recipe: not recipe.endless)
-    >>> check_operator(
-    ...     lambda flow: flow.shard(2, 0), every_other, below=finite, examples=5, chooses=True
-    ... )
+    >>> options = {"below": finite, "examples": 5, "may_drop_rows": True}
+    >>> check_operator(lambda flow: flow.shard(2, 0), every_other, **options)
     >>> try:
-    ...     check_operator(
-    ...         lambda flow: flow.shard(2, 1), every_other, below=finite, examples=5, chooses=True
-    ...     )
+    ...     check_operator(lambda flow: flow.shard(2, 1), every_other, **options)
     ... except AssertionError:
     ...     print("a law is broken")
     a law is broken

@@ -15,19 +15,24 @@ from flowdsl.plan.tree import walk
 from flowdsl.testing import functions, models
 from flowdsl.testing.catalogue import Draw
 from flowdsl.testing.model import Model
-from flowdsl.testing.operators import enumerate_, may_be, ranks, take
+from flowdsl.testing.operators import enumerate_, may_be, structure_of, take
 from flowdsl.testing.recipes import AnyFlow, Facts, Recipe
 
 
-def _other(draw: Draw, recipe: Recipe, taken: int = 0) -> Recipe:
-    """Draw another flow, with different rows, and elements of the first flow's structure."""
-    catalogue, number = recipe.drawn_from, len(recipe.parts) + taken
+def _other(draw: Draw, recipe: Recipe, sources_in_use: int = 0) -> Recipe:
+    """Draw another flow, with different rows, and elements of the first flow's structure.
+
+    ``sources_in_use`` counts the sources of the other flows that were drawn already.
+    """
+    catalogue, number = recipe.drawn_from, len(recipe.parts) + sources_in_use
     name = recipe.name if recipe.name in catalogue.sources else None
     name = draw(st.sampled_from([name, None]))
     one_pass = draw(st.integers(0, 5)) == 0
-    other = draw(catalogue.begun(name, recipe.form, number, one_pass))
+    other = draw(catalogue.source_recipes(name, recipe.form, number, one_pass))
     if any(isinstance(node, Joining) for node in walk(recipe.flow.node)):
-        return other  # a flow used in two places has its rows twice
+        # do not copy the steps: a zip among them would use its second flow again, and that flow's
+        # rows would occur twice
+        return other
     for step in recipe.steps:
         if step.reshapes:
             other = attrs.evolve(other, steps=(*other.steps, step), names=(*other.names, step.name))
@@ -38,7 +43,7 @@ def _other(draw: Draw, recipe: Recipe, taken: int = 0) -> Recipe:
 
 def _like(recipes: list[Recipe]) -> list[Recipe]:
     """Convert the flows so that their elements have the same structure."""
-    kinds = [ranks(x) for recipe in recipes for x in recipe.first[:1]]
+    kinds = [structure_of(x) for recipe in recipes for x in recipe.first[:1]]
     if len(kinds) == len(recipes) and all(kind == kinds[0] for kind in kinds):
         return recipes
     return list(map(_into_one_form, recipes))
@@ -50,7 +55,8 @@ def _into_one_form(recipe: Recipe) -> Recipe:
         lambda f, _: f.map(functions.in_one_form),
         lambda m: models.map_(m, functions.in_one_form),
         reshapes=True,
-        judges=True,
+        # of a group it keeps only the first row's mark, so the others look left out
+        drops_by_content=True,
         forgets=True,
     )
 
@@ -60,8 +66,9 @@ def zip_(draw: Draw, recipe: Recipe) -> Recipe:
     if recipe.is_large or Reordered in recipe.flow.effects:
         return enumerate_(draw, recipe)
     catalogue, one_pass = recipe.drawn_from, draw(st.integers(0, 5)) == 0
-    other = draw(catalogue.begun(number=len(recipe.parts), one_pass=one_pass))
-    if Reordered in other.flow.effects:  # such as elements of several senders
+    other = draw(catalogue.source_recipes(number=len(recipe.parts), one_pass=one_pass))
+    # a source may be Reordered too, such as from_zmq with several senders
+    if Reordered in other.flow.effects:
         return enumerate_(draw, recipe)
     for name in draw(st.lists(st.sampled_from(catalogue.in_place), max_size=2)):
         other = catalogue.operators[name](draw, other)
@@ -80,15 +87,16 @@ def zip_(draw: Draw, recipe: Recipe) -> Recipe:
     return recipe.then(
         f"zip({other.names})",
         lambda f, procs: f.zip(other.build(procs)),
-        lambda m: models.zip_(m, other.model(m.careful)),
+        lambda m: models.zip_(m, other.model(m.bad_for_failures)),
         other,
-        chooses=other.endless,
+        # zip ends with the finite flow, so rows of the endless one are left out
+        may_drop_rows=other.endless,
     )
 
 
 def _cut(recipe: Recipe, n: int) -> Recipe:
     return recipe.then(
-        f"take({n})", lambda f, _: f.take(n), lambda m: models.take(m, n), chooses=True
+        f"take({n})", lambda f, _: f.take(n), lambda m: models.take(m, n), may_drop_rows=True
     )
 
 
@@ -104,7 +112,7 @@ def combined(
     return recipe.then(
         f"{name}({', '.join(str(other.names) for other in others)})",
         lambda f, procs: chain(f, *(other.build(procs) for other in others)),
-        lambda m: model(m, *(other.model(m.careful) for other in others)),
+        lambda m: model(m, *(other.model(m.bad_for_failures) for other in others)),
         *others,
         **facts,
     )

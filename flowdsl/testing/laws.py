@@ -132,7 +132,7 @@ def rows_keep_the_effects(recipe: Recipe) -> None:
     for seen in rows:
         often = [i for i, times in Counter(seen).items() if times > 1]
         require(not often, f"without Resampled, these rows come more than once: {often}")
-        if not (Reordered in effects and recipe.judges_groups):
+        if not (Reordered in effects and recipe.drops_by_group):
             alike = sorted(seen) == sorted(rows[0])
             require(alike, f"without Resampled, the rows of two epochs are {rows[0]} and {seen}")
         for part in recipe.parts:
@@ -140,9 +140,12 @@ def rows_keep_the_effects(recipe: Recipe) -> None:
             if Reordered not in effects:
                 in_order = ours == sorted(ours, key=part.ids.index)
                 require(in_order, f"without Reordered, the rows of {part.title} come as {ours}")
-            if not recipe.chooses:
+            if not recipe.may_drop_rows:
                 missing = sorted({*part.ids} - {*ours})
-                require(not missing, f"no operator chooses, and these rows are missing: {missing}")
+                require(
+                    not missing,
+                    f"no operator leaves rows out, and these rows are missing: {missing}",
+                )
 
 
 def spec_is_true(recipe: Recipe) -> None:
@@ -156,7 +159,7 @@ def spec_is_true(recipe: Recipe) -> None:
         FlowError
     ) as error:  # a probe ignores the shuffle, and may use a row that take leaves out
         may_differ = Reordered in recipe.flow.effects or recipe.is_combined
-        require(may_differ and recipe.chooses, f"the spec is unknown: {error}")
+        require(may_differ and recipe.may_drop_rows, f"the spec is unknown: {error}")
         return
     if recipe.is_ragged or recipe.is_combined:  # the probed element may differ in size
         spec = with_sizes(spec, UNKNOWN)

@@ -48,8 +48,8 @@ class Model:
     """The effects of the flow."""
     depth: int = 1
     """The number of operators that change elements: part of the seed of random operators."""
-    careful: bool = False
-    """True if a failed element is ``BAD`` instead of an error."""
+    bad_for_failures: bool = False
+    """With it the model yields ``BAD`` for an element that fails; otherwise it raises."""
     may_be_bad: bool = False
     """True if some elements may be ``BAD``."""
     leaves_out: bool = False
@@ -91,14 +91,16 @@ class Model:
         """Add an operator whose elements are numbered from 0."""
         return self.then(lambda epoch: enumerate(elements(epoch)), length, *tags)
 
-    def carefully(self) -> Model:
+    def with_bad_for_failures(self) -> Model:
         """Return this source with ``BAD`` for rows that cannot be read."""
         tries = not self.leaves_out and (self.read is not None or self.depth > 1)
-        return attrs.evolve(self, rows=self.read or self.rows, careful=True, may_be_bad=tries)
+        return attrs.evolve(
+            self, rows=self.read or self.rows, bad_for_failures=True, may_be_bad=tries
+        )
 
     def tried(self) -> Model:
         """Return the model after an operator that calls a function on each element."""
-        return attrs.evolve(self, may_be_bad=self.careful or self.may_be_bad)
+        return attrs.evolve(self, may_be_bad=self.bad_for_failures or self.may_be_bad)
 
     def good(self) -> Model:
         """Return the model without ``BAD`` elements, if it may have any."""

@@ -70,7 +70,7 @@ def each(source: Model, func: Callable[[Any, int, int], Any]) -> Model:
     """Apply a function to every element, its epoch and its position."""
 
     def changed(x: Any, epoch: int, i: int) -> Any:
-        return made(func, x, epoch, i) if source.careful else func(x, epoch, i)
+        return made(func, x, epoch, i) if source.bad_for_failures else func(x, epoch, i)
 
     return source.then(
         lambda epoch: ((i, changed(x, epoch, i)) for i, x in source.rows(epoch)), source.length
@@ -297,7 +297,7 @@ def of_several(
         length,
         either,
         depth=1 + max(part.depth for part in parts),
-        careful=parts[0].careful,
+        bad_for_failures=parts[0].bad_for_failures,
         may_be_bad=any(part.may_be_bad for part in parts),
         leaves_out=any(part.leaves_out for part in parts),
     )
@@ -309,11 +309,11 @@ def total_length(parts: Sequence[Model]) -> int | None:
     return None if None in lengths else sum(length or 0 for length in lengths)
 
 
-def skip_bad(source: Model, careful: bool) -> Model:
+def skip_bad(source: Model, bad_for_failures: bool) -> Model:
     """Return the model of a flow without the elements that fail."""
     good = source.good()
     good = good if good.leaves_out else good.left_out()
-    return attrs.evolve(good, careful=careful)
+    return attrs.evolve(good, bad_for_failures=bad_for_failures)
 
 
 def ending_with_any(model: Model, parts: Sequence[Model]) -> Model:

@@ -53,7 +53,7 @@ def map_ragged(recipe: Recipe) -> Recipe:
         lambda f, _: f.map(functions.ragged),
         lambda m: models.map_(m, functions.ragged),
         ragged=True,
-        judges=recipe.is_reshaped,
+        drops_by_content=recipe.is_reshaped,
     )
 
 
@@ -89,7 +89,7 @@ def filter_(draw: Draw, recipe: Recipe) -> Recipe:
         f"filter{keep.args}",
         lambda f, _: f.filter(keep),
         lambda m: models.filter_(m, keep),
-        judges=True,
+        drops_by_content=True,
     )
 
 
@@ -103,7 +103,7 @@ def flat_map(draw: Draw, recipe: Recipe) -> Recipe:
         f"flat_map({func.func.__name__} {func.args[0]})",
         lambda f, _: f.flat_map(func),
         lambda m: models.flat_map(m, func),
-        judges=least < 0,
+        drops_by_content=least < 0,
         forgets=True,
     )
 
@@ -132,11 +132,11 @@ def shapes(element: Any) -> Any:
     return type(element), getattr(element, "dtype", None), np.shape(element)
 
 
-def ranks(element: Any) -> Any:
+def structure_of(element: Any) -> Any:
     """Return the properties that elements must share to be padded."""
     parts = parts_of(element)
     if parts is not None:
-        return type(element), [(name, ranks(part)) for name, part in parts]
+        return type(element), [(name, structure_of(part)) for name, part in parts]
     if isinstance(element, list):
         return ("text",) if is_text(element) else ("list", type(element[0]))
     return type(element), getattr(element, "dtype", None), np.ndim(element)
@@ -149,7 +149,7 @@ def alike(recipe: Recipe, kind: Callable[[Any], Any]) -> bool:
 
 
 def holds(kind: Any, form: type) -> bool:
-    """Return True if a type occurs anywhere in the result of ``shapes`` or ``ranks``."""
+    """Return True if a type occurs anywhere in the result of ``shapes`` or ``structure_of``."""
     if isinstance(kind, tuple | list):
         return any(holds(part, form) for part in kind)
     return kind is form
@@ -168,14 +168,14 @@ def batch(draw: Draw, recipe: Recipe) -> Recipe:
             lambda m: models.groups(m, n, drop, list),
             reshapes=True,
             ragged=True,
-            chooses=drop,
+            may_drop_rows=drop,
         )
     return recipe.then(
         f"batch({n}{', drop' * drop})",
         lambda f, _: f.batch(n, drop_remainder=drop),
         lambda m: models.groups(m, n, drop, models.stacked),
         reshapes=True,
-        chooses=drop,
+        may_drop_rows=drop,
     )
 
 
@@ -186,7 +186,7 @@ def take(draw: Draw, recipe: Recipe) -> Recipe:
     """Add a take."""
     n = draw(st.integers(0, 30))
     return recipe.then(
-        f"take({n})", lambda f, _: f.take(n), lambda m: models.take(m, n), chooses=True
+        f"take({n})", lambda f, _: f.take(n), lambda m: models.take(m, n), may_drop_rows=True
     )
 
 
@@ -194,7 +194,7 @@ def skip(draw: Draw, recipe: Recipe) -> Recipe:
     """Add a skip."""
     n = draw(st.integers(0, 8))
     return recipe.then(
-        f"skip({n})", lambda f, _: f.skip(n), lambda m: models.skip(m, n), chooses=True
+        f"skip({n})", lambda f, _: f.skip(n), lambda m: models.skip(m, n), may_drop_rows=True
     )
 
 
@@ -259,7 +259,7 @@ def threads(draw: Draw, recipe: Recipe) -> Recipe:
 
 def on_error(draw: Draw, recipe: Recipe) -> Recipe:
     """Add a prefetch that skips failed elements."""
-    if recipe.never_ends:  # if all elements fail, it never ends
+    if recipe.never_ends:  # if all its elements fail, no pass over it ends
         return prefetch(draw, recipe)
     if draw(st.booleans()):
         recipe = map_failing(recipe, a_row(draw, recipe))
@@ -280,8 +280,8 @@ def skip_bad(draw: Draw, recipe: Recipe) -> Recipe:
     return recipe.then(
         f"prefetch({'threads, ' * threads}skip)",
         chain,
-        lambda m: models.skip_bad(recipe.model(careful=True), m.careful),
-        chooses=True,
+        lambda m: models.skip_bad(recipe.model(bad_for_failures=True), m.bad_for_failures),
+        may_drop_rows=True,
     )
 
 

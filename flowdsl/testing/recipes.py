@@ -1,4 +1,8 @@
-"""Recipes: a flow and its model, built in parallel, on which laws are checked."""
+"""Recipes: a flow and its model, built in parallel, on which laws are checked.
+
+A model computes the expected elements of a flow in plain Python, without flowdsl's nodes. Each test
+row carries a mark, an int that identifies it (``testing.elements``).
+"""
 
 from __future__ import annotations
 
@@ -37,8 +41,8 @@ class Facts(TypedDict, total=False):
     """The properties of an operator, as flags; see ``Step``."""
 
     reshapes: bool
-    chooses: bool
-    judges: bool
+    may_drop_rows: bool
+    drops_by_content: bool
     repeats: bool
     ragged: bool
     forgets: bool
@@ -54,9 +58,9 @@ class Step:
     model: Callable[[Model], Model]
     reshapes: bool = False
     """True if the operator changes the structure of elements."""
-    chooses: bool = False
+    may_drop_rows: bool = False
     """True if the operator may leave rows out."""
-    judges: bool = False
+    drops_by_content: bool = False
     """True if the operator may leave rows out because of their content."""
     repeats: bool = False
     """True if rows may occur more than once."""
@@ -149,10 +153,13 @@ class Recipe:
             flow = step.chain(flow, procs)
         return flow
 
-    def model(self, careful: bool = False) -> Model:
-        """Build the model; a careful one has ``BAD`` for elements that fail."""
+    def model(self, bad_for_failures: bool = False) -> Model:
+        """Build the model.
+
+        With ``bad_for_failures`` it yields ``BAD`` for an element that fails; otherwise it raises.
+        """
         model = self.source.model()
-        model = model.carefully() if careful else model
+        model = model.with_bad_for_failures() if bad_for_failures else model
         for step in self.steps:
             model = step.model(model)
         return model
@@ -196,12 +203,12 @@ class Recipe:
     def first(self) -> list[Any]:
         """The first elements that do not fail.
 
-        A later operator may leave failed elements out, so the elements after them count, too; but
-        a flow that repeats forever may have no others.
+        Failed elements are skipped, since a later operator may leave them out. Not below an endless
+        flow: if all its elements fail, the search would never end.
         """
         elements: list[Any] = []
         try:
-            for x in islice(self.model(careful=not self.never_ends).elements(0), _PEEKED):
+            for x in islice(self.model(bad_for_failures=not self.never_ends).elements(0), _PEEKED):
                 if x is not BAD:
                     elements.append(x)  # noqa: PERF401  # elements before an error count, too
         except Exception:  # a function of the chain may raise anything
@@ -224,21 +231,23 @@ class Recipe:
         return any(step.reshapes for step in self.steps)
 
     @property
-    def judges_groups(self) -> bool:
-        """True if a row may be left out because of the others in its group."""
+    def drops_by_group(self) -> bool:
+        """True if a row may be left out because of the other rows in its group."""
         reshaped = False
         for step in self.steps:
-            others = any(other.judges_groups for other in step.others)
-            if others or (step.judges and reshaped):
+            others = any(other.drops_by_group for other in step.others)
+            if others or (step.drops_by_content and reshaped):
                 return True
             reshaped = reshaped or step.reshapes
         return False
 
     @property
-    def chooses(self) -> bool:
+    def may_drop_rows(self) -> bool:
         """True if rows may be left out."""
         return any(
-            step.chooses or step.judges or any(other.chooses for other in step.others)
+            step.may_drop_rows
+            or step.drops_by_content
+            or any(other.may_drop_rows for other in step.others)
             for step in self.steps
         )
 
@@ -283,7 +292,10 @@ class Recipe:
 
     @property
     def is_long(self) -> bool:
-        """True if the flow is too long to be repeated within ``MOST_ELEMENTS``."""
+        """True if the flow has more than ``_LONG`` elements.
+
+        Repeated or concatenated, only its first ``MOST_ELEMENTS`` elements would be checked.
+        """
         length = self.flow.node.length
         return length is not None and length > _LONG
 

@@ -41,10 +41,10 @@ ONE_PASS = frozenset({"FromQueue"})
 """Sources that support only one pass."""
 RESHAPING = frozenset({"Batch", "Concat", "Enumerate", "Interleave", "Zip"})
 """Operators that change the structure of elements, or combine flows."""
-MOVING = frozenset({"Shuffle", "WindowShuffle"})
-"""Operators above which no flow can be zipped."""
+REORDERING = frozenset({"Shuffle", "WindowShuffle"})
+"""Operators that reorder elements: ``zip`` refuses flows above them."""
 
-CATALOGUE = Catalogue(SOURCES, OPERATORS, ONE_PASS, RESHAPING, MOVING)
+CATALOGUE = Catalogue(SOURCES, OPERATORS, ONE_PASS, RESHAPING, REORDERING)
 """Sources and operators of each kind that the planner distinguishes, and some others."""
 
 

@@ -34,8 +34,8 @@ _log = logging.getLogger(__name__)
 SECONDS_TO_END = 1.0
 """The time that the end of a run waits for a busy source, before it abandons the thread."""
 
-_SECONDS_AT_THE_END = 0.3
-"""The time that the end of the program waits for a busy source."""
+_EXIT_TIMEOUT = 0.3
+"""The seconds that the exit of the program waits for a busy source."""
 
 
 class ReadAhead(Generic[A]):
@@ -60,7 +60,7 @@ class ReadAhead(Generic[A]):
         """
         self._reading = _Reading(title, begin, close, max_rows, nbytes, wake)
         # A collected reader and the end of the program do not wait for a busy source.
-        self._forgotten = weakref.finalize(self, self._reading.stop, _SECONDS_AT_THE_END)
+        self._finalizer = weakref.finalize(self, self._reading.stop, _EXIT_TIMEOUT)
 
     @property
     def nbytes(self) -> int:
@@ -86,7 +86,7 @@ class ReadAhead(Generic[A]):
 
     def stop(self) -> None:
         """Stop reading; wait at most a second for a source that is busy."""
-        self._forgotten.detach()
+        self._finalizer.detach()
         self._reading.stop(SECONDS_TO_END)
 
 

@@ -320,11 +320,13 @@ class TaskSource:
             return (None, 0), {slot: first for slot, first in bad.items() if first is not None}
 
 
-def _look_up(base: Base, program: Program, at: Indices) -> tuple[list[Any], Exception | None]:
+def _look_up(
+    base: Base, program: Program, addresses: Indices
+) -> tuple[list[Any], Exception | None]:
     """Return the rows of a base at these addresses up to the first failure, and its error."""
     rows: list[Any] = []
     try:
-        for _, x in program.rows(at):
+        for _, x in program.rows(addresses):
             rows.append(x)  # rows before a failure are used
     except OperatorFailed as error:
         failed = failure_in(base, *error.args)
@@ -333,8 +335,12 @@ def _look_up(base: Base, program: Program, at: Indices) -> tuple[list[Any], Exce
     return rows, None
 
 
-def _not_sendable(base: Base, at: Indices, i: int, cause: Exception, x: object) -> ElementError:
+def _not_sendable(
+    base: Base, addresses: Indices, i: int, cause: Exception, x: object
+) -> ElementError:
     """Create the error for an element of a base that cannot be sent to a worker."""
-    error = base.top.node.failure(int(at.epoch[i]), int(at.position[i]), describe_element(x))
+    error = base.top.node.failure(
+        int(addresses.epoch[i]), int(addresses.position[i]), describe_element(x)
+    )
     error.__cause__ = cause
     return error

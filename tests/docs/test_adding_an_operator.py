@@ -64,7 +64,7 @@ def test_the_page_has_no_other_tests(guide: ModuleType) -> None:
 @pytest.mark.parametrize(
     ("given", "broken"),
     [
-        ("last - at.position)", "last - at.position - 1)"),
+        ("last - addresses.position)", "last - addresses.position - 1)"),
         ("reversed(elements)", "reversed(elements[1:])"),
         ("IndexTransform[T, E | Reordered]", "IndexTransform[T, E]"),
         ("return self.source.length\n", "return 3\n"),

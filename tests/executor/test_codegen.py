@@ -183,7 +183,7 @@ class TestLines:
                 return "odd"
 
             @property
-            def line(self) -> str:
+            def loop_line(self) -> str:
                 return "x = {func1}(x)"
 
             @property

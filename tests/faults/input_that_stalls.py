@@ -29,6 +29,6 @@ with QueueInput(fl.from_range(2).map(read)) as source:
     source.next_args(2)
 
 # Seen:
-# QueueInput: a step has waited for 0... s, and element 1 of the pass is not there: the flow is in
-# read, line ... of ...input_that_stalls.py
+# QueueInput: a step has waited for 0... s, and element 1 of the pass has not arrived: the flow is
+# in read, line ... of ...input_that_stalls.py
 # ...

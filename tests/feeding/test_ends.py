@@ -78,7 +78,7 @@ def test_a_flow_that_is_busy_is_not_waited_for(caplog: pytest.LogCaptureFixture)
     assert busy.wait(PATIENCE)
     pump.stop(0)  # it would wait for ever
     assert [record.getMessage() for record in caplog.records] == [
-        "Pump: the flow is still making an element; its pass ends after it"
+        "Pump: the flow is still computing an element; the pass ends when it is done"
     ]
     (thread,) = pump_threads()
     go_on.set()

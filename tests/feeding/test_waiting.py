@@ -59,7 +59,7 @@ def test_a_function_that_does_not_return_is_named_in_a_warning() -> None:
     first, second, *_ = warnings(fl.from_range(4).map(stuck_in_the_third), gate.set, times=2)
     for line in (first, second):
         assert "Input: a step has waited for 0.0" in line
-        assert "element 2 of the pass is not there" in line
+        assert "element 2 of the pass has not arrived" in line
         assert f"the flow is in stuck_in_the_third, line {line_of_the_wait()} of {__file__}" in line
 
 

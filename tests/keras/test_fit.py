@@ -168,7 +168,7 @@ data.load_state_dict(saving.state)
 try:
     resumed.fit(data, initial_epoch=1, epochs=3, verbose=0)
 except fl.FlowError as error:
-    assert "call fit for it alone" in str(error)
+    assert "in a call of its own" in str(error)
 else:
     raise AssertionError("the epochs after a short one were as short")
 for wrong in (fl.from_range(3).map(lambda i: (i, i, i, i)).batch(2), fl.from_range(3)):

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flowdsl.nodes import Positions
-from flowdsl.nodes.random_sequences import LEAF, MOST, Draws, Independent, Mixed
+from flowdsl.nodes.random_sequences import LEAF, MOST_ROWS_TO_MIX, Draws, Independent, Mixed
 
 seeds = st.integers(0, 5)
 # Small ones, and some that take several leaves of the tree.
@@ -66,26 +66,26 @@ def check_places(draws: Draws, whole: list[int], places: Positions) -> None:
     assert rank.tolist() == [ranks[i] for i in places]
     if isinstance(draws, Mixed):
         for k in range(len(draws.rows)):
-            assert draws.find_each(k, rank[part == k]).tolist() == places[part == k].tolist()
+            assert draws.positions_of(k, rank[part == k]).tolist() == places[part == k].tolist()
     for i in places[:20].tolist():
-        assert draws.find(whole[i], ranks[i]) == i
+        assert draws.position_of(whole[i], ranks[i]) == i
         before = np.bincount(whole[:i], minlength=len(draws.counts(0)))
-        assert draws.before(i).tolist() == before.tolist()
+        assert draws.counts_before(i).tolist() == before.tolist()
 
 
 def test_locating_no_positions_returns_empty_arrays() -> None:
     none = np.empty(0, np.int64)
     part, rank = Mixed(0, "1", 0, (0, 0)).locate(none)
     assert (len(part), len(rank)) == (0, 0)
-    assert len(Mixed(0, "1", 0, (0, 0)).find_each(1, none)) == 0
+    assert len(Mixed(0, "1", 0, (0, 0)).positions_of(1, none)) == 0
 
 
-@pytest.mark.parametrize("size", [40 * LEAF + 3, 10**7, MOST - 1])
-def test_find_each_agrees_with_find(size: int) -> None:
+@pytest.mark.parametrize("size", [40 * LEAF + 3, 10**7, MOST_ROWS_TO_MIX - 1])
+def test_positions_of_agrees_with_position_of(size: int) -> None:
     draws = Mixed(2, "1", 0, (size // 10, size - size // 10))
     rank = np.random.default_rng(0).integers(0, size // 10, 60)
-    found = draws.find_each(0, rank)
-    assert found.tolist() == [draws.find(0, i) for i in rank.tolist()]
+    found = draws.positions_of(0, rank)
+    assert found.tolist() == [draws.position_of(0, i) for i in rank.tolist()]
     part, again = draws.locate(found)
     assert (part == 0).all()
     assert again.tolist() == rank.tolist()
@@ -137,7 +137,7 @@ def test_blocks_cover_all_positions_once() -> None:
         low, size = draws.span(block)
         assert low == end
         assert draws.block_at(low) == draws.block_at(low + size - 1) == block
-        assert sum(draws.counts(block)) == size < MOST
+        assert sum(draws.counts(block)) == size < MOST_ROWS_TO_MIX
         end = low + size
 
 
@@ -149,6 +149,6 @@ def test_far_positions_are_located_like_near_ones() -> None:
     for k in range(2):
         held = rank[part == k]
         assert held.tolist() == list(range(held[0], held[0] + len(held)))
-    assert draws.before(3 * end).sum() == 3 * end
-    assert abs(draws.before(3 * end)[1] / (3 * end) - 0.1) < 1e-4
-    assert draws.find(1, int(draws.before(3 * end)[1])) >= 3 * end
+    assert draws.counts_before(3 * end).sum() == 3 * end
+    assert abs(draws.counts_before(3 * end)[1] / (3 * end) - 0.1) < 1e-4
+    assert draws.position_of(1, int(draws.counts_before(3 * end)[1])) >= 3 * end

@@ -12,7 +12,16 @@ from hypothesis import strategies as st
 from flowdsl.effects import Reordered, Resampled, Unsized
 from flowdsl.testing import Draw, Failed, Model, Recipe, models
 from flowdsl.testing.elements import Named, Row, RowBatch, is_text, leaves, parts_of
-from flowdsl.testing.operators import NUMBERS, alike, batch, holds, map_ragged, ranks, shapes, take
+from flowdsl.testing.operators import (
+    NUMBERS,
+    alike,
+    batch,
+    holds,
+    map_ragged,
+    shapes,
+    structure_of,
+    take,
+)
 from tests import functions
 
 
@@ -21,7 +30,7 @@ def padded_batch(draw: Draw, recipe: Recipe) -> Recipe:
         return take(draw, recipe)
     if draw(st.booleans()):
         recipe = map_ragged(recipe)
-    if not alike(recipe, ranks):
+    if not alike(recipe, structure_of):
         return batch(draw, recipe)
     n, drop = draw(st.tuples(NUMBERS, st.booleans()))
     padding = _padding(draw, recipe.first[0])
@@ -30,7 +39,7 @@ def padded_batch(draw: Draw, recipe: Recipe) -> Recipe:
         lambda f, _: f.padded_batch(n, drop_remainder=drop, padding=padding),
         lambda m: models.groups(m, n, drop, padded(padding)),
         reshapes=True,
-        chooses=drop,
+        may_drop_rows=drop,
     )
 
 
@@ -96,14 +105,14 @@ def batch_by_shape(draw: Draw, recipe: Recipe) -> Recipe:
             lambda m: batch_by_shape_model(m, n, functions.first_array, drop, list),
             reshapes=True,
             ragged=True,
-            chooses=drop,
+            may_drop_rows=drop,
         )
     return recipe.then(
         f"batch_by_shape({n}{', drop' * drop})",
         lambda f, _: f.batch_by_shape(n, functions.first_array, drop_remainder=drop),
         lambda m: batch_by_shape_model(m, n, functions.first_array, drop, models.stacked),
         reshapes=True,
-        chooses=drop,
+        may_drop_rows=drop,
     )
 
 
@@ -208,7 +217,7 @@ def window(draw: Draw, recipe: Recipe) -> Recipe:
         lambda f, _: f.window(size, stride),
         lambda m: window_model(m, size, stride),
         reshapes=True,
-        chooses=True,
+        may_drop_rows=True,
     )
 
 

@@ -24,7 +24,7 @@ def shard(draw: Draw, recipe: Recipe) -> Recipe:
         f"shard({n}, {i})",
         lambda f, _: f.shard(n, i),
         lambda m: shard_model(m, n, i),
-        chooses=True,
+        may_drop_rows=True,
     )
 
 
@@ -85,7 +85,7 @@ def fixed_size(draw: Draw, recipe: Recipe) -> Recipe:
         f"fixed_size({n}, {keep})",
         lambda f, _: f.fixed_size(n, keep),
         lambda m: fixed_size_model(m, n, keep),
-        chooses=True,
+        may_drop_rows=True,
         repeats=True,
     )
 
@@ -117,7 +117,7 @@ def split(draw: Draw, recipe: Recipe) -> Recipe:
         f"split({sizes}, {seed})[{number}]",
         lambda f, _: f.split(*sizes, seed=seed)[number],
         lambda m: split_model(m, counts, seed, number),
-        chooses=True,
+        may_drop_rows=True,
     )
 
 

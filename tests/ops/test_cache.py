@@ -198,8 +198,8 @@ class TestPromises:
             == list(flow.node.reference(1))
             == list(source.node.reference(0))
         )
-        assert not flow.node.dense
-        assert fl.from_range(length).cache().node.dense
+        assert not flow.node.positions_are_contiguous
+        assert fl.from_range(length).cache().node.positions_are_contiguous
 
     def test_cache_keeps_length_effects_and_spec(self) -> None:
         assert len(fl.from_range(3).cache()) == 3
@@ -239,7 +239,7 @@ class TestPromises:
         with pytest.raises(InvalidFlow) as caught:
             endless.cache()
         assert str(caught.value) == (
-            "cache: its source never ends, so that a first pass is never complete; put cache() "
+            "cache: its source never ends, so its first pass is never complete; put cache() "
             "before the repeat, or take(n) before cache()"
         )
 

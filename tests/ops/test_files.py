@@ -101,18 +101,18 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("pattern", "there"),
         [
-            ("*.png", "there is a folder '.'"),
-            ("a.png", "there is a folder '.'"),
-            ("a/*.png", "there is a folder 'a'"),
-            ("a/**/*.png", "there is a folder 'a'"),
+            ("*.png", "the folder '.' exists"),
+            ("a.png", "the folder '.' exists"),
+            ("a/*.png", "the folder 'a' exists"),
+            ("a/**/*.png", "the folder 'a' exists"),
             ("b/c/*.png", "there is no folder 'b/c'"),
             ("b/*/c/*.png", "there is no folder 'b'"),
-            ("[b]/c.png", "there is a folder '.'"),
+            ("[b]/c.png", "the folder '.' exists"),
             ("/b/c.png", "there is no folder '/b'"),
-            ("/*.png", "there is a folder '/'"),
-            ("a", "there is a folder '.'"),
-            ("a/", "there is a folder 'a'"),
-            ("", "there is a folder '.'"),
+            ("/*.png", "the folder '/' exists"),
+            ("a", "the folder '.' exists"),
+            ("a/", "the folder 'a' exists"),
+            ("", "the folder '.' exists"),
         ],
     )
     def test_a_pattern_without_files_is_refused(

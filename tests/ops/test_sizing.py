@@ -102,7 +102,7 @@ class TestSkip:
     def test_skip_renumbers_positions(self) -> None:
         flow = fl.from_range(9).filter(lambda i: i > 4).skip(2)
         assert list(flow.node.reference(0)) == [(0, 7), (1, 8)]
-        assert flow.node.dense
+        assert flow.node.positions_are_contiguous
 
     def test_skip_of_an_endless_flow_is_endless(self) -> None:
         flow = fl.from_range(3).repeat().skip(2)

@@ -212,8 +212,8 @@ class TestColumns:
         with pytest.raises(InvalidFlow) as caught:
             fl.from_items(columns)
         assert str(caught.value) == (
-            f"from_items: the arrays of a dict or tuple must be equally long, but {lengths}; for a "
-            "flow whose elements are the arrays pass a list of them"
+            f"from_items: the arrays of a dict or tuple must be equally long, but {lengths}; if "
+            "the arrays are themselves the elements, pass a list: from_items([a, b])"
         )
 
     @pytest.mark.parametrize(

@@ -357,7 +357,7 @@ class _Counted:
 @st.composite
 def streams(draw: Draw, most: int = 6) -> Recipe:
     """A random chain over a stream."""
-    recipe = draw(CATALOGUE.begun("FromIterable"))
+    recipe = draw(CATALOGUE.source_recipes("FromIterable"))
     for _ in range(draw(st.integers(0, most))):
         recipe = OPERATORS[draw(st.sampled_from(list(OPERATORS)))](draw, recipe)
     return recipe

@@ -251,7 +251,7 @@ def test_an_endless_pass_without_elements_raises_endless_flow() -> None:
 # -- by arithmetic ---------------------------------------------------------------------------------
 
 
-def test_index_planned_origins_read_and_call_nothing() -> None:
+def test_origins_of_a_random_access_flow_read_and_call_nothing() -> None:
     class Untouched(Sequence[int]):
         def __len__(self) -> int:
             return 10**9

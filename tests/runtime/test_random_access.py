@@ -34,7 +34,7 @@ def test_at_equals_the_element_of_a_pass(recipe: Recipe, epoch: int, data: st.Da
             flow.at(position, epoch)
 
 
-def test_at_computes_only_one_element_of_an_index_planned_flow() -> None:
+def test_at_computes_only_one_element_of_a_random_access_flow() -> None:
     made: list[int] = []
 
     def make(i: int) -> int:

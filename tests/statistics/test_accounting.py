@@ -39,12 +39,14 @@ class Faulty(making.EndToEnd):
 
     times = 0
 
-    def elements(self, at: Indices, supplied: Sequence[Iterable[Any]] = ()) -> Iterator[Any]:
-        for k, position in enumerate(at.position.tolist()):
+    def elements(self, addresses: Indices, supplied: Sequence[Iterable[Any]] = ()) -> Iterator[Any]:
+        for k, position in enumerate(addresses.position.tolist()):
             yield from [position] * (self.times if k == 2 else 1)
 
-    def rows(self, at: Indices, supplied: Sequence[Iterable[Any]] = ()) -> Iterator[Row[Any]]:
-        return ((position, position) for position in self.elements(at))
+    def rows(
+        self, addresses: Indices, supplied: Sequence[Iterable[Any]] = ()
+    ) -> Iterator[Row[Any]]:
+        return ((position, position) for position in self.elements(addresses))
 
 
 @pytest.mark.parametrize("times", [0, 2])

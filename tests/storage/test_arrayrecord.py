@@ -99,7 +99,9 @@ def test_records_of_other_programs_are_not_elements(path: Path) -> None:
 
 def test_bytes_and_other_elements_cannot_be_mixed(path: Path) -> None:
     for rows in ([b"a", 1], [1, b"a"]):
-        with pytest.raises(SpecMismatch, match=r"row 1: element: .* after rows of"):
+        with pytest.raises(
+            SpecMismatch, match=r"row 1: element: row is of type .*, earlier rows are"
+        ):
             fl.from_items(rows).write_arrayrecord(path)
     assert not path.exists()
 

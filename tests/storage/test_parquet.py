@@ -397,15 +397,15 @@ def test_nat_is_stored_as_a_time_and_none_as_null(path: Path) -> None:
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ([(1,), ("a",)], "row 1: element.0: str after rows of int"),
-        ([{"x": 1}, {"y": 1}], "row 1: element: dict of 'y' after rows of dict of 'x'"),
+        ([(1,), ("a",)], "row 1: element.0: str, and int in earlier rows"),
+        ([{"x": 1}, {"y": 1}], "row 1: element: row has columns 'y', earlier rows have 'x'"),
         ([(np.zeros((2, 2)),), (np.zeros((2, 3)),)], r"row 1: element.0: np.float64\[2, 3\]"),
         ([(np.zeros((0, 2)),)], "row 0: element.0: an array of shape"),
-        ([(np.float32(1),), (np.float64(1),)], "element.0: np.float64 after rows of np.float32"),
+        ([(np.float32(1),), (np.float64(1),)], "element.0: np.float64, and np.float32 in earlier"),
         ([(np.datetime64("NaT", "D"),)], "row 0: element.0: NaT"),
         ([np.array([0, 2**31], "M8[D]")], "row 0: element: .* cannot be written as days"),
-        ([1, np.int64(1)], "row 1: element: np.int64 after rows of int"),
-        ([np.bool_(True), False], "row 1: element: bool after rows of np.bool"),
+        ([1, np.int64(1)], "row 1: element: np.int64, and int in earlier rows"),
+        ([np.bool_(True), False], "row 1: element: bool, and np.bool in earlier rows"),
         ([{"x": {"y": 1}}], "row 0: element.x: dict cannot be written"),
         ([([1, 2.0],)], "row 0: element.0: list"),
         ([(np.zeros(2, ">i4"),)], "row 0: element.0: >i4 cannot be written"),
@@ -450,7 +450,7 @@ def test_a_column_may_begin_with_row_groups_of_empty_lists(path: Path) -> None:
 
 def test_refused_row_after_row_groups_of_none_leaves_no_file(path: Path) -> None:
     rows: list[Any] = [(None,)] * 5 + [(1,), ("x",)]
-    with pytest.raises(SpecMismatch, match=r"row 6: element\.0: str after rows of int"):
+    with pytest.raises(SpecMismatch, match=r"row 6: element\.0: str, and int in earlier rows"):
         fl.from_items(rows).write_parquet(path, row_group=2)
     assert not list(path.parent.iterdir())
 

@@ -202,7 +202,9 @@ def test_file_created_meanwhile_is_kept(tmp_path: Path) -> None:
         path.write_text("another's")
         return str(i)
 
-    with pytest.raises(fl.InvalidFlow, match="made by another program meanwhile, and is kept"):
+    with pytest.raises(
+        fl.InvalidFlow, match="created by another program meanwhile and was not replaced"
+    ):
         fl.from_range(3).map(line).write_text(path)
     assert path.read_text() == "another's"
     assert fl.from_range(3).map(line).write_text(path, overwrite=True) == 3

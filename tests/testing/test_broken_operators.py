@@ -67,8 +67,8 @@ class _Keeping(IndexTransform[T, E], Generic[T, E]):
     def length(self) -> int | None:
         return self.source.length
 
-    def resolve(self, at: Indices) -> Indices:
-        return at
+    def resolve(self, addresses: Indices) -> Indices:
+        return addresses
 
 
 class Kept(_Keeping[T, E]):
@@ -131,8 +131,8 @@ class Mistakes(Kept[T, E]):
 class ReadsAnother(Kept[T, E]):
     """Returns the previous row on random access."""
 
-    def resolve(self, at: Indices) -> Indices:
-        return Indices(at.epoch, np.maximum(at.position - 1, 0))
+    def resolve(self, addresses: Indices) -> Indices:
+        return Indices(addresses.epoch, np.maximum(addresses.position - 1, 0))
 
 
 class Blames(Kept[T, E]):
@@ -145,8 +145,8 @@ class Blames(Kept[T, E]):
 class NamesAnother(Kept[T, E]):
     """Names a wrong origin by position."""
 
-    def made_of(self, at: Indices) -> Provenance | None:
-        return Provenance.one_each(Indices(at.epoch, (at.position + 1) % 7))
+    def made_of(self, addresses: Indices) -> Provenance | None:
+        return Provenance.one_each(Indices(addresses.epoch, (addresses.position + 1) % 7))
 
 
 class NamesNone(Kept[T, E]):
@@ -156,8 +156,8 @@ class NamesNone(Kept[T, E]):
     def indexable(self) -> bool:
         return False
 
-    def traced(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[Any]]:
-        for position, x in super().traced(epoch, sources):
+    def rows_with_places(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[Any]]:
+        for position, x in super().rows_with_places(epoch, sources):
             yield position, attrs.evolve(x, places=()) if position == 2 else x
 
 
@@ -195,8 +195,8 @@ class Remembers(Kept[T, E]):
 class Backwards(Kept[T, E]):
     """Like its model, but neither declares the effect ``Reordered``."""
 
-    def resolve(self, at: Indices) -> Indices:
-        return Indices(at.epoch, (self.length or 0) - 1 - at.position)
+    def resolve(self, addresses: Indices) -> Indices:
+        return Indices(addresses.epoch, (self.length or 0) - 1 - addresses.position)
 
     def change(self, elements: list[Any], epoch: int) -> list[Any]:
         return elements[::-1]
@@ -205,8 +205,8 @@ class Backwards(Kept[T, E]):
 class Twice(Kept[T, E]):
     """Like its model, but neither declares the effect ``Resampled``."""
 
-    def resolve(self, at: Indices) -> Indices:
-        return Indices(at.epoch, at.position // 2)
+    def resolve(self, addresses: Indices) -> Indices:
+        return Indices(addresses.epoch, addresses.position // 2)
 
     @property
     def length(self) -> int | None:
@@ -318,7 +318,7 @@ def test_wrong_origins_are_detected_by_changing_a_row(operator: Any) -> None:
 
 def test_wrong_rewrites_are_detected() -> None:
     recipe = recipe_of(ScalesTheLast, last_scaled).then(
-        "take(4)", lambda f, _: f.take(4), lambda m: models.take(m, 4), chooses=True
+        "take(4)", lambda f, _: f.take(4), lambda m: models.take(m, 4), may_drop_rows=True
     )
     assert planning_keeps_the_meaning in broken_by(recipe)
 
@@ -334,8 +334,8 @@ def test_a_prefetch_that_changes_elements_is_detected(monkeypatch: pytest.Monkey
 class ReadsBackwards(Kept[T, E]):
     """Reads from the end on random access."""
 
-    def resolve(self, at: Indices) -> Indices:
-        return Indices(at.epoch, (self.length or 0) - 1 - at.position)
+    def resolve(self, addresses: Indices) -> Indices:
+        return Indices(addresses.epoch, (self.length or 0) - 1 - addresses.position)
 
 
 def test_an_unordered_run_with_other_elements_is_detected() -> None:

@@ -24,8 +24,8 @@ from flowdsl.effects import Finite
 from flowdsl.errors import InvalidFlow
 from flowdsl.nodes import FlowBase
 from flowdsl.storage.lmdb.rows import KEY_OF_HEADER, MARGIN_BYTES, VERSION, Batch, RowsFile
-from flowdsl.storage.paths import WRITE_HERE, OnePath, local_path
-from flowdsl.storage.writing import RowsToWrite, never_ends, of_the_system, write_file
+from flowdsl.storage.paths import URL_REMEDY, OnePath, local_path
+from flowdsl.storage.writing import RowsToWrite, os_error_behind, refuse_endless, write_file
 
 _FIRST_MAP_BYTES = 1 << 24
 _GROWTH_BYTES = 1 << 36
@@ -50,7 +50,7 @@ def write(
         SourceError: The disk refuses a write, or the file to append to is damaged.
         SpecMismatch: An element cannot be written.
     """
-    never_ends("write_lmdb", flow)
+    refuse_endless("write_lmdb", flow)
     if overwrite and append:
         raise InvalidFlow("write_lmdb: overwrite=True and append=True exclude each other")
     with _place(path) as target:
@@ -62,7 +62,7 @@ def write(
 @contextmanager
 def _place(path: OnePath) -> Iterator[str]:
     """Yield the file to write; a folder is created for it if needed, and removed if left empty."""
-    place = local_path("write_lmdb", path, WRITE_HERE)
+    place = local_path("write_lmdb", path, remedy=URL_REMEDY)
     if not (os.path.isdir(place) or os.fspath(path).endswith(os.sep)):
         yield os.fspath(path)
         return
@@ -118,7 +118,7 @@ def _errors_of_the_disk() -> Iterator[None]:
     except lmdb.Error as error:
         if isinstance(error, lmdb.DiskError):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error
-        raise of_the_system(error) from error
+        raise os_error_behind(error) from error
 
 
 def _commit(env: lmdb.Environment, pairs: list[tuple[bytes, bytes]]) -> None:
@@ -136,16 +136,16 @@ def _commit(env: lmdb.Environment, pairs: list[tuple[bytes, bytes]]) -> None:
 
 
 def _append(flow: FlowBase[object, Finite], target: str, name: str, trusted: bool) -> int:
-    path = Path(local_path("write_lmdb", target, WRITE_HERE))
+    path = Path(local_path("write_lmdb", target, remedy=URL_REMEDY))
     if not path.parent.is_dir():
         raise InvalidFlow(f"write_lmdb: no folder {str(path.parent)!r}; make it first")
     rows = RowsToWrite("write_lmdb", flow, name, path)
-    with rows.refusals(), _errors_of_the_disk(), _Growing(path) as store:
+    with rows.error_context(), _errors_of_the_disk(), _Growing(path) as store:
         batch = store.begin(trusted)
         rows.before = path.stat().st_size if store.is_open else 0
         try:
-            with closing(rows.drawn()) as drawn:
-                _append_rows(store, batch, drawn)
+            with closing(rows.with_progress()) as elements:
+                _append_rows(store, batch, elements)
         except BaseException as error:
             if store.started:
                 error.add_note(

@@ -54,7 +54,7 @@ class _File:
     def __init__(self, path: Path, most: int) -> None:
         self._path, self._most = path, most
         self._form = "value"
-        self._kinds: dict[str, Kind] = {}
+        self._types: dict[str, ColumnType] = {}
         """The columns as known so far: a column may contain only None yet."""
         self._rows: dict[str, list[Any]] = {}
         self._missing: set[str] = set()
@@ -87,6 +87,8 @@ class _File:
         if count or self._writer is None:
             self._write_group()
         writer: Any = self._writer
+        # The digests and the seal (a digest of the footer) have placeholders here; ``seal``
+        # overwrites them when the file is complete.
         writer.add_key_value_metadata({ABOUT: self._about(), SEAL: UNSEALED})
         writer.close()
 
@@ -94,20 +96,25 @@ class _File:
         parts = components(row)
         form = "value" if parts is None else "tuple" if isinstance(row, tuple) else "dict"
         values = {_VALUE: row} if parts is None else dict(parts)
-        if not self._kinds:
+        if not self._types:
             self._begin(form, values)
-        if form != self._form or values.keys() != self._kinds.keys():
+        if form != self._form:
             raise SpecMismatch(
-                f"element: {form} of {', '.join(map(repr, values))} after rows of {self._form} of "
-                f"{', '.join(map(repr, self._kinds))}: all rows have the same columns"
+                f"element: this row is a {form}, earlier rows are a {self._form}; all rows must be "
+                f"of one form"
+            )
+        if values.keys() != self._types.keys():
+            raise SpecMismatch(
+                f"element: row has columns {', '.join(map(repr, values))}, earlier rows have "
+                f"{', '.join(map(repr, self._types))}; all rows must have the same columns"
             )
         for name, value in values.items():
             at = "element" if form == "value" else f"element.{name}"
-            seen, known = kind_of(value, at), self._kinds[name]
-            if seen is NOTHING:
+            seen, known = column_type_of(value, at), self._types[name]
+            if seen is NO_VALUE_TYPE:
                 self._missing.add(name)
             if seen != known:
-                self._kinds[name] = merged(known, seen, at)
+                self._types[name] = common_type(known, seen, at)
             self._rows[name].append(value)
 
     def _begin(self, form: str, values: dict[str, Any]) -> None:
@@ -120,18 +127,18 @@ class _File:
         self._form = form
         for name, value in values.items():
             at = "element" if form == "value" else f"element.{name}"
-            self._kinds[name], self._rows[name] = kind_of(value, at), []
+            self._types[name], self._rows[name] = column_type_of(value, at), []
 
     def _write_group(self) -> None:
         pa = library("pyarrow", "write_parquet", "parquet")
-        schema = pa.schema([(name, arrow_type(kind)) for name, kind in self._kinds.items()])
+        schema = pa.schema([(name, arrow_type(kind)) for name, kind in self._types.items()])
         if self._schema is None:
             self._open(schema)
         elif schema != self._schema:
             self._rewrite(schema)
-        if not self._kinds:
+        if not self._types:
             return
-        columns = [column_of(self._rows[name], kind) for name, kind in self._kinds.items()]
+        columns = [column_of(self._rows[name], kind) for name, kind in self._types.items()]
         table = pa.Table.from_arrays(columns, schema=schema)
         self._writer.write_table(table, row_group_size=table.num_rows)
         self._groups += 1
@@ -144,7 +151,7 @@ class _File:
         self._writer = library("pyarrow.parquet", "write_parquet", "parquet").ParquetWriter(
             self._sink,
             schema,
-            use_dictionary=[n for n, k in self._kinds.items() if k.value in (str, bytes)],
+            use_dictionary=[n for n, k in self._types.items() if k.value in (str, bytes)],
             write_page_checksum=True,
         )
         return self._writer
@@ -168,7 +175,7 @@ class _File:
             before.unlink()
 
     def _about(self) -> bytes:
-        numbered = list(enumerate(self._kinds.items()))
+        numbered = list(enumerate(self._types.items()))
         return msgspec.json.encode(
             About(
                 version=VERSION,
@@ -184,7 +191,7 @@ class _File:
 
 
 @attrs.frozen
-class Kind:
+class ColumnType:
     """The type of a column's values: a Python class or a dtype, of scalars, arrays or lists."""
 
     value: type | np.dtype[Any] | None = attrs.field(eq=lambda value: (type(value), value))
@@ -208,13 +215,13 @@ class Kind:
         return self.is_list or not isinstance(self.value, np.dtype)
 
 
-NOTHING = Kind(None)
-_PYTHON: dict[type, Kind] = {kind: Kind(kind) for kind in (bool, int, float, str, bytes)} | {
-    NoneType: NOTHING
-}
+NO_VALUE_TYPE = ColumnType(None)
+_PYTHON: dict[type, ColumnType] = {
+    kind: ColumnType(kind) for kind in (bool, int, float, str, bytes)
+} | {NoneType: NO_VALUE_TYPE}
 
 
-def kind_of(value: object, at: str) -> Kind:
+def column_type_of(value: object, at: str) -> ColumnType:
     """Return the type of a column that can store this value.
 
     Raises:
@@ -225,21 +232,21 @@ def kind_of(value: object, at: str) -> Kind:
         _check(value, at)
         return known
     if isinstance(value, np.generic):
-        return Kind(_stored_dtype(value, at))
+        return ColumnType(_stored_dtype(value, at))
     if isinstance(value, np.ndarray) and not isinstance(value, np.ma.MaskedArray):
         dtype = _stored_dtype(value, at)
         if value.ndim == 1:
-            return Kind(dtype, None)
+            return ColumnType(dtype, None)
         if value.size == 0 or value.ndim == 0:
             raise SpecMismatch(f"{at}: an array of shape {value.shape} cannot be written")
-        return Kind(dtype, value.shape)
+        return ColumnType(dtype, value.shape)
     if type(value) is list:
         kinds = {_PYTHON.get(type(item)) for item in value}
-        if len(kinds) > 1 or None in kinds or NOTHING in kinds:
+        if len(kinds) > 1 or None in kinds or NO_VALUE_TYPE in kinds:
             raise SpecMismatch(f"{at}: list items must be all bool, int, float, str or bytes")
         for item in value:
             _check(item, at)
-        return Kind(next(iter(kinds)).value if kinds else None, is_list=True)  # type: ignore[union-attr]  # None is not in them
+        return ColumnType(next(iter(kinds)).value if kinds else None, is_list=True)  # type: ignore[union-attr]  # None is not in them
     raise SpecMismatch(
         f"{at}: {type(value).__name__} cannot be written; bool, int, float, str, bytes, None, "
         f"NumPy scalars, arrays, and lists of the first five can"
@@ -248,7 +255,7 @@ def kind_of(value: object, at: str) -> Kind:
 
 def _check(value: object, at: str) -> None:
     if type(value) is int and not -(2**63) <= value < 2**63:
-        raise SpecMismatch(f"{at}: {value} cannot be written: an int has 64 bits")
+        raise SpecMismatch(f"{at}: {value} cannot be written: ints must fit into 64 bits")
     if type(value) is str and not value.isascii():
         try:
             value.encode()
@@ -267,26 +274,28 @@ def _stored_dtype(value: np.generic | NDArray[Any], at: str) -> np.dtype[Any]:
         )
     days = value.view(np.int64) if dtype == _DAY else 0
     if np.any(days < -(2**31)) or np.any(days >= 2**31):
-        raise SpecMismatch(f"{at}: NaT, and days 2**31 from 1970, cannot be written as days")
+        raise SpecMismatch(
+            f"{at}: NaT, and days 2**31 or more from 1970, cannot be written as days"
+        )
     return dtype
 
 
-def merged(known: Kind, seen: Kind, at: str) -> Kind:
+def common_type(known: ColumnType, seen: ColumnType, at: str) -> ColumnType:
     """Return the column type that can store values of both types.
 
     Raises:
         SpecMismatch: There is no such type.
     """
-    if known == seen or (seen is NOTHING and known.shape in ((), None)):
+    if known == seen or (seen is NO_VALUE_TYPE and known.shape in ((), None)):
         return known
-    if known is NOTHING and seen.shape in ((), None):
+    if known is NO_VALUE_TYPE and seen.shape in ((), None):
         return seen
     if known.is_list and seen.is_list and None in (known.value, seen.value):
         return known if seen.value is None else seen
-    raise SpecMismatch(f"{at}: {seen} after rows of {known}: a column holds one kind of value")
+    raise SpecMismatch(f"{at}: {seen}, and {known} in earlier rows; a column has one type")
 
 
-def arrow_type(kind: Kind) -> Any:
+def arrow_type(kind: ColumnType) -> Any:
     """Return the Arrow type of a column."""
     pa = library("pyarrow", "write_parquet", "parquet")
     python: dict[object, Any] = {None: pa.null(), bool: pa.bool_(), int: pa.int64()}
@@ -298,12 +307,12 @@ def arrow_type(kind: Kind) -> Any:
     return pa.fixed_shape_tensor(item, list(kind.shape)) if kind.shape else item
 
 
-def column_of(values: Sequence[Any], kind: Kind) -> Any:
+def column_of(values: Sequence[Any], kind: ColumnType) -> Any:
     """Convert values to an Arrow column."""
     pa = library("pyarrow", "write_parquet", "parquet")
-    form = arrow_type(kind)
+    arrow = arrow_type(kind)
     if not isinstance(kind.value, np.dtype):
-        return pa.array(values, form)
+        return pa.array(values, arrow)
     missing = np.array([x is None for x in values], bool)
     mask = pa.array(missing) if missing.any() else None
     if kind.shape is None:
@@ -312,14 +321,16 @@ def column_of(values: Sequence[Any], kind: Kind) -> Any:
         flat = np.concatenate(arrays) if arrays else np.zeros(0, kind.value)
         offsets = np.concatenate([[0], np.cumsum(sizes)])
         if offsets[-1] >= 2**31:
-            raise SpecMismatch("the arrays of a row group have 2**31 items or more: write fewer")
+            raise SpecMismatch(
+                "the arrays of a row group have 2**31 items or more; pass a smaller row_group"
+            )
         return pa.ListArray.from_arrays(
-            pa.array(offsets.astype(np.int32)), _numbers_of(flat), type=form, mask=mask
+            pa.array(offsets.astype(np.int32)), _numbers_of(flat), type=arrow, mask=mask
         )
     if kind.shape:
         size = int(np.prod(kind.shape))
         lists = pa.FixedSizeListArray.from_arrays(_numbers_of(np.stack(values).reshape(-1)), size)
-        return pa.ExtensionArray.from_storage(form, lists)
+        return pa.ExtensionArray.from_storage(arrow, lists)
     nothing = np.zeros((), kind.value)[()]
     filled = [nothing if x is None else x for x in values] if mask else values
     return _numbers_of(np.array(filled, kind.value), missing if mask else None)
@@ -329,7 +340,7 @@ def _numbers_of(flat: Any, missing: Any = None) -> Any:
     pa = library("pyarrow", "write_parquet", "parquet")
     if flat.dtype.kind not in "mM":
         return pa.array(flat, mask=missing)
-    form, numbers = pa.from_numpy_dtype(flat.dtype), flat.view(np.int64)
+    arrow, numbers = pa.from_numpy_dtype(flat.dtype), flat.view(np.int64)
     if flat.dtype == _DAY:
         numbers = numbers.astype(np.int32)
-    return pa.array(numbers, mask=missing).view(form)  # NaT is stored as a time, not as null
+    return pa.array(numbers, mask=missing).view(arrow)  # NaT is stored as a time, not as null

@@ -37,17 +37,16 @@ _READ_BYTES = 1 << 21
 _MOST_AHEAD = 1 << 22
 _FILES_OPEN = 16
 _BOM = b"\xef\xbb\xbf"
-_NOTHING = (b"\n", b"\r\n", b"\r")
-"""Lines that are empty."""
+_EMPTY_LINES = (b"\n", b"\r\n", b"\r")
 
 _COMPRESSED = {
     b"\x1f\x8b": ("gzip", "gunzip"),
     b"\xfd7zXZ\0": ("xz", "unxz"),
     b"\x28\xb5\x2f\xfd": ("zstd", "unzstd"),
 }
-_WIDE = (b"\xff\xfe", b"\xfe\xff")
+_UTF16_BOMS = (b"\xff\xfe", b"\xfe\xff")
 
-_BY_CHARACTER = {"utf-8", "ascii", "iso8859-1", "cp1252"}
+_STATELESS_ENCODINGS = {"utf-8", "ascii", "iso8859-1", "cp1252"}
 """Encodings whose lines may be decoded together. In other encodings, a shift state may continue
 across lines, so the text of a line would depend on earlier lines."""
 
@@ -70,7 +69,8 @@ class Quotes:
         """Return the offsets of quotes that open and close cells, alternately.
 
         A doubled quote inside a cell counts as a closing and an opening one. ``before`` is the byte
-        before the first; it is a quote only if it closed a cell.
+        before ``codes[0]``; the caller passes a quote only where that quote closed a cell, so that
+        a quote at offset 0 doubles it.
         """
         offsets = np.flatnonzero(codes == ord(self.mark))
         if not len(offsets):
@@ -82,11 +82,12 @@ class Quotes:
         if (begins | (previous == ord(self.mark)))[int(is_open) :: 2].all():
             return offsets
         kept: list[int] = []
-        closed = -1 if before == ord(self.mark) else -2
+        # offset of the latest closing quote; -1 is the byte before, -2 none
+        last_closing = -1 if before == ord(self.mark) else -2
         for at, begins_cell in zip(offsets.tolist(), begins.tolist(), strict=True):
-            if is_open or begins_cell or closed == at - 1:
+            if is_open or begins_cell or last_closing == at - 1:
                 kept.append(at)
-                closed = at if is_open else closed
+                last_closing = at if is_open else last_closing
                 is_open = not is_open
         return np.array(kept, np.intp)
 
@@ -153,7 +154,10 @@ class TextFile:
     stamp: str = attrs.field(repr=False)
     digest: int
     blocks: NDArray[np.int64] = attrs.field(eq=False, repr=False)
-    """Per block: first byte, first row, and lines before it; the last column is the end."""
+    """Shape (3, blocks + 1): first byte, first row and number of lines before, a column per block.
+
+    The last column holds the file's size, rows and lines.
+    """
 
     @property
     def rows(self) -> int:
@@ -195,7 +199,7 @@ def open_readable(operator: str, path: str) -> ByteFile:
                 f"{operator}: {path!r} is compressed by {form}, so its rows cannot be read by "
                 f"number: decompress it first, e.g. with {command}"
             )
-    if begin.startswith(_WIDE):
+    if begin.startswith(_UTF16_BOMS):
         raise SourceError(
             f"{operator}: {path!r} begins like UTF-16 or UTF-32, where a newline is more "
             f"than one byte: convert it first, e.g. with iconv -t UTF-8"
@@ -230,9 +234,9 @@ def scan(
     parts = [np.array([[begin], [0], [0]])]
     row = line = 0
     is_open = False
-    last = begin, 0
-    # The byte before a piece; in ``behind`` it is a quote only if it closes a cell.
-    latest = behind = ord("\n")
+    last_start, last_line = begin, 0  # of the latest row
+    # The byte before a piece, and the same byte, but 0 for a quote that did not close a cell.
+    previous_byte = previous_for_quotes = ord("\n")
     for offset, data in _pieces(operator, file):
         digest.update(data)
         codes = np.frombuffer(data, np.uint8)
@@ -241,11 +245,11 @@ def scan(
         line += len(ends)
         if quotes is not None:
             skip = begin if not offset else 0
-            marks = quotes.marks(codes[skip:], behind, is_open) + skip
+            marks = quotes.marks(codes[skip:], previous_for_quotes, is_open) + skip
             after = file.read(offset + len(data), 1)
             outside = (np.searchsorted(marks, ends) + is_open) % 2 == 0
             within = quotes.closed_within(codes, marks, after, is_open)
-            rows_at = np.append(last[1], lines[outside])[np.searchsorted(ends[outside], within)]
+            rows_at = np.append(last_line, lines[outside])[np.searchsorted(ends[outside], within)]
             lines_at = line - len(ends) + np.searchsorted(ends, within)
             for start, end in np.stack([rows_at, lines_at], 1)[rows_at < lines_at]:
                 raise SourceError(
@@ -256,29 +260,29 @@ def scan(
                 )
             is_open = (is_open + len(marks)) % 2 == 1
             closes = len(marks) and marks[-1] == len(codes) - 1 and not is_open
-            behind = data[-1] if closes or data[-1] != ord(quotes.mark) else 0
+            previous_for_quotes = data[-1] if closes or data[-1] != ord(quotes.mark) else 0
             ends, lines = ends[outside], lines[outside]
         starts = ends + (offset + 1)
         if len(starts):
-            begins = np.diff(starts // STRETCH, prepend=last[0] // STRETCH) > 0
+            begins = np.diff(starts // STRETCH, prepend=last_start // STRETCH) > 0
             rows = row + np.arange(1, len(starts) + 1)
             if not empty:
                 before = codes[ends - 1]
                 if ends[0] == 0:
-                    before[0] = latest
-                sizes = np.diff(starts, prepend=last[0])
+                    before[0] = previous_byte
+                sizes = np.diff(starts, prepend=last_start)
                 nothing = (sizes == 1) | ((sizes == 2) & (before == ord("\r")))
                 rows -= np.cumsum(nothing)
             parts.append(np.stack([starts, rows, lines])[:, begins])
-            row, last = int(rows[-1]), (int(starts[-1]), int(lines[-1]))
-        latest = data[-1]
+            row, last_start, last_line = int(rows[-1]), int(starts[-1]), int(lines[-1])
+        previous_byte = data[-1]
     if is_open:
         raise SourceError(
-            f"{operator}: {file.path!r}: the row that begins on line {last[1] + 1} has a quote "
+            f"{operator}: {file.path!r}: the row that begins on line {last_line + 1} has a quote "
             f"that is never closed; quotechar=None reads quotes as characters"
         )
-    rest = file.size - last[0]
-    if rest > 1 or (rest and (empty or latest != ord("\r"))):  # the last row has no newline
+    rest = file.size - last_start
+    if rest > 1 or (rest and (empty or previous_byte != ord("\r"))):  # the last row has no newline
         row += 1
     end = np.array([[file.size], [row], [line]])
     return Table(np.concatenate([*parts, end], 1), digest.intdigest())
@@ -322,7 +326,7 @@ def decoded(data: bytes, encoding: str, quotes: Quotes | None = None) -> list[st
     Raises:
         UnicodeDecodeError: The block is not valid in this encoding.
     """
-    if encoding not in _BY_CHARACTER:
+    if encoding not in _STATELESS_ENCODINGS:
         return [_without_end(row).decode(encoding) for row in _split(data, quotes)]
     text = data.decode(encoding)
     rows = text.split("\n")
@@ -399,10 +403,10 @@ class _Blocks(Generic[T]):
         self, files: Sequence[TextFile], skip: int, parser: Parser[T], name: str, kept: int
     ) -> None:
         self._files, self._skip, self._parser, self._name = files, skip, parser, name
-        self._room = kept
+        self._cache_bytes_left = kept
         self._kept: dict[tuple[int, int], tuple[int, Sequence[T]]] = {}
         self._shards = Shards([file.rows - skip for file in files])
-        self._opened = lru_cache(_FILES_OPEN)(lambda k: Ahead(_unchanged(name, files[k])))
+        self._opened = lru_cache(_FILES_OPEN)(lambda k: ReadAhead(_unchanged(name, files[k])))
         self._next = (0, 0)
         self._count = 1
 
@@ -416,7 +420,9 @@ class _Blocks(Generic[T]):
         block = int(np.searchsorted(file.blocks[1], row, "right")) - 1
         if (k, block) in self._kept:
             return self._kept[k, block]
-        in_order = (k, block) == self._next and not self._room
+        # The cache has an entry per block, so several blocks are read at once only when it is full
+        # or off.
+        in_order = (k, block) == self._next and not self._cache_bytes_left
         count = min(2 * self._count, _MOST_BLOCKS) if in_order else 1
         last = min(block + count, file.blocks.shape[1] - 1)
         self._next, self._count = (k, last), count
@@ -433,7 +439,7 @@ class _Blocks(Generic[T]):
             pass
         parted = _split(data, self._parser.quotes)
         empty = self._parser.empty
-        places = [k for k, line in enumerate(parted) if empty or line not in _NOTHING]
+        places = [k for k, line in enumerate(parted) if empty or line not in _EMPTY_LINES]
         if len(places) != after - first:
             raise file_has_changed(file.path)
         own = places[row - first]
@@ -446,8 +452,8 @@ class _Blocks(Generic[T]):
     def _cached(
         self, k: int, block: int, first: int, rows: Sequence[T], size: int
     ) -> tuple[int, Sequence[T]]:
-        if size <= self._room:
-            self._room -= size
+        if size <= self._cache_bytes_left:
+            self._cache_bytes_left -= size
             self._kept[k, block] = first, rows
         return first, rows
 
@@ -466,7 +472,7 @@ class _Blocks(Generic[T]):
         except (FlowError, ValueError) as error:
             raise SourceError(f"{place}: {error}") from error
         if len(rows) != 1:
-            raise SourceError(f"{place}: it is not a row")
+            raise SourceError(f"{place}: expected one row here, and the parser found {len(rows)}")
         return rows
 
 
@@ -489,7 +495,7 @@ def reader(
 
     def read(i: int) -> T:
         nonlocal latest
-        first, rows = latest  # read together: several threads may read
+        first, rows = latest  # one read of both: another thread may replace ``latest``
         k = i - first
         if k >= 0:
             try:
@@ -522,7 +528,7 @@ def _unchanged(name: str, known: TextFile) -> ByteFile:
     return file
 
 
-class Ahead:
+class ReadAhead:
     """Reads a file with growing read-ahead while it is read in order, as remote files need."""
 
     def __init__(self, file: ByteFile) -> None:

@@ -18,7 +18,14 @@ from flowdsl.storage.byte_files import ByteFile
 from flowdsl.storage.index import Table, table_of
 from flowdsl.storage.libraries import library
 from flowdsl.storage.paths import Paths, all_paths
-from flowdsl.storage.text.blocks import STRETCH, Ahead, FromBlocks, TextFile, open_readable, scan
+from flowdsl.storage.text.blocks import (
+    STRETCH,
+    FromBlocks,
+    ReadAhead,
+    TextFile,
+    open_readable,
+    scan,
+)
 
 if TYPE_CHECKING:
     from flowdsl.flow import Flow
@@ -30,7 +37,8 @@ _KEPT_BYTES = 1 << 28
 copying its features, and rows are mostly shuffled."""
 
 _MOST_FEATURES = 1 << 24
-"""More features must be requested: else one damaged digit would create rows of gigabytes."""
+"""A larger feature number needs ``n_features``: otherwise one damaged digit would make rows of
+gigabytes."""
 
 
 @attrs.frozen
@@ -61,7 +69,7 @@ class _Samples(Sequence[Sample]):
 
 
 @attrs.frozen
-class _Features:
+class _SampleParser:
     """Parses blocks of lines into samples."""
 
     n_features: int
@@ -93,14 +101,14 @@ def _loaded(data: bytes) -> tuple[Any, Any, Any, Any]:
 class FromSvmlight(FromBlocks[Sample]):
     """The source of ``from_svmlight``: the samples of SVMlight files, by index."""
 
-    features: _Features
+    features: _SampleParser
 
     @property
     def operator(self) -> str:
         return "from_svmlight"
 
     @property
-    def parser(self) -> _Features:
+    def parser(self) -> _SampleParser:
         return self.features
 
     @property
@@ -159,7 +167,7 @@ def from_svmlight(
         raise InvalidFlow(f"from_svmlight: n_features must be an int >= 1, got {n_features!r}")
     files = tuple(_indexed(path) for path in all_paths("from_svmlight", paths))
     first = _first_feature(files, zero_based)
-    features = _Features(_size(files, first, n_features), first)
+    features = _SampleParser(_size(files, first, n_features), first)
     return nodes.flow(FromSvmlight(files, features))
 
 
@@ -174,7 +182,7 @@ def _scan(file: ByteFile) -> Table:
     lines = scan("from_svmlight", file)
     starts, _, before = lines.columns
     rows, most, least = [0], [-1], [_MOST_INDEX]
-    ahead = Ahead(file)
+    ahead = ReadAhead(file)
     for start, end, line in zip(starts[:-1], starts[1:], before[:-1], strict=True):
         data = ahead.read(int(start), int(end))
         try:
@@ -184,7 +192,8 @@ def _scan(file: ByteFile) -> Table:
         rows.append(rows[-1] + len(labels))
         most.append(int(indices.max(initial=-1)))
         least.append(int(indices.min(initial=_MOST_INDEX)))
-    # the last column is the end of the file; its features cover all blocks
+    # The last column is the end of the file. The features of block k are in column k + 1, and
+    # column 0 has none: only their largest and smallest over all columns are used.
     return Table(np.array([starts, rows, before, most, least]), lines.digest)
 
 

@@ -22,7 +22,8 @@ class ShardedInput(InputOver):
     the pass, and their number is the state: training can resume with another ``n``, and no element
     is repeated or left out.
 
-    For an index-planned flow, a process computes only the elements of its own shard.
+    In each process, a random-access flow computes only the elements of its own shard; any other
+    flow computes all elements and leaves the other shards out.
 
     >>> import flowdsl as fl
     >>> source = ShardedInput(fl.from_range(7), n=3, i=1)
@@ -48,13 +49,14 @@ class ShardedInput(InputOver):
             self._length = inf
         except UnknownLength as error:
             raise InvalidArgument(
-                f"ShardedInput: {error}; workers end a pass together, so its length has to be "
-                f"known: make the flow endless with .repeat(), or write it to a file first"
+                f"ShardedInput: {error}; all processes end a pass together, so the flow's "
+                f"length must be known: make the flow endless with .repeat(), or write it to a "
+                f"file first"
             ) from error
         self._start = 0
         """The number of elements of the pass before the state from which it was resumed."""
-        self._whole = self._part_from(0)
-        super().__init__(self._whole)
+        self._from_start = self._part_from(0)
+        super().__init__(self._from_start)
 
     def _part_from(self, start: int) -> QueueInput:
         rest = self.flow.skip(start) if start else self.flow
@@ -64,9 +66,9 @@ class ShardedInput(InputOver):
         return len(self.flow) // self.n
 
     def reset(self, epoch: int = 0) -> None:
-        self._go(self._whole, 0, epoch)
+        self._switch_to(self._from_start, 0, epoch)
 
-    def _go(self, source: QueueInput, start: int, epoch: int) -> None:
+    def _switch_to(self, source: QueueInput, start: int, epoch: int) -> None:
         self.source.close()
         self.source, self._start, self._delivered = source, start, 0
         source.reset(epoch)
@@ -81,9 +83,15 @@ class ShardedInput(InputOver):
         return args
 
     def taken(self, elements: int, behind: int = 0) -> Taken | None:
-        return None  # they are not consecutive in the flow
+        # the elements of a shard are not consecutive in the flow, and ``Taken`` describes only
+        # consecutive ones
+        return None
 
     def state_dict(self, behind: int = 0) -> State:
+        """Return the state ``behind`` elements earlier, as in ``InputSource.state_dict``.
+
+        It counts the elements of all processes together, which take equally many.
+        """
         return {"epoch": self.epoch, "taken": self._start + (self._delivered - behind) * self.n}
 
     def restore(self, state: State) -> None:
@@ -94,7 +102,7 @@ class ShardedInput(InputOver):
                         f"ShardedInput: the state is after {taken} elements, the flow has "
                         f"{self._length}"
                     )
-                self._go(self._part_from(taken), taken, epoch)
+                self._switch_to(self._part_from(taken), taken, epoch)
             case _:
                 raise StateMismatch(
                     f"ShardedInput: state must be what state_dict() returned, got {state!r}"

@@ -140,8 +140,9 @@ class InputSource(ABC):
     def taken(self, elements: int, behind: int = 0) -> Taken | None:
         """Return the flow's positions of the last ``elements`` elements that a step took.
 
-        With ``behind``, those that end ``behind`` elements earlier. None if the elements are not
-        from a flow, or not from the current pass.
+        With ``behind``, the ``elements`` elements before the last ``behind`` ones, for a consumer
+        that takes elements before it uses them. None if the elements are not from a flow, or not
+        from the current pass.
         """
         return None
 
@@ -149,7 +150,8 @@ class InputSource(ABC):
     def state_dict(self, behind: int = 0) -> State:
         """Return the position after the last step: elements that wait for a step are not counted.
 
-        Sources over this one pass ``behind``: the position that many elements earlier.
+        With ``behind``, the state is ``behind`` elements earlier, for a consumer that takes
+        elements before it uses them, such as ``StagingInput``.
         """
 
     @abstractmethod

@@ -31,9 +31,9 @@ _START = tf.compat.v1.SessionLog.START
 class TFEventWriter(Monitor):
     """Writes an event file for TensorBoard into ``logdir``.
 
-    The scalars of a step have their own names, the scalars of an epoch begin with ``epoch/``. When
-    training resumes from a checkpoint, a marker makes readers drop the later steps of earlier
-    files, which are recorded again.
+    The scalars of a step have their own names; the names of an epoch's scalars begin with
+    ``epoch/``. When training resumes from a checkpoint, a marker makes readers drop the later steps
+    of earlier files, which are recorded again.
 
     Source: ``TFEventWriter`` in tensorpack.
     """
@@ -92,7 +92,7 @@ def read_events(logdir: Path | str) -> dict[str, dict[int, float]]:
     If training was interrupted and resumed, each step appears once, with its final value.
     """
     files = Path(logdir).glob("*tfevents*")
-    runs = sorted((list(_events(path)) for path in files), key=_began)
+    runs = sorted((list(_events(path)) for path in files), key=_start_time)
     series: dict[str, dict[int, float]] = {}
     for event in (event for run in runs for event in run):
         if event.HasField("session_log") and event.session_log.status == _START:
@@ -111,5 +111,5 @@ def _events(path: Path) -> Iterator[tf.compat.v1.Event]:
             yield _Event.FromString(cast("bytes", record.numpy()))
 
 
-def _began(run: list[tf.compat.v1.Event]) -> float:
+def _start_time(run: list[tf.compat.v1.Event]) -> float:
     return run[0].wall_time if run else 0.0

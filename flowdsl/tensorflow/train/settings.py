@@ -22,7 +22,8 @@ def settings_of(optimizer: object) -> dict[str, object]:
     if config is None:
         return {}
     settings = dict(_flat("", json.loads(json.dumps(config(), default=repr))))
-    # Keras numbers the optimizers of a process.
+    # Keras names optimizers adam, adam_1, ... in each process, so a name may differ without a
+    # change.
     return {name: v for name, v in settings.items() if name.rpartition(".")[2] != "name"}
 
 

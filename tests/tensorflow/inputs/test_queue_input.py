@@ -284,7 +284,7 @@ def test_closing_does_not_wait_for_a_slow_flow(caplog: pytest.LogCaptureFixture)
     source.reset()
     busy.wait()
     source.close()  # it would wait for ever
-    assert "the flow is still making an element" in caplog.text
+    assert "the flow is still computing an element" in caplog.text
     (thread,) = feeders()
     go_on.set()
     thread.join()

@@ -80,7 +80,7 @@ def test_state_resumes_with_another_number_of_workers(
 
 
 def test_a_flow_of_unknown_length_is_refused() -> None:
-    with pytest.raises(fl.InvalidFlow, match="workers end a pass together"):
+    with pytest.raises(fl.InvalidFlow, match="all processes end a pass together"):
         ShardedInput(fl.from_range(9).filter(lambda i: i > 3), 2, 0)
     endless = ShardedInput(fl.from_range(3).repeat(), 2, 1)
     with endless:

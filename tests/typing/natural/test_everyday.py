@@ -210,8 +210,8 @@ class Backward(IndexTransform[T, E_co | fl.Reordered], Generic[T, E_co]):
     def length(self) -> int | None:
         return self.source.length
 
-    def resolve(self, at: Indices) -> Indices:
-        return Indices(at.epoch, (self.length or 0) - 1 - at.position)
+    def resolve(self, addresses: Indices) -> Indices:
+        return Indices(addresses.epoch, (self.length or 0) - 1 - addresses.position)
 
     def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[tuple[int, T]]:
         yield from enumerate(reversed([x for _, x in sources[0](epoch)]))

@@ -31,7 +31,8 @@ class Callback:
           before_epoch              again when training resumes in the middle of an epoch
             before_run              before each call of ``run_step``
             after_run               right after it; ``trainer.scalars`` contains the loss
-            trigger_step            then, for work of each step (or ``steps_per_call`` steps)
+            trigger_step            after each call of ``run_step``: work for every step (or every
+                                    ``steps_per_call`` steps)
           after_epoch               right after the last step
           trigger_epoch             for slow work: evaluating, writing, saving
         after_train                 always, after an error too
@@ -47,7 +48,7 @@ class Callback:
     chief_only: bool = True
     """True if only the first of several processes that train together runs this callback."""
 
-    saves: bool = False
+    runs_last: bool = False
     """True if it is called after all others, as needed for writing checkpoints."""
 
     trainer: Trainer

@@ -24,7 +24,7 @@ class MinSaver(Callback):
     Source: ``MinSaver`` in tensorpack.
     """
 
-    saves = True
+    runs_last = True
     reverse = False
     """True if the greatest value is the best."""
 
