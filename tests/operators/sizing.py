@@ -38,7 +38,7 @@ def even_shard(draw: Draw, recipe: Recipe) -> Recipe:
         f"shard({n}, {i}, even={even!r})",
         lambda f, _: f.shard(n, i, even=even),
         lambda m: even_shard_model(m, n, i, even),
-        chooses=True,
+        may_drop_rows=True,
         repeats=True,
     )
 
