@@ -56,7 +56,7 @@ def _into_one_form(recipe: Recipe) -> Recipe:
         lambda m: models.map_(m, functions.in_one_form),
         reshapes=True,
         # of a group it keeps only the first row's mark, so the others look left out
-        drops_by_content=True,
+        judges=True,
         forgets=True,
     )
 
@@ -90,13 +90,13 @@ def zip_(draw: Draw, recipe: Recipe) -> Recipe:
         lambda m: models.zip_(m, other.model(m.bad_for_failures)),
         other,
         # zip ends with the finite flow, so rows of the endless one are left out
-        may_drop_rows=other.endless,
+        chooses=other.endless,
     )
 
 
 def _cut(recipe: Recipe, n: int) -> Recipe:
     return recipe.then(
-        f"take({n})", lambda f, _: f.take(n), lambda m: models.take(m, n), may_drop_rows=True
+        f"take({n})", lambda f, _: f.take(n), lambda m: models.take(m, n), chooses=True
     )
 
 

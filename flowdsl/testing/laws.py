@@ -140,7 +140,7 @@ def rows_keep_the_effects(recipe: Recipe) -> None:
             if Reordered not in effects:
                 in_order = ours == sorted(ours, key=part.ids.index)
                 require(in_order, f"without Reordered, the rows of {part.title} come as {ours}")
-            if not recipe.may_drop_rows:
+            if not recipe.chooses:
                 missing = sorted({*part.ids} - {*ours})
                 require(
                     not missing,
@@ -159,7 +159,7 @@ def spec_is_true(recipe: Recipe) -> None:
         FlowError
     ) as error:  # a probe ignores the shuffle, and may use a row that take leaves out
         may_differ = Reordered in recipe.flow.effects or recipe.is_combined
-        require(may_differ and recipe.may_drop_rows, f"the spec is unknown: {error}")
+        require(may_differ and recipe.chooses, f"the spec is unknown: {error}")
         return
     if recipe.is_ragged or recipe.is_combined:  # the probed element may differ in size
         spec = with_sizes(spec, UNKNOWN)

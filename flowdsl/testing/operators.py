@@ -53,7 +53,7 @@ def map_ragged(recipe: Recipe) -> Recipe:
         lambda f, _: f.map(functions.ragged),
         lambda m: models.map_(m, functions.ragged),
         ragged=True,
-        drops_by_content=recipe.is_reshaped,
+        judges=recipe.is_reshaped,
     )
 
 
@@ -89,7 +89,7 @@ def filter_(draw: Draw, recipe: Recipe) -> Recipe:
         f"filter{keep.args}",
         lambda f, _: f.filter(keep),
         lambda m: models.filter_(m, keep),
-        drops_by_content=True,
+        judges=True,
     )
 
 
@@ -103,7 +103,7 @@ def flat_map(draw: Draw, recipe: Recipe) -> Recipe:
         f"flat_map({func.func.__name__} {func.args[0]})",
         lambda f, _: f.flat_map(func),
         lambda m: models.flat_map(m, func),
-        drops_by_content=least < 0,
+        judges=least < 0,
         forgets=True,
     )
 
@@ -168,14 +168,14 @@ def batch(draw: Draw, recipe: Recipe) -> Recipe:
             lambda m: models.groups(m, n, drop, list),
             reshapes=True,
             ragged=True,
-            may_drop_rows=drop,
+            chooses=drop,
         )
     return recipe.then(
         f"batch({n}{', drop' * drop})",
         lambda f, _: f.batch(n, drop_remainder=drop),
         lambda m: models.groups(m, n, drop, models.stacked),
         reshapes=True,
-        may_drop_rows=drop,
+        chooses=drop,
     )
 
 
@@ -186,7 +186,7 @@ def take(draw: Draw, recipe: Recipe) -> Recipe:
     """Add a take."""
     n = draw(st.integers(0, 30))
     return recipe.then(
-        f"take({n})", lambda f, _: f.take(n), lambda m: models.take(m, n), may_drop_rows=True
+        f"take({n})", lambda f, _: f.take(n), lambda m: models.take(m, n), chooses=True
     )
 
 
@@ -194,7 +194,7 @@ def skip(draw: Draw, recipe: Recipe) -> Recipe:
     """Add a skip."""
     n = draw(st.integers(0, 8))
     return recipe.then(
-        f"skip({n})", lambda f, _: f.skip(n), lambda m: models.skip(m, n), may_drop_rows=True
+        f"skip({n})", lambda f, _: f.skip(n), lambda m: models.skip(m, n), chooses=True
     )
 
 
@@ -281,7 +281,7 @@ def skip_bad(draw: Draw, recipe: Recipe) -> Recipe:
         f"prefetch({'threads, ' * threads}skip)",
         chain,
         lambda m: models.skip_bad(recipe.model(bad_for_failures=True), m.bad_for_failures),
-        may_drop_rows=True,
+        chooses=True,
     )
 
 

@@ -41,8 +41,8 @@ class Facts(TypedDict, total=False):
     """The properties of an operator, as flags; see ``Step``."""
 
     reshapes: bool
-    may_drop_rows: bool
-    drops_by_content: bool
+    chooses: bool
+    judges: bool
     repeats: bool
     ragged: bool
     forgets: bool
@@ -58,9 +58,9 @@ class Step:
     model: Callable[[Model], Model]
     reshapes: bool = False
     """True if the operator changes the structure of elements."""
-    may_drop_rows: bool = False
+    chooses: bool = False
     """True if the operator may leave rows out."""
-    drops_by_content: bool = False
+    judges: bool = False
     """True if the operator may leave rows out because of their content."""
     repeats: bool = False
     """True if rows may occur more than once."""
@@ -236,18 +236,16 @@ class Recipe:
         reshaped = False
         for step in self.steps:
             others = any(other.drops_by_group for other in step.others)
-            if others or (step.drops_by_content and reshaped):
+            if others or (step.judges and reshaped):
                 return True
             reshaped = reshaped or step.reshapes
         return False
 
     @property
-    def may_drop_rows(self) -> bool:
+    def chooses(self) -> bool:
         """True if rows may be left out."""
         return any(
-            step.may_drop_rows
-            or step.drops_by_content
-            or any(other.may_drop_rows for other in step.others)
+            step.chooses or step.judges or any(other.chooses for other in step.others)
             for step in self.steps
         )
 

@@ -28,7 +28,7 @@ def choose(draw: Draw, recipe: Recipe, first: bool = False) -> Recipe:
             *o, probabilities=weights, seed=seed, stop="first" if first else "last"
         ),
         lambda *m: choose_model(m, weights, seed, first),
-        may_drop_rows=first,
+        chooses=first,
     )
 
 

@@ -39,7 +39,7 @@ def padded_batch(draw: Draw, recipe: Recipe) -> Recipe:
         lambda f, _: f.padded_batch(n, drop_remainder=drop, padding=padding),
         lambda m: models.groups(m, n, drop, padded(padding)),
         reshapes=True,
-        may_drop_rows=drop,
+        chooses=drop,
     )
 
 
@@ -105,14 +105,14 @@ def batch_by_shape(draw: Draw, recipe: Recipe) -> Recipe:
             lambda m: batch_by_shape_model(m, n, functions.first_array, drop, list),
             reshapes=True,
             ragged=True,
-            may_drop_rows=drop,
+            chooses=drop,
         )
     return recipe.then(
         f"batch_by_shape({n}{', drop' * drop})",
         lambda f, _: f.batch_by_shape(n, functions.first_array, drop_remainder=drop),
         lambda m: batch_by_shape_model(m, n, functions.first_array, drop, models.stacked),
         reshapes=True,
-        may_drop_rows=drop,
+        chooses=drop,
     )
 
 
@@ -217,7 +217,7 @@ def window(draw: Draw, recipe: Recipe) -> Recipe:
         lambda f, _: f.window(size, stride),
         lambda m: window_model(m, size, stride),
         reshapes=True,
-        may_drop_rows=True,
+        chooses=True,
     )
 
 

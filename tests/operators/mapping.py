@@ -43,7 +43,7 @@ def filter_map(draw: Draw, recipe: Recipe) -> Recipe:
         f"filter_map{func.args}",
         lambda f, _: f.filter_map(func),
         lambda m: models.filter_map(m, func),
-        drops_by_content=True,
+        judges=True,
     )
 
 
@@ -131,7 +131,7 @@ def select(draw: Draw, recipe: Recipe) -> Recipe:
         lambda f, _: f.select(*picks),
         lambda m: select_model(m, *ours),
         reshapes=True,
-        may_drop_rows=True,
+        chooses=True,
         forgets=True,
     )
 

@@ -24,7 +24,7 @@ def shard(draw: Draw, recipe: Recipe) -> Recipe:
         f"shard({n}, {i})",
         lambda f, _: f.shard(n, i),
         lambda m: shard_model(m, n, i),
-        may_drop_rows=True,
+        chooses=True,
     )
 
 
@@ -38,7 +38,7 @@ def even_shard(draw: Draw, recipe: Recipe) -> Recipe:
         f"shard({n}, {i}, even={even!r})",
         lambda f, _: f.shard(n, i, even=even),
         lambda m: even_shard_model(m, n, i, even),
-        may_drop_rows=True,
+        chooses=True,
         repeats=True,
     )
 
@@ -85,7 +85,7 @@ def fixed_size(draw: Draw, recipe: Recipe) -> Recipe:
         f"fixed_size({n}, {keep})",
         lambda f, _: f.fixed_size(n, keep),
         lambda m: fixed_size_model(m, n, keep),
-        may_drop_rows=True,
+        chooses=True,
         repeats=True,
     )
 
@@ -117,7 +117,7 @@ def split(draw: Draw, recipe: Recipe) -> Recipe:
         f"split({sizes}, {seed})[{number}]",
         lambda f, _: f.split(*sizes, seed=seed)[number],
         lambda m: split_model(m, counts, seed, number),
-        may_drop_rows=True,
+        chooses=True,
     )
 
 

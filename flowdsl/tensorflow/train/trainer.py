@@ -277,8 +277,8 @@ class Trainer(ABC):
         listed = [*self.config.callbacks, *self.config.extra_callbacks, *self._registered]
         if not self.is_chief:
             listed = [callback for callback in listed if not callback.chief_only]
-        last = [callback for callback in listed if callback.runs_last]
-        others = [callback for callback in listed if not callback.runs_last]
+        last = [callback for callback in listed if callback.saves]
+        others = [callback for callback in listed if not callback.saves]
         return [*self._of_model, *others, self.monitors, *last]
 
     def _run_epochs(self, callbacks: Callbacks) -> None:

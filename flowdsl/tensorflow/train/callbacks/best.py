@@ -24,7 +24,7 @@ class MinSaver(Callback):
     Source: ``MinSaver`` in tensorpack.
     """
 
-    runs_last = True
+    saves = True
     reverse = False
     """True if the greatest value is the best."""
 

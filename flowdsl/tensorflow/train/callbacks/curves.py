@@ -26,7 +26,7 @@ class Curves(Callback):
         InvalidArgument: When training begins, if ``logdir`` or matplotlib is missing.
     """
 
-    runs_last = True  # called after the monitors have written
+    saves = True  # called after the monitors have written
 
     def __init__(
         self, path: str | os.PathLike[str] = "training.svg", names: Sequence[str] = ("loss",)

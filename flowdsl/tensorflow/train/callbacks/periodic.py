@@ -38,7 +38,7 @@ class PeriodicTrigger(Callback):
         self.callback = callback
         self.every_k_steps = _period("every_k_steps", every_k_steps)
         self.every_k_epochs = _period("every_k_epochs", every_k_epochs)
-        self.chief_only, self.runs_last = callback.chief_only, callback.runs_last
+        self.chief_only, self.saves = callback.chief_only, callback.saves
 
     def setup(self, trainer: Trainer) -> None:
         super().setup(trainer)

@@ -19,7 +19,7 @@ class ModelSaver(Callback):
     Source: ``ModelSaver`` in tensorpack, which saves variables only.
     """
 
-    runs_last = True
+    saves = True
 
     def __init__(self, *, every_steps: int | None = None, max_to_keep: int = 3) -> None:
         if every_steps is not None:
