@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from typing import Any
 
 import attrs
@@ -26,3 +28,26 @@ def plain(x: Any) -> Any:
         return [plain(part) for part in x]
     value = x.numpy() if isinstance(x, tf.Tensor) else x
     return np.asarray(value).tolist()
+
+
+def as_json(outcomes: Mapping[str, Outcome]) -> str:
+    """The outcomes as text, a line for each; bytes are written as ``{"bytes": latin-1}``."""
+    lines = (
+        f"{json.dumps(name)}: {json.dumps(attrs.asdict(outcome), default=_bytes)}"
+        for name, outcome in sorted(outcomes.items())
+    )
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def _bytes(x: object) -> dict[str, str]:
+    assert isinstance(x, bytes)
+    return {"bytes": x.decode("latin-1")}
+
+
+def from_json(text: str) -> dict[str, Outcome]:
+    """The outcomes that ``as_json`` wrote."""
+    return {name: Outcome(**fields) for name, fields in json.loads(text, object_hook=_back).items()}
+
+
+def _back(fields: dict[str, Any]) -> Any:
+    return fields["bytes"].encode("latin-1") if fields.keys() == {"bytes"} else fields

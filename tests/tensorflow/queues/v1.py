@@ -1,11 +1,12 @@
 """The cases in TensorFlow 1's graph mode, each in a graph and a session of its own.
 
-python -m tests.tensorflow.queues.v1 outcomes.pickle
+    python -m tests.tensorflow.queues.v1 tests/tensorflow/queues/outcomes.json
+
+records the outcomes. ``make test`` compares with the recorded ones, ``make long`` with new ones.
 """
 
 from __future__ import annotations
 
-import pickle
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 import tensorflow as tf
 
 from tests.tensorflow.queues.cases import CASES, MOST, Case
-from tests.tensorflow.queues.outcome import Outcome, plain
+from tests.tensorflow.queues.outcome import Outcome, as_json, plain
 
 v1: Any = tf.compat.v1
 
@@ -63,4 +64,4 @@ def plain_shapes(shapes: list[Any]) -> list[list[int | None]]:
 if __name__ == "__main__":
     v1.disable_eager_execution()
     found = {case.name: outcome_of(case) for case in CASES}
-    Path(sys.argv[1]).write_bytes(pickle.dumps(found))
+    Path(sys.argv[1]).write_text(as_json(found))

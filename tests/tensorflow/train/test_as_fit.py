@@ -38,6 +38,9 @@ from tests.tensorflow.train.keras_models import (
     trainer,
 )
 
+SIBLINGS = ("spatial dropout", "gaussian noise", "alpha dropout", "a model in a model")
+"""Layers whose state is found as in ``dropout``; ``make long`` trains them."""
+
 CASES = [
     *((layer, "sgd", "float32") for layer in LAYERS),
     *(("dropout", optimizer, "float32") for optimizer in OPTIMIZERS if optimizer != "sgd"),
@@ -45,13 +48,18 @@ CASES = [
 ]
 QUICK_ON_TWO = [
     ("dropout", "sgd", "float32"),
-    ("penalties", "averaged", "float32"),
     ("batch normalization", "wrapped", "mixed_float16"),
 ]
 REFUSED_ON_TWO = ("clipping", "accumulating")
 
 
-@pytest.mark.parametrize(("layer", "optimizer", "policy"), CASES)
+@pytest.mark.parametrize(
+    ("layer", "optimizer", "policy"),
+    [
+        pytest.param(*case, marks=pytest.mark.long) if case[0] in SIBLINGS else case
+        for case in CASES
+    ],
+)
 def test_one_device_trains_as_fit_does(layer: str, optimizer: str, policy: str) -> None:
     ours = trainer(compiled(layer, optimizer, policy))
     ours.train()
@@ -79,7 +87,10 @@ def test_two_devices_train_as_fit_does_on_two(layer: str, optimizer: str, policy
     assert_equal(model.net, theirs)
 
 
-@pytest.mark.parametrize("optimizer", ["clipping", "accumulating", "wrapped"])
+@pytest.mark.parametrize(
+    "optimizer",
+    ["clipping", *(pytest.param(x, marks=pytest.mark.long) for x in ("accumulating", "wrapped"))],
+)
 def test_devices_that_share_variables_train_as_fit_does_on_one(optimizer: str) -> None:
     ours = SyncMultiGPUTrainerParameterServer(config(compiled("penalties", optimizer), 2))
     ours.train()
