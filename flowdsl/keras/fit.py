@@ -1,4 +1,4 @@
-"""to_keras: the elements of a flow in ``fit``, ``evaluate`` and ``predict`` of Keras.
+"""Fit: the elements of a flow in ``fit``, ``evaluate`` and ``predict`` of Keras.
 
 Keras accepts generators and ``PyDataset`` objects, but neither preserves a flow: Keras reads two
 batches of a generator to inspect them and yields them again at the start of every epoch; and
@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+import keras
 import numpy as np
 from keras.src.trainers.data_adapters import data_adapter_utils
 from keras.src.trainers.data_adapters.data_adapter import DataAdapter
@@ -28,7 +29,17 @@ if TYPE_CHECKING:
 
 
 class Fit(DataAdapter):
-    """The epochs of a flow for a Keras model, as documented in ``flow.to_keras``."""
+    """The epochs of a flow for a Keras model, as documented in ``flow.to_keras``.
+
+    >>> import flowdsl as fl, keras
+    >>> flow = fl.from_range(8).map(lambda i: (np.full(3, i, np.float32), i)).batch(4)
+    >>> model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+    >>> model.compile(loss="mse")
+    >>> data = fl.keras.Fit(flow)
+    >>> _ = model.fit(data, initial_epoch=1, epochs=3, callbacks=[data.follows], verbose=0)
+    >>> data.epoch
+    3
+    """
 
     def __init__(self, flow: Flow[Any, Any], *, ahead: int = 2) -> None:
         self._flow = flow
@@ -48,23 +59,34 @@ class Fit(DataAdapter):
         """The number of batches of the last epoch, where the length is unknown."""
         self._error: Exception | None = None
         """An error that TensorFlow would wrap: raised after TensorFlow has ended the epoch."""
+        self._trained: int | None = None
+        """The batches of the current pass that were trained on, if ``follows`` counts them."""
+        self.follows: keras.callbacks.Callback = _Follows(self)
+        """A callback of ``fit``: the data follows its epochs, whichever is the first.
+
+        It also counts the batches that were trained on, for ``state_dict()``; list it before
+        callbacks that call that.
+        """
 
     @property
     def epoch(self) -> int:
         """The current epoch, or else the next one; pass it to ``fit`` as ``initial_epoch``."""
         return self._epoch
 
-    def state_dict(self, batches: int = 0) -> dict[str, Any]:
+    def state_dict(self, batches: int | None = None) -> dict[str, Any]:
         """Return the state after this many batches of the current pass, as plain JSON values.
 
-        ``batches`` counts from the batch with which ``fit`` began the pass: in the method
-        ``on_train_batch_end(self, batch, logs)`` of a callback, it is ``batch + 1``. Keras itself
-        may have read more batches.
+        By default after those that were trained on, which the callback ``follows`` counts; without
+        it, at the beginning of the epoch. ``batches`` counts from the batch with which ``fit``
+        began the pass: in the method ``on_train_batch_end(self, batch, logs)`` of a callback, it is
+        ``batch + 1``. Keras itself may have read more batches.
 
         Raises:
             InvalidFlow: ``batches`` is not an int of at least 0.
             NotResumable: A position does not identify the elements that this flow delivered.
         """
+        if batches is None:
+            batches = self._trained or 0
         batches = checked_int("to_keras: batches", batches, 0)
         position = self._first + batches
         if position == self._flow.node.length:
@@ -87,7 +109,12 @@ class Fit(DataAdapter):
         """
         self._loader.load_state_dict(state)
         self._epoch, self._resumed_from = self._loader.epoch, state
-        self._completed = self._epoch - 1
+        self._completed, self._trained = self._epoch - 1, None
+
+    def _begin_epoch(self, epoch: int) -> None:
+        """Begin another epoch of the flow, as ``fit`` does."""
+        if epoch != self._epoch:
+            self._epoch, self._resumed_from, self._completed = epoch, None, epoch - 1
 
     def close(self) -> None:
         """End the current pass, and its workers."""
@@ -155,7 +182,7 @@ class Fit(DataAdapter):
         if not self._epoch_has_begun or self._completed < self._epoch:
             return  # Keras read a batch to determine its shape, or has not reached the end
         self._length_is_of_resumed_epoch = self._resumed_from is not None
-        self._epoch, self._resumed_from = self._epoch + 1, None
+        self._epoch, self._resumed_from, self._trained = self._epoch + 1, None, None
 
     def _pass(self) -> Iterator[Any]:
         """Yield the batches of the epoch from its beginning, or from the resumed state."""
@@ -186,6 +213,27 @@ class Fit(DataAdapter):
         except Exception as error:
             if passes == self._passes:  # ignore errors of an abandoned pass
                 self._error = error
+
+
+class _Follows(keras.callbacks.Callback):
+    """Informs the data of the epochs and steps of ``fit``."""
+
+    def __init__(self, data: Fit) -> None:
+        super().__init__()
+        self._data = data
+        self._is_first = False
+
+    def on_train_begin(self, logs: Mapping[str, Any] | None = None) -> None:
+        self._is_first = True
+
+    def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
+        # Later epochs may continue a pass, with steps_per_epoch; the data counts complete passes.
+        if self._is_first:
+            self._data._begin_epoch(epoch)  # part of it
+        self._is_first = False
+
+    def on_train_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
+        self._data._trained = batch + 1  # likewise
 
 
 def _next(batches: Iterator[Any]) -> Any:

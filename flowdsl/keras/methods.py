@@ -31,9 +31,11 @@ class ToKeras(FlowBase[T, E]):
         dict. Keras ignores ``class_weight=`` here; use sample weights. With ``steps_per_epoch``, a
         pass continues from one Keras epoch to the next, which is useful for an endless flow.
 
-        ``state_dict(batch + 1)``, in ``on_train_batch_end`` of a callback, is the state after the
-        batch that was trained on. After ``load_state_dict``, the next ``fit`` trains on the rest of
-        that epoch: see docs/keras.md. At most ``ahead`` batches are computed ahead.
+        With the callback ``data.follows``, epochs are numbered as ``fit`` numbers them, from its
+        ``initial_epoch``, and ``data.state_dict()`` is the state after the batch that was trained
+        on last; without it, epochs are counted from 0. After ``load_state_dict``, the next ``fit``
+        trains on the rest of that epoch: see docs/keras.md. At most ``ahead`` batches are computed
+        ahead. The same as ``flowdsl.keras.Fit(flow)``.
 
         Errors: ``MissingLibrary``; ``FlowError`` with TensorFlow for a component of unknown dtype;
         during a pass, ``SpecMismatch`` for an element that is not a Keras batch, and any error of

@@ -71,6 +71,31 @@ assert taken[:8] == [x for k, x in zip(range(8), numbers(flow.repeat().take(8)))
 watched.data.close()
 """
 
+FOLLOWS = """
+watched = Watched(flow)
+data = watched.data
+states = []
+class Saving(keras.callbacks.Callback):
+    def on_train_batch_end(self, batch, logs=None):
+        states.append(data.state_dict())
+model_of().fit(data, initial_epoch=2, epochs=4, verbose=0, callbacks=[data.follows, Saving()])
+watched.forget_looks()
+assert watched.passes == [numbers(flow.epoch(k)) for k in (2, 3)], watched.passes
+assert data.epoch == 4
+assert [(s["epoch"], s["position"]) for s in states] == [
+    (2, 1), (2, 2), (3, 0), (3, 1), (3, 2), (4, 0)
+], states
+model_of().fit(data, initial_epoch=1, epochs=2, verbose=0, callbacks=[data.follows])
+*_, taken = watched.passes
+assert taken == numbers(flow.epoch(1))
+assert data.epoch == 2
+seen = Watched(flow)
+seen.data.load_state_dict(states[3])
+model_of().fit(seen.data, initial_epoch=3, epochs=4, verbose=0, callbacks=[seen.data.follows])
+*_, taken = seen.passes
+assert taken == numbers(flow.epoch(3))[1:], seen.passes
+"""
+
 LOOKS = """
 expected = [x for x, _ in fl.from_range(10).map(row)]
 plain = fl.from_range(10).map(row).batch(4)
@@ -189,7 +214,9 @@ assert not [thread for thread in threading.enumerate() if thread.name == "to_ker
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_on_each_backend(backend: str) -> None:
-    program = "\n".join([BEGIN, FITS, LOOKS, UNKNOWN, FAILS, RESUMES, REFUSES, "print('all')"])
+    program = "\n".join(
+        [BEGIN, FITS, FOLLOWS, LOOKS, UNKNOWN, FAILS, RESUMES, REFUSES, "print('all')"]
+    )
     environment = {**os.environ, "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"}
     done = subprocess.run(
         [sys.executable, "-c", program],
