@@ -154,20 +154,20 @@ def _from_others(read: Callable[[str], AnyFlow]) -> AnyFlow:
         return read(folder)
 
 
-def _from_tf_dataset(change: Callable[[Any], Any]) -> AnyFlow:
+def _from_tfdata(change: Callable[[Any], Any]) -> AnyFlow:
     import tensorflow as tf  # here, as below: only these two rows need it
 
-    return fl.from_tf_dataset(change(tf.data.Dataset.range(5)))
+    return fl.from_tfdata(change(tf.data.Dataset.range(5)))
 
 
 def _without_some(dataset: Any) -> Any:
     return dataset.filter(lambda i: i > 0)
 
 
-def _from_grain(change: Callable[[Any], Any]) -> AnyFlow:
+def _of_grain(change: Callable[[Any], Any]) -> AnyFlow:
     import grain
 
-    return fl.from_grain(change(grain.MapDataset.range(5)))
+    return fl.from_dataset(change(grain.MapDataset.range(5)))
 
 
 FAMILIES: dict[str, list[Operator]] = {
@@ -212,29 +212,21 @@ FAMILIES: dict[str, list[Operator]] = {
             _numbers,
         ),
         Operator(
-            "from_tf_dataset",
+            "from_tfdata",
             {
-                "": lambda _: _from_tf_dataset(lambda ds: ds),
-                "of unknown length": lambda _: _from_tf_dataset(_without_some),
-                "without end": lambda _: _from_tf_dataset(lambda ds: ds.repeat()),
+                "": lambda _: _from_tfdata(lambda ds: ds),
+                "of unknown length": lambda _: _from_tfdata(_without_some),
+                "without end": lambda _: _from_tfdata(lambda ds: ds.repeat()),
             },
             _numbers,
         ),
         Operator(
-            "from_torch_dataset",
+            "from_dataset",
             {
-                "": lambda _: fl.from_torch_dataset([1, 2]),
-                "of an `IterableDataset`": lambda _: fl.from_torch_dataset(_numbers().to_torch()),
-            },
-            _numbers,
-        ),
-        Operator(
-            "from_grain",
-            {
-                "": lambda _: _from_grain(lambda ds: ds),
-                "of one that filters": lambda _: _from_grain(lambda ds: ds.filter(bool)),
-                "without end": lambda _: _from_grain(lambda ds: ds.repeat()),
-                "of an `IterDataset`": lambda _: _from_grain(lambda ds: ds.to_iter_dataset()),
+                "": lambda _: fl.from_dataset([1, 2]),
+                "of an `IterableDataset`": lambda _: fl.from_dataset(_numbers().to_torch()),
+                "of a Grain dataset that filters": lambda _: _of_grain(lambda ds: ds.filter(bool)),
+                "of one without end": lambda _: _of_grain(lambda ds: ds.repeat()),
             },
             _numbers,
         ),

@@ -65,9 +65,8 @@ from flowdsl.storage.formats import FORMATS
 
 if TYPE_CHECKING:
     from flowdsl import remote
-    from flowdsl.datasets.grain_data import from_grain
-    from flowdsl.datasets.tf_data import from_tf_dataset
-    from flowdsl.datasets.torch_data import from_torch_dataset
+    from flowdsl.datasets.items import from_dataset
+    from flowdsl.datasets.tf_data import from_tfdata
     from flowdsl.remote.from_zmq import from_zmq
     from flowdsl.report.bottleneck import verdict
     from flowdsl.report.profiling import Profile
@@ -147,8 +146,8 @@ __all__ = [
     "from_arrayrecord",
     "from_caffe_lmdb",
     "from_csv",
+    "from_dataset",
     "from_files",
-    "from_grain",
     "from_hdf5",
     "from_images",
     "from_items",
@@ -163,9 +162,8 @@ __all__ = [
     "from_svmlight",
     "from_tensorpack_lmdb",
     "from_text",
-    "from_tf_dataset",
+    "from_tfdata",
     "from_tfrecord",
-    "from_torch_dataset",
     "from_webdataset",
     "from_zmq",
     "image_size",
@@ -187,9 +185,8 @@ _LATER = {
     "Speed": "statistics.speed",
     "Verdict": "report.verdict",
     "fetch": "storage.fetching",
-    "from_grain": "datasets.grain_data",
-    "from_tf_dataset": "datasets.tf_data",
-    "from_torch_dataset": "datasets.torch_data",
+    "from_tfdata": "datasets.tf_data",
+    "from_dataset": "datasets.items",
     "decode_image": "storage.images.decoding",
     "from_zmq": "remote.from_zmq",
     "image_size": "storage.images.decoding",

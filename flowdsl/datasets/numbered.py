@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from time import perf_counter
 from typing import Any, Generic, final
 
 import attrs
@@ -44,11 +45,84 @@ class FromNumbered(IndexedSource[T], Generic[T]):
                 f"{self.operator}: there were {self.count} items when this flow was built, and "
                 f"there are {len(dataset)} now; build a new flow of them"
             )
-        return lambda i: read_only(convert(dataset[i]))  # it may be the dataset's own memory
+
+        def read(i: int) -> T:
+            item: T = read_only(convert(dataset[i]))  # it may be the dataset's own memory
+            return item
+
+        read_many = getattr(type(dataset), "__getitems__", None)
+        if read_many is None:
+            return read
+        return ManyAtOnce(
+            read, lambda numbers: [read_only(convert(x)) for x in read_many(dataset, numbers)]
+        )
+
+    @property
+    def fingerprint(self) -> str:
+        """The title, and the dataset's own fingerprint if it has one, as those of Hugging Face."""
+        own = getattr(self.dataset, "_fingerprint", None)
+        return f"{self.title} {own}" if isinstance(own, str) else self.title
 
     @cached_per_node
     def spec(self, probe: bool) -> Spec:
         return with_inferred(self, UNKNOWN, probe)
+
+
+class ManyAtOnce(Generic[T]):
+    """Reads single items, or many at once where each of them alone would cost more.
+
+    A dataset that stores columns, as those of Hugging Face, looks up all columns for every item: 32
+    items at once cost a tenth of 32 single ones. An item that takes long, such as an image that is
+    decoded, gains nothing, and reading 32 ahead would delay the first. So the first items are read
+    alone and timed. If many fail, each is read alone, so that the error names its item.
+    """
+
+    def __init__(self, read: Callable[[int], T], read_many: Callable[[list[int]], list[T]]) -> None:
+        self._read, self._read_many = read, read_many
+        self._expected: list[int] = []
+        self._next = 0
+        """The index in ``_expected`` of the first item that was not read."""
+        self._ready: dict[int, T] = {}
+        self._singles = 0
+        self._seconds = 0.0
+
+    def expect(self, numbers: Sequence[int]) -> None:
+        """Announce the numbers of the items that are read next, in this order."""
+        self._expected, self._next = list(numbers), 0
+        self._ready.clear()
+
+    def __call__(self, i: int) -> T:
+        if i in self._ready:
+            return self._ready.pop(i)
+        some = self._expected[self._next : self._next + _AT_ONCE]
+        if not some or some[0] != i:
+            return self._read(i)
+        if self._singles < _TIMED or self._seconds > _WORTH_SINGLE * self._singles:
+            return self._read_timed(i)
+        self._next += len(some)
+        try:
+            rows = self._read_many(some)
+        except Exception:  # of an item that may not be this one
+            return self._read(i)
+        if len(rows) != len(some):
+            return self._read(i)
+        self._ready = dict(zip(some, rows, strict=True))
+        return self._ready.pop(i)
+
+    def _read_timed(self, i: int) -> T:
+        self._next += 1
+        began = perf_counter()
+        item = self._read(i)
+        self._singles, self._seconds = self._singles + 1, self._seconds + perf_counter() - began
+        return item
+
+
+_AT_ONCE = 32
+"""The most items that are read at once."""
+_TIMED = 4
+"""The items that are read alone and timed first."""
+_WORTH_SINGLE = 0.001
+"""Seconds of a single item from which reading many at once gains too little."""
 
 
 def length_of(operator: str, dataset: Any) -> int:

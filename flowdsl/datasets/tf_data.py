@@ -1,4 +1,4 @@
-"""from_tf_dataset: a tf.data dataset as a flow."""
+"""from_tfdata: a tf.data dataset as a flow."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _UNKNOWN_CARDINALITY = -2
 _INFINITE_CARDINALITY = -1
 
 
-def from_tf_dataset(dataset: tf.data.Dataset) -> Flow[Any, Any]:
+def from_tfdata(dataset: tf.data.Dataset) -> Flow[Any, Any]:
     """The elements of a ``tf.data.Dataset``, in its order, as NumPy arrays.
 
     Elements keep their structure: tuples, NamedTuples and dicts of arrays. A tensor without axes
@@ -53,7 +53,7 @@ def from_tf_dataset(dataset: tf.data.Dataset) -> Flow[Any, Any]:
 
     >>> import flowdsl as fl, tensorflow as tf
     >>> dataset = tf.data.Dataset.range(5).map(lambda i: {"n": i, "square": i * i}).batch(2)
-    >>> flow = fl.from_tf_dataset(dataset)
+    >>> flow = fl.from_tfdata(dataset)
     >>> len(flow), str(flow.spec)
     (3, '{n: int64[?], square: int64[?]}')
     >>> [batch["square"].tolist() for batch in flow]
@@ -65,13 +65,13 @@ def from_tf_dataset(dataset: tf.data.Dataset) -> Flow[Any, Any]:
     """
     if not is_a(dataset, "tensorflow", "data.Dataset"):
         raise InvalidFlow(
-            f"from_tf_dataset: dataset must be a tf.data.Dataset, got {name_of_class(dataset)}; "
+            f"from_tfdata: dataset must be a tf.data.Dataset, got {name_of_class(dataset)}; "
             f"for any other iterable use from_iterable"
         )
     known = _spec_of(dataset.element_spec, "")
     n = int(dataset.cardinality())
     count = {_UNKNOWN_CARDINALITY: None, _INFINITE_CARDINALITY: ENDLESS}.get(n, n)
-    return stream("from_tf_dataset", dataset, _iterate, known, count)
+    return stream("from_tfdata", dataset, _iterate, known, count)
 
 
 def _iterate(dataset: Any) -> Iterator[Any]:
@@ -90,7 +90,7 @@ def _spec_of(tf_spec: Any, at: str) -> Spec:
     if parts is None:
         what = f"component {at!r}" if at else "the element"
         raise InvalidFlow(
-            f"from_tf_dataset: {what} must be a plain tensor, and it is {tf_spec}; make it one in "
+            f"from_tfdata: {what} must be a plain tensor, and it is {tf_spec}; make it one in "
             f"the dataset: {_ADVICE.get(name, 'dataset.map(f)')}"
         )
     below = [(str(key), _spec_of(part, f"{at}.{key}" if at else str(key))) for key, part in parts]

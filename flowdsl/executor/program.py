@@ -29,6 +29,7 @@ from flowdsl.nodes import (
     AnyNode,
     Dropped,
     Elementwise,
+    Expecting,
     Failed,
     IndexedSource,
     IndexTransform,
@@ -222,9 +223,8 @@ class Program:
             if isinstance(node, AttemptToRead):
                 source, number = node.held.node, node.number
                 form = Form(source.loop_line, attempted=True)
-            return None, Line(
-                path, addresses, partial(self._part, source, path), form, number, None
-            )
+            part = partial(self._part, source, path, addresses)
+            return None, Line(path, addresses, part, form, number, None)
         if isinstance(node, Windowed):
             allocate = self.allocate if any(node is last for last in self._last) else None
             gather = partial(node.gather, allocate=allocate)
@@ -271,13 +271,16 @@ class Program:
             yield group
             before = list(group) if node.shares else []
 
-    def _part(self, node: IndexedSource[Any], path: Path, name: str) -> Any:
+    def _part(self, node: IndexedSource[Any], path: Path, addresses: Indices, name: str) -> Any:
         """The value of a name in the line of a source; the reader is opened once."""
         if name != "open":
             return getattr(node, name)
         if path not in self._readers:
             self._readers[path] = node.open()
-        return self._readers[path]
+        reader: object = self._readers[path]
+        if isinstance(reader, Expecting):
+            reader.expect(addresses.position.tolist())
+        return reader
 
 
 @cached_per_node

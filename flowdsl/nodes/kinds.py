@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, reduce
 from itertools import combinations, count, islice
 from string import Formatter
-from typing import Any, ClassVar, Generic, TypeVar, cast, final
+from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast, final, runtime_checkable
 
 import attrs
 import numpy as np
@@ -69,6 +69,14 @@ _Number = TypeVar("_Number", int, Positions)
 
 
 # -- sources ---------------------------------------------------------------------------------------
+
+
+@runtime_checkable
+class Expecting(Protocol):
+    """A reader that learns which rows are read next, so that it can read many of them at once."""
+
+    def expect(self, numbers: Sequence[int], /) -> None:
+        """Announce the numbers of the next rows, in the order in which they are read."""
 
 
 class IndexedSource(Node[T, Exact], Generic[T]):

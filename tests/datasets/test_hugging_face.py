@@ -1,9 +1,10 @@
-"""Datasets of Hugging Face: from_items by the sequence protocol, from_torch_dataset in workers."""
+"""Datasets of Hugging Face: from_items by the sequence protocol, from_dataset in workers."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
+from time import sleep
 from typing import Any
 
 import datasets
@@ -39,7 +40,7 @@ class TestDataset:
     def test_stored_in_files_is_sent_by_name(self, rows: Any, tmp_path: Path) -> None:
         rows.save_to_disk(str(tmp_path / "rows"))
         stored = datasets.load_from_disk(str(tmp_path / "rows"))
-        for flow in (fl.from_items(stored), fl.from_torch_dataset(stored)):
+        for flow in (fl.from_items(stored), fl.from_dataset(stored)):
             assert (
                 flow.shuffle(seed=1).prefetch(procs=2).collect() == flow.shuffle(seed=1).collect()
             )
@@ -48,7 +49,7 @@ class TestDataset:
         arrays = fl.from_items(rows.with_format("numpy"))
         assert str(arrays.spec) == "{x: int64[2], y: int64[]}"
         assert same(arrays.batch(6).collect()[0]["x"], np.array([row["x"] for row in ROWS]))
-        tensors = fl.from_torch_dataset(rows.with_format("torch"))
+        tensors = fl.from_dataset(rows.with_format("torch"))
         assert str(tensors.spec) == "{x: int64[2], y: int64[]}"
 
     def test_column_is_a_source(self, rows: Any) -> None:
@@ -59,13 +60,13 @@ class TestDataset:
         there = fl.from_items(pictures).map(
             lambda row: (np.asarray(row["image"]).sum(), row["label"])
         )
-        arrays = fl.from_torch_dataset(pictures).map(lambda row: (row["image"].sum(), row["label"]))
+        arrays = fl.from_dataset(pictures).map(lambda row: (row["image"].sum(), row["label"]))
         assert there.collect() == arrays.collect() == arrays.prefetch(procs=2).collect() == sums
-        assert str(fl.from_torch_dataset(pictures).spec) == "{image: uint8[4, 5, 3], label: int}"
+        assert str(fl.from_dataset(pictures).spec) == "{image: uint8[4, 5, 3], label: int}"
 
     def test_images_are_decoded_in_workers(self, rows: Any) -> None:
         rows = rows.with_transform(lambda batch: {"pid": [os.getpid()] * len(batch["y"])})
-        here, there = fl.from_items(rows), fl.from_torch_dataset(rows)
+        here, there = fl.from_items(rows), fl.from_dataset(rows)
         assert {row["pid"] for row in here.map(dict).prefetch(procs=2)} == {os.getpid()}
         assert os.getpid() not in {row["pid"] for row in there.prefetch(procs=2)}
 
@@ -79,7 +80,7 @@ class TestOthers:
 
     @pytest.mark.parametrize(
         ("operator", "argument"),
-        [("from_items", "items"), ("from_iterable", "iterable"), ("from_torch_dataset", "dataset")],
+        [("from_items", "items"), ("from_iterable", "iterable"), ("from_dataset", "dataset")],
     )
     def test_a_dict_of_splits_is_refused_with_their_names(
         self, rows: Any, operator: str, argument: str
@@ -93,3 +94,78 @@ class TestOthers:
                 f"{operator}: {argument} must be one dataset, and this {type(given).__name__} has "
                 f"several: {names}; pass one of them, such as ['train']"
             )
+
+
+class Columns:
+    """A dataset with columns: it counts how its items are read."""
+
+    def __init__(self, n: int = 500, bad: int = -1) -> None:
+        self.n, self.bad = n, bad
+        self.single: list[int] = []
+        self.many: list[list[int]] = []
+
+    def __len__(self) -> int:
+        return self.n
+
+    def item(self, i: int) -> dict[str, int]:
+        if i == self.bad:
+            raise ValueError(f"item {i} is damaged")
+        return {"i": i, "square": i * i}
+
+    def __getitem__(self, i: int) -> dict[str, int]:
+        self.single.append(i)
+        return self.item(i)
+
+    def __getitems__(self, numbers: list[int]) -> list[dict[str, int]]:
+        self.many.append(numbers)
+        return [self.item(i) for i in numbers]
+
+
+class TestManyItemsAtOnce:
+    @pytest.mark.parametrize("procs", [0, 2])
+    def test_the_elements_are_the_same(self, procs: int) -> None:
+        flow = fl.from_dataset(Columns()).shuffle(seed=1).prefetch(procs=procs)
+        expected = [{"i": i, "square": i * i} for i in fl.from_range(500).shuffle(seed=1)]
+        assert flow.collect() == expected
+
+    def test_cheap_items_are_read_together_also_in_random_order(self) -> None:
+        dataset = Columns()
+        fl.from_dataset(dataset).shuffle(seed=1).collect()
+        assert len(dataset.single) < 50
+        assert max(map(len, dataset.many)) == 32
+        read = dataset.single + [i for numbers in dataset.many for i in numbers]
+        assert sorted(set(read)) == list(range(500))
+
+    def test_expensive_items_are_read_alone(self) -> None:
+        class Slow(Columns):
+            def item(self, i: int) -> dict[str, int]:
+                sleep(0.002)
+                return super().item(i)
+
+        dataset = Slow(40)
+        fl.from_dataset(dataset).collect()
+        assert dataset.many == []
+
+    @pytest.mark.parametrize("procs", [0, 2])
+    def test_an_error_names_the_item_that_failed(self, procs: int) -> None:
+        flow = fl.from_dataset(Columns(bad=107)).prefetch(procs=procs)
+        run = iter(flow)
+        with pytest.raises(fl.ElementError, match="failed on element 107") as caught:
+            list(run)
+        assert "item 107 is damaged" in str(caught.value.__cause__)
+        assert run.position == 107
+
+    def test_wrong_results_are_not_used(self) -> None:
+        class Fewer(Columns):
+            def __getitems__(self, numbers: list[int]) -> list[dict[str, int]]:
+                return super().__getitems__(numbers)[1:]
+
+        assert fl.from_dataset(Fewer()).map(lambda x: x["i"]).collect() == list(range(500))
+
+
+def test_the_fingerprint_of_the_dataset_identifies_it() -> None:
+    one, other = (DATA.from_dict({"x": [n, 2, 3]}) for n in (1, 7))
+    state = fl.from_dataset(one).epoch(0).state_dict()
+    assert len(list(fl.from_dataset(one).resume(state))) == 3
+    with pytest.raises(fl.StateMismatch):
+        fl.from_dataset(other).resume(state)

@@ -1,4 +1,4 @@
-"""from_tf_dataset: elements, length and spec, and refused arguments."""
+"""from_tfdata: elements, length and spec, and refused arguments."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ def rows(n: int) -> list[Any]:
 
 class TestLaws:
     def test_datasets_of_known_length_obey_the_laws(self) -> None:
-        check_source(lambda: fl.from_tf_dataset(pairs(6)), rows(6), examples=4)
+        check_source(lambda: fl.from_tfdata(pairs(6)), rows(6), examples=4)
 
     def test_datasets_of_unknown_length_obey_the_laws(self) -> None:
         kept = pairs(6).filter(lambda x, y: x >= 0)
-        check_source(lambda: fl.from_tf_dataset(kept), rows(6), examples=4)
+        check_source(lambda: fl.from_tfdata(kept), rows(6), examples=4)
 
 
 class TestElements:
@@ -66,37 +66,37 @@ class TestElements:
         ],
     )
     def test_keep_their_structure(self, element: Any, expected: Any, spec: str) -> None:
-        flow = fl.from_tf_dataset(DATA.from_tensors(element))
+        flow = fl.from_tfdata(DATA.from_tensors(element))
         (got,) = flow.collect()
         assert same(got, expected)
         assert str(flow.node.spec(probe=False)).replace(": ", "=") == spec.replace(": ", "=")
 
     def test_texts_are_bytes_in_an_object_array(self) -> None:
-        flow = fl.from_tf_dataset(DATA.from_tensors([["a", "bc"]]))
+        flow = fl.from_tfdata(DATA.from_tensors([["a", "bc"]]))
         assert str(flow.spec) == "object[1, 2]"
         assert flow.collect()[0].tolist() == [[b"a", b"bc"]]
 
     def test_are_read_only(self) -> None:
-        (x,) = fl.from_tf_dataset(DATA.range(4).batch(4))
+        (x,) = fl.from_tfdata(DATA.range(4).batch(4))
         assert not x.flags.writeable
 
     def test_varying_sizes_are_unknown_in_the_spec(self) -> None:
-        flow = fl.from_tf_dataset(DATA.range(4).map(tf.range))
+        flow = fl.from_tfdata(DATA.range(4).map(tf.range))
         assert str(flow.node.spec(probe=False)) == "int64[?]"
         ragged: Any = DATA.from_generator(
             lambda: iter([[1], [[2]]]), output_signature=tf.TensorSpec(None, tf.int32)
         )
-        assert str(fl.from_tf_dataset(ragged).node.spec(probe=False)) == "int32[...]"
-        assert [x.ndim for x in fl.from_tf_dataset(ragged)] == [1, 2]
+        assert str(fl.from_tfdata(ragged).node.spec(probe=False)) == "int32[...]"
+        assert [x.ndim for x in fl.from_tfdata(ragged)] == [1, 2]
 
     def test_bfloat16_keeps_its_dtype(self) -> None:
-        flow = fl.from_tf_dataset(DATA.from_tensors(tf.ones(2, tf.bfloat16)))
+        flow = fl.from_tfdata(DATA.from_tensors(tf.ones(2, tf.bfloat16)))
         assert str(flow.spec) == "bfloat16[2]"
         assert flow.collect()[0].dtype.name == "bfloat16"
 
     def test_tensorflow_round_trip(self) -> None:
         flow = fl.from_range(7).map(lambda i: {"n": np.int64(i), "x": np.full(2, i)}).batch(3)
-        back = fl.from_tf_dataset(dataflow_to_dataset(flow))
+        back = fl.from_tfdata(dataflow_to_dataset(flow))
         assert same(back.collect(), flow.collect())
         assert len(back) == len(flow)
 
@@ -107,19 +107,19 @@ class TestLengthAndSpec:
             raise AssertionError("an element was made")
 
         spec = tf.TensorSpec([], tf.int32)
-        flow = fl.from_tf_dataset(DATA.from_generator(never, output_signature=spec))
+        flow = fl.from_tfdata(DATA.from_generator(never, output_signature=spec))
         assert str(flow.spec) == "int32[]"
         assert flow.batch(2).effects == {Unsized}
 
     def test_a_known_cardinality_is_the_length(self) -> None:
-        flow = fl.from_tf_dataset(DATA.range(5))
+        flow = fl.from_tfdata(DATA.range(5))
         assert (len(flow), flow.effects) == (5, frozenset())
         assert sorted(flow.shuffle(seed=1)) == list(range(5))
-        assert repr(flow) == "from_tf_dataset(_RangeDataset, 5 elements)"
+        assert repr(flow) == "from_tfdata(_RangeDataset, 5 elements)"
         assert_type(flow, fl.Flow[Any, Any])
 
     def test_an_infinite_cardinality_is_endless(self) -> None:
-        flow = fl.from_tf_dataset(DATA.range(3).repeat())
+        flow = fl.from_tfdata(DATA.range(3).repeat())
         assert flow.effects == {Endless}
         with pytest.raises(EndlessFlow):
             len(flow)
@@ -131,7 +131,7 @@ class TestLengthAndSpec:
     ) -> None:
         dataset = DATA.range(0)
         monkeypatch.setattr(dataset, "cardinality", lambda: tf.constant(-1))
-        flow = fl.from_tf_dataset(dataset)
+        flow = fl.from_tfdata(dataset)
         with pytest.raises(SourceError, match=r"says that it never ends, and a pass gave 0$"):
             flow.take(3).collect()
 
@@ -142,10 +142,10 @@ class TestLengthAndSpec:
         dataset = DATA.range(5)
         monkeypatch.setattr(dataset, "cardinality", lambda: tf.constant(n))
         with pytest.raises(SourceError, match=rf"^from_tf.*says that it has {n}.*gave {message}$"):
-            fl.from_tf_dataset(dataset).collect()
+            fl.from_tfdata(dataset).collect()
         checked = DATA.range(5).apply(tf.data.experimental.assert_cardinality(n))
         with pytest.raises(ElementError, match="FailedPrecondition"):
-            fl.from_tf_dataset(checked).collect()
+            fl.from_tfdata(checked).collect()
 
 
 class TestPasses:
@@ -153,7 +153,7 @@ class TestPasses:
         checked = DATA.range(5).map(
             lambda i: tf.debugging.check_numerics(1 / tf.cast(i - 3, tf.float32), "of the user")
         )
-        run = iter(fl.from_tf_dataset(checked))
+        run = iter(fl.from_tfdata(checked))
         assert len([next(run) for _ in range(3)]) == 3
         with pytest.raises(ElementError, match=r"failed on element 3 .*of the user"):
             next(run)
@@ -161,7 +161,7 @@ class TestPasses:
     def test_an_abandoned_pass_releases_the_dataset(self) -> None:
         dataset = DATA.range(100)
         alive = weakref.ref(dataset)
-        run = iter(fl.from_tf_dataset(dataset))
+        run = iter(fl.from_tfdata(dataset))
         next(run)
         run.close()
         del dataset, run
@@ -169,10 +169,10 @@ class TestPasses:
         assert alive() is None
 
     def test_each_pass_reshuffles_if_the_dataset_does(self) -> None:
-        flow = fl.from_tf_dataset(DATA.range(50).shuffle(50))
+        flow = fl.from_tfdata(DATA.range(50).shuffle(50))
         assert flow.collect() != flow.collect()
         steady = DATA.range(50).shuffle(50, seed=1, reshuffle_each_iteration=False)
-        kept = fl.from_tf_dataset(steady)
+        kept = fl.from_tfdata(steady)
         assert kept.collect() == kept.collect()
         run = iter(kept)
         begun = [next(run) for _ in range(7)]
@@ -180,19 +180,19 @@ class TestPasses:
         run.close()
 
     def test_workers_run_the_operators_above(self) -> None:
-        flow = fl.from_tf_dataset(pairs(20)).map(lambda pair: pair[1]["i"] + pair[0]).batch(3)
+        flow = fl.from_tfdata(pairs(20)).map(lambda pair: pair[1]["i"] + pair[0]).batch(3)
         assert same(flow.prefetch(procs=2).collect(), flow.collect())
 
     def test_the_dataset_is_not_sent_to_workers(self) -> None:
-        with pytest.raises(NotShippable, match=r"^from_tf_dataset\(.*: dataset cannot be sent"):
-            fl.from_tf_dataset(DATA.range(3)).replicate(procs=2).collect()
+        with pytest.raises(NotShippable, match=r"^from_tfdata\(.*: dataset cannot be sent"):
+            fl.from_tfdata(DATA.range(3)).replicate(procs=2).collect()
 
 
 class TestRefusals:
     @pytest.mark.parametrize("given", [None, [1], tf.constant(1), tf.data.Dataset, iter([1])])
     def test_objects_that_are_not_datasets_are_refused(self, given: Any) -> None:
-        with pytest.raises(InvalidFlow, match=r"^from_tf_dataset: dataset must be a tf\.data\.D"):
-            fl.from_tf_dataset(given)
+        with pytest.raises(InvalidFlow, match=r"^from_tfdata: dataset must be a tf\.data\.D"):
+            fl.from_tfdata(given)
 
     @pytest.mark.parametrize(
         ("dataset", "message"),
@@ -211,5 +211,5 @@ class TestRefusals:
     def test_components_that_are_not_plain_tensors_are_refused(
         self, dataset: Any, message: str
     ) -> None:
-        with pytest.raises(InvalidFlow, match=f"^from_tf_dataset: {message}"):
-            fl.from_tf_dataset(dataset)
+        with pytest.raises(InvalidFlow, match=f"^from_tfdata: {message}"):
+            fl.from_tfdata(dataset)

@@ -1,4 +1,4 @@
-"""from_torch_dataset: conversion of items, workers, and refused arguments."""
+"""from_dataset: conversion of items, workers, and refused arguments."""
 
 from __future__ import annotations
 
@@ -77,17 +77,17 @@ class Given(Dataset[Any]):
 
 
 def only(item: object) -> Any:
-    (element,) = fl.from_torch_dataset(Given(item))
+    (element,) = fl.from_dataset(Given(item))
     return element
 
 
 class TestLaws:
     def test_map_style_datasets_obey_the_laws(self) -> None:
-        check_source(lambda: fl.from_torch_dataset(Squares(7)), squares(7), examples=6)
+        check_source(lambda: fl.from_dataset(Squares(7)), squares(7), examples=6)
 
     def test_iterable_datasets_obey_the_laws(self) -> None:
         rows = [np.array([i, i]) for i in range(5)]
-        check_source(lambda: fl.from_torch_dataset(Stream(5)), rows, examples=4)
+        check_source(lambda: fl.from_dataset(Stream(5)), rows, examples=4)
 
 
 @dataclass(frozen=True)
@@ -152,16 +152,16 @@ class TestItems:
         ],
     )
     def test_tensors_numpy_cannot_read_are_named(self, tensor: torch.Tensor, message: str) -> None:
-        flow = fl.from_torch_dataset(Given(({"x": tensor}, 1)))
+        flow = fl.from_dataset(Given(({"x": tensor}, 1)))
         with pytest.raises(
             ElementError, match=rf"failed on element 0 .*component '0.x' is {message}"
         ):
             flow.collect()
 
     def test_the_spec_is_read_from_an_item(self) -> None:
-        assert str(fl.from_torch_dataset(Squares(3)).spec) == "(int64[1], int)"
-        assert str(fl.from_torch_dataset(Squares(0)).spec) == "?"
-        assert fl.from_torch_dataset(Squares(0)).batch(2).collect() == []
+        assert str(fl.from_dataset(Squares(3)).spec) == "(int64[1], int)"
+        assert str(fl.from_dataset(Squares(0)).spec) == "?"
+        assert fl.from_dataset(Squares(0)).batch(2).collect() == []
 
 
 class WhoReads(Dataset[int]):
@@ -193,43 +193,43 @@ class TestWorkers:
         ],
     )
     def test_do_not_change_elements(self, chained: Callable[[Any], Flow[Any, Any]]) -> None:
-        flow = chained(fl.from_torch_dataset(Squares(20)))
+        flow = chained(fl.from_dataset(Squares(20)))
         assert same(flow.prefetch(procs=2).collect(), flow.collect())
 
     def test_read_the_items(self) -> None:
-        flow = fl.from_torch_dataset(WhoReads())
+        flow = fl.from_dataset(WhoReads())
         assert set(flow.collect()) == {os.getpid()}
         assert os.getpid() not in flow.prefetch(procs=2).collect()
 
     def test_have_separate_random_generators(self) -> None:
-        drawn = fl.from_torch_dataset(Drawn()).prefetch(procs=2).collect()
+        drawn = fl.from_dataset(Drawn()).prefetch(procs=2).collect()
         assert len({pid for _, _, pid in drawn}) == 2
         assert len({x for x, _, _ in drawn}) == len({y for _, y, _ in drawn}) == 12
-        again = fl.from_torch_dataset(Drawn()).prefetch(procs=2).collect()
+        again = fl.from_dataset(Drawn()).prefetch(procs=2).collect()
         assert {x for x, _, _ in drawn}.isdisjoint(x for x, _, _ in again)
 
     def test_an_error_names_the_item(self) -> None:
-        flow = fl.from_torch_dataset(Squares(9, bad=5)).shuffle(seed=1)
+        flow = fl.from_dataset(Squares(9, bad=5)).shuffle(seed=1)
         for run in (flow, flow.prefetch(procs=2)):
             with pytest.raises(ElementError, match=r"row 5 of .*Squares, 9 items.*cut off"):
                 run.collect()
 
     @pytest.mark.parametrize("procs", [0, 2])
     def test_a_damaged_item_can_be_skipped(self, procs: int) -> None:
-        flow = fl.from_torch_dataset(Squares(9, bad=5)).shuffle(seed=1)
+        flow = fl.from_dataset(Squares(9, bad=5)).shuffle(seed=1)
         kept = flow.prefetch(procs=procs, on_error="skip").collect()
         assert sorted(y for _, y in kept) == [0, 1, 2, 3, 4, 6, 7, 8]
 
     def test_unpicklable_datasets_are_named(self) -> None:
         with open(os.devnull) as file:
-            flow = fl.from_torch_dataset(Given(file, file))
-            with pytest.raises(NotShippable, match=r"^from_torch_dataset\(.*: dataset cannot be"):
+            flow = fl.from_dataset(Given(file, file))
+            with pytest.raises(NotShippable, match=r"^from_dataset\(.*: dataset cannot be"):
                 flow.prefetch(procs=1).collect()
 
     def test_large_tensors_are_in_shared_memory(self) -> None:
         x = torch.arange(LARGE, dtype=torch.uint8).reshape(4, -1)
         assert reduced_tensor(x) is not None
-        flow = fl.from_torch_dataset(TensorDataset(x, torch.arange(4)))
+        flow = fl.from_dataset(TensorDataset(x, torch.arange(4)))
         got = flow.prefetch(procs=2).collect()
         assert same(got, flow.collect())
 
@@ -251,15 +251,15 @@ class TestWorkers:
 class TestDatasets:
     def test_combined_datasets(self) -> None:
         both: Any = ConcatDataset([Squares(3), Subset(Squares(9), [8, 0])])
-        assert [y for _, y in fl.from_torch_dataset(both)] == [0, 1, 2, 8, 0]
+        assert [y for _, y in fl.from_dataset(both)] == [0, 1, 2, 8, 0]
 
     def test_to_torch_restores_the_tensors(self) -> None:
-        flow = fl.from_torch_dataset(Squares(4))
-        assert same(fl.from_torch_dataset(flow.to_torch()).collect(), flow.collect())
+        flow = fl.from_dataset(Squares(4))
+        assert same(fl.from_dataset(flow.to_torch()).collect(), flow.collect())
 
     def test_an_iterable_dataset_is_closed_with_its_pass(self) -> None:
         stream = Stream(9)
-        flow = fl.from_torch_dataset(stream)
+        flow = fl.from_dataset(stream)
         with iter(flow) as run:
             next(run)
             assert stream.open == 1
@@ -268,10 +268,10 @@ class TestDatasets:
 
     def test_a_changed_length_is_an_error(self) -> None:
         dataset = Squares(3)
-        flow = fl.from_torch_dataset(dataset)
+        flow = fl.from_dataset(dataset)
         flow.collect()
         dataset.n = 4
-        with pytest.raises(SourceError, match=r"^from_torch_dataset: there were 3 items .* are 4"):
+        with pytest.raises(SourceError, match=r"^from_dataset: there were 3 items .* are 4"):
             flow.collect()
 
     @pytest.mark.parametrize(
@@ -286,17 +286,17 @@ class TestDatasets:
         ],
     )
     def test_objects_that_are_not_datasets_are_refused(self, given: Any, message: str) -> None:
-        with pytest.raises(InvalidFlow, match=f"^from_torch_dataset: dataset {message}"):
-            fl.from_torch_dataset(given)
+        with pytest.raises(InvalidFlow, match=f"^from_dataset: dataset {message}"):
+            fl.from_dataset(given)
 
     def test_arguments_of_a_data_loader_are_refused(self) -> None:
-        load: Any = fl.from_torch_dataset
+        load: Any = fl.from_dataset
         with pytest.raises(InvalidFlow, match=r"no num_workers=; write .*\.prefetch\(procs=4\)"):
             load(Squares(3), num_workers=4)
 
 
 def test_elements_have_the_declared_types() -> None:
-    assert_type(fl.from_torch_dataset(Squares(3)), Flow[tuple[NDArray[Any], int], Exact])
-    assert_type(fl.from_torch_dataset(Stream(3)), Flow[NDArray[Any], Unsized])
-    assert_type(fl.from_torch_dataset(Given(3)), Flow[Any, Exact])
-    assert_type(fl.from_torch_dataset(WhoReads()), Flow[int, Exact])
+    assert_type(fl.from_dataset(Squares(3)), Flow[tuple[NDArray[Any], int], Exact])
+    assert_type(fl.from_dataset(Stream(3)), Flow[NDArray[Any], Unsized])
+    assert_type(fl.from_dataset(Given(3)), Flow[Any, Exact])
+    assert_type(fl.from_dataset(WhoReads()), Flow[int, Exact])

@@ -120,7 +120,7 @@ def test_arrays_of_a_dataset_are_read_only() -> None:
         def __getitem__(self, i: int) -> Any:
             return {"x": self.rows[i]}
 
-    for flow in (fl.from_items(Dataset()), fl.from_torch_dataset(Dataset())):
+    for flow in (fl.from_items(Dataset()), fl.from_dataset(Dataset())):
         for row in flow:
             write_to(row)
 

@@ -365,7 +365,7 @@ class TestTablesAndLabels:
             lambda: fl.from_items({"x": np.arange(3), "y": series}),
             lambda: fl.from_items((np.arange(3), series)),
             lambda: fl.from_items((series, series)),
-            lambda: fl.from_torch_dataset(series),
+            lambda: fl.from_dataset(series),
         ]
         for make in refused:
             with pytest.raises(InvalidFlow, match=r"by label; pass .* order, x\.to_numpy\(\)"):
@@ -386,7 +386,7 @@ class TestTablesAndLabels:
             lambda: fl.from_items(table),
             lambda: fl.from_items((table, table)),
             lambda: fl.from_iterable(table),
-            lambda: fl.from_torch_dataset(table),
+            lambda: fl.from_dataset(table),
         ]
         for make in refused:
             with pytest.raises(InvalidFlow, match=f"must not be a table.* got {kind};"):

@@ -153,12 +153,12 @@ SOURCES = [
     "fl.from_parquet([folder / 'numbers.parquet'], columns=['element'])",
     "fl.from_webdataset(folder / 'numbers.tar')",
     "fl.from_webdataset(folder / 'numbers.tar', dict)",
-    "fl.from_torch_dataset([1, 2, 3])",
-    "fl.from_torch_dataset(streamed)",
-    "fl.from_tf_dataset(tf.data.Dataset.range(3))",
-    "fl.from_tf_dataset(tf.data.Dataset.range(3).repeat())",
-    "fl.from_grain(grain.MapDataset.range(3))",
-    "fl.from_grain(grain.MapDataset.range(3).filter(yes).repeat())",
+    "fl.from_dataset([1, 2, 3])",
+    "fl.from_dataset(streamed)",
+    "fl.from_tfdata(tf.data.Dataset.range(3))",
+    "fl.from_tfdata(tf.data.Dataset.range(3).repeat())",
+    "fl.from_dataset(grain.MapDataset.range(3))",
+    "fl.from_dataset(grain.MapDataset.range(3).filter(yes).repeat())",
     "fl.from_lmdb_raw(folder / 'others.lmdb')",
     "fl.from_tensorpack_lmdb(folder / 'others.lmdb')",
     "fl.from_tensorpack_lmdb(folder / 'others.lmdb', int)",
@@ -288,7 +288,7 @@ DIFFERENT = [
 REFUSED_LATE = re.compile(r"endless\.concat\(")
 """Types cannot express that the last flow of ``concat``, and only it, may be endless."""
 
-TOLD_BY_A_DATASET = ("fl.from_grain(", "fl.from_tf_dataset(")
+TOLD_BY_A_DATASET = ("fl.from_dataset(grain", "fl.from_tfdata(")
 """The type of a dataset does not show if it ends: the row is Any until the flow is built."""
 
 JOINED_BY_MYPY = ("x.apply(Repeat, 2)", *DIFFERENT)
