@@ -8,6 +8,7 @@ from typing import Any, TypedDict
 import attrs
 import numpy as np
 
+from flowdsl.elements.structure import assemble, components
 from flowdsl.testing.elements import formed, ids, leaves, make, with_data
 from flowdsl.testing.functions import keep, scale
 
@@ -98,3 +99,16 @@ class Light:
 
     def draw(self, image: Any, rng: np.random.Generator) -> Lighter:
         return Lighter(rng.random())
+
+
+def real_rows(element: tuple[Any, Any]) -> Any:
+    """The rows of a filled batch that its mask marks as real."""
+    batch, mask = element
+    return _first_rows(batch, int(mask.sum()))
+
+
+def _first_rows(batch: Any, n: int) -> Any:
+    parts = components(batch)
+    if parts is None or isinstance(batch, list):
+        return batch[:n]
+    return assemble(type(batch), {name: _first_rows(part, n) for name, part in parts})

@@ -43,6 +43,7 @@ OPERATORS: dict[str, DrawOperator] = {
     "BatchByShape": grouping.batch_by_shape,
     "Choose": combining.choose,
     "ChooseFirst": combining.choose_first,
+    "FilledBatch": grouping.filled_batch,
     "FilterMap": mapping.filter_map,
     "FixedSize": sizing.fixed_size,
     "Inspect": mapping.inspect,
@@ -67,7 +68,7 @@ ELSEWHERE = ("Threads", "Unordered")
 _RESHAPING = frozenset(
     (
         *("Attempt", "AttemptToCount", "BatchByShape", "Choose", "ChooseFirst", "MapComponent"),
-        *("Mix", "PaddedBatch", "Select", "StarMap", "Unbatch", "Window"),
+        *("FilledBatch", "Mix", "PaddedBatch", "Select", "StarMap", "Unbatch", "Window"),
     )
 )
 _GROUPING = ("Batch", "PaddedBatch", "Window")

@@ -17,6 +17,7 @@ from flowdsl.elements.specs import (
 )
 from flowdsl.elements.stacking import (
     CollateParts,
+    Length,
     Padding,
     batch_form,
     check_single,
@@ -24,7 +25,8 @@ from flowdsl.elements.stacking import (
     functions_of,
     no_components,
     not_a_batch,
-    padding_of,
+    parts_of,
+    too_long,
 )
 
 
@@ -108,26 +110,37 @@ def _names_in(spec: StructSpec) -> list[str]:
     return [name for name, _ in spec.fields]
 
 
-def spec_of_padded_batch(spec: Spec, n: int | None, padding: Padding, at: str = "element") -> Spec:
+def spec_of_padded_batch(
+    spec: Spec, n: int | None, padding: Padding, at: str = "element", length: Length = None
+) -> Spec:
     """The spec of the result of ``pad``, from the spec of its rows.
 
     Raises:
-        SpecMismatch: Rows of this spec cannot stack, or not with this padding.
+        SpecMismatch: Rows of this spec cannot stack, or not with this padding or length.
     """
     if isinstance(spec, StructSpec):
-        paddings = padding_of(padding, _names_in(spec), spec.form, at).values()
+        paddings = parts_of("padding", padding, _names_in(spec), spec.form, at).values()
+        lengths = parts_of("length", length, _names_in(spec), spec.form, at).values()
         fields = tuple(
-            (name, spec_of_padded_batch(part, n, value, f"{at}.{name}"))
-            for (name, part), value in zip(spec.fields, paddings, strict=True)
+            (name, spec_of_padded_batch(part, n, value, f"{at}.{name}", size))
+            for (name, part), value, size in zip(spec.fields, paddings, lengths, strict=True)
         )
         return StructSpec(batch_form(spec.form), fields)
     if spec != UNKNOWN:
         check_single(padding, at)
+        check_single(length, at, "length")
     batch = spec_of_batch(spec, n, at)
     padded = isinstance(batch, ArraySpec) and (batch.shape is None or len(batch.shape) > 1)
     if isinstance(batch, ArraySpec) and padded and batch.dtype and padding is not None:
         fitting(padding, (isinstance(spec, ArraySpec) and spec.dtype) or batch.dtype, at)
-    return batch
+    if not isinstance(batch, ArraySpec) or not isinstance(length, int) or padding is None:
+        return batch
+    if batch.shape is None or len(batch.shape) < 2:
+        return batch
+    rows, size, *rest = batch.shape
+    if size is not None and size > length:
+        raise too_long(size, length, at)
+    return ArraySpec(batch.dtype, (rows, length, *rest))
 
 
 def spec_of_row(spec: Spec, at: str = "element") -> Spec:

@@ -40,11 +40,16 @@ A = TypeVar("A")
 B = TypeVar("B")
 C = TypeVar("C")
 D = TypeVar("D")
+V = TypeVar("V")
 
 PaddingValue: TypeAlias = int | complex | str | bytes | np.generic
 Padding: TypeAlias = PaddingValue | tuple["Padding", ...] | Mapping[str, "Padding"] | None
 """The padding of arrays: one value for all, or a tuple or dict of values by component.
 ``None``: no padding."""
+
+Length: TypeAlias = int | tuple["Length", ...] | Mapping[str, "Length"] | None
+"""The size of the first axis of padded arrays: one for all, or a tuple or dict by component.
+``None``: the largest of the batch."""
 
 
 def _empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
@@ -72,13 +77,20 @@ def stack(rows: Sequence[Any], allocate: Allocate = _empty, at: str = "element")
 
 
 def pad(
-    rows: Sequence[Any], padding: Padding, allocate: Allocate = _empty, at: str = "element"
+    rows: Sequence[Any],
+    padding: Padding,
+    allocate: Allocate = _empty,
+    at: str = "element",
+    length: Length = None,
 ) -> Any:
     """Stack rows whose arrays differ in shape: each is padded on the right of every axis.
 
+    With ``length``, the first axis is padded to this size.
+
     Raises:
-        SpecMismatch: As for ``stack``, but shapes of equal rank are allowed; and for a padding that
-            the component's dtype cannot represent, or that does not match the rows' structure.
+        SpecMismatch: As for ``stack``, but shapes of equal rank are allowed; for a padding that the
+            component's dtype cannot represent; for a padding or length that does not match the
+            rows' structure; and for an array that is longer than ``length``.
     """
     if not len(rows):
         raise SpecMismatch(f"{at}: there are no rows to stack")
@@ -86,7 +98,7 @@ def pad(
     kind = cast("type", type(first))
     if isinstance(first, np.ndarray):
         rows = rows.column("", rows) if isinstance(rows, BatchRows) else rows
-        return _gathered(rows, padding, allocate, at)
+        return _gathered(rows, padding, allocate, at, length)
     if len(set(map(type, rows))) > 1:
         raise rows_differ(rows, at)
     if issubclass(kind, TEXT):
@@ -94,18 +106,22 @@ def pad(
         return list(rows)
     if isinstance(first, np.generic) or issubclass(kind, NUMBERS):
         check_single(padding, at)
+        check_single(length, at, "length")
         return _stack_scalars(rows, allocate, at)
     if kind is list:
         check_single(padding, at)
         join = None if padding is None else lambda parts: _pad_arrays(parts, padding, _empty, at)
         arrays = arrays_of_lists(rows, at, join)
-        return list(rows) if arrays is None else _gathered(arrays, padding, allocate, at)
+        return list(rows) if arrays is None else _gathered(arrays, padding, allocate, at, length)
     columns = _columns(rows, at)
     if columns is None:
-        return _gathered(arrays_of_tensors(rows, at), padding, allocate, at)
-    paddings = padding_of(padding, [name for name, _ in columns], kind, at)
+        return _gathered(arrays_of_tensors(rows, at), padding, allocate, at, length)
+    names = [name for name, _ in columns]
+    paddings = parts_of("padding", padding, names, kind, at)
+    lengths = parts_of("length", length, names, kind, at)
     batch = {
-        name: pad(column, paddings[name], allocate, f"{at}.{name}") for name, column in columns
+        name: pad(column, paddings[name], allocate, f"{at}.{name}", lengths[name])
+        for name, column in columns
     }
     return assemble(batch_form(kind), batch)
 
@@ -282,9 +298,11 @@ def _stack_scalars(rows: Sequence[Any], allocate: Allocate, at: str) -> NDArray[
     return out
 
 
-def _gathered(rows: Sequence[Any], padding: Padding, allocate: Allocate, at: str) -> Any:
+def _gathered(
+    rows: Sequence[Any], padding: Padding, allocate: Allocate, at: str, length: Length = None
+) -> Any:
     if padding is not None:
-        return _pad_arrays(rows, padding, allocate, at)
+        return _pad_arrays(rows, padding, allocate, at, length)
     return _stack_arrays(rows, dtype_of_all(rows, at), allocate, at)
 
 
@@ -304,7 +322,10 @@ def _stack_arrays(rows: Sequence[Any], dtype: np.dtype[Any], allocate: Allocate,
     return out
 
 
-def _pad_arrays(rows: Sequence[Any], padding: Padding, allocate: Allocate, at: str) -> Any:
+def _pad_arrays(
+    rows: Sequence[Any], padding: Padding, allocate: Allocate, at: str, length: Length = None
+) -> Any:
+    length = check_single(length, at, "length")
     dtype = dtype_of_all(rows, at)
     shapes = [cast("tuple[int, ...]", row.shape) for row in rows]
     if not shapes[0]:
@@ -316,12 +337,17 @@ def _pad_arrays(rows: Sequence[Any], padding: Padding, allocate: Allocate, at: s
             f"arrays of equal rank are padded"
         )
     fill = fitting(padding, dtype, at)
-    if len(set(shapes)) == 1:
+    if len(set(shapes)) == 1 and length in (None, shapes[0][0]):
         return _stack_arrays(rows, dtype, allocate, at)
+    dims = list(map(max, zip(*shapes, strict=True)))
+    if length is not None:
+        if dims[0] > length:
+            raise too_long(dims[0], length, at)
+        dims[0] = length
     if dtype.kind in "US":
         wide = np.asarray(fill).dtype.newbyteorder(dtype.byteorder)
         dtype = max(dtype, wide, key=lambda each: each.itemsize)
-    out = allocate((len(rows), *map(max, zip(*shapes, strict=True))), dtype)
+    out = allocate((len(rows), *dims), dtype)
     out[...] = fill
     for place, row in zip(out, rows, strict=True):
         place[tuple(map(slice, row.shape))] = row
@@ -331,25 +357,29 @@ def _pad_arrays(rows: Sequence[Any], padding: Padding, allocate: Allocate, at: s
 # -- padding values --------------------------------------------------------------------------------
 
 
-def padding_of(padding: Padding, names: Sequence[str], form: type, at: str) -> dict[str, Padding]:
-    """The padding of each component of an element of the class ``form``.
+def parts_of(
+    argument: str, value: Any, names: Sequence[str], form: type, at: str
+) -> dict[str, Any]:
+    """The padding or length of each component of an element of the class ``form``.
 
     Raises:
         SpecMismatch: There are no such components, or a tuple is used for the components of a dict.
     """
-    if isinstance(padding, tuple):
-        _refuse_places("padding", names, form, at)
-        if len(padding) != len(names):
-            raise SpecMismatch(f"{at}: {len(names)} components, and padding has {len(padding)}")
-        return dict(zip(names, padding, strict=True))
-    if isinstance(padding, Mapping):
-        if padding.keys() != set(names):
+    if isinstance(value, tuple):
+        values = cast("tuple[object, ...]", value)
+        _refuse_places(argument, names, form, at)
+        if len(values) != len(names):
+            raise SpecMismatch(f"{at}: {len(names)} components, and {argument} has {len(values)}")
+        return dict(zip(names, values, strict=True))
+    if isinstance(value, Mapping):
+        by_name = cast("Mapping[str, object]", value)
+        if by_name.keys() != set(names):
             raise SpecMismatch(
-                f"{at}: components {', '.join(names)}, and padding names "
-                f"{', '.join(map(str, padding))}"
+                f"{at}: components {', '.join(names)}, and {argument} names "
+                f"{', '.join(map(str, by_name))}"
             )
-        return {name: padding[name] for name in names}
-    return dict.fromkeys(names, padding)
+        return {name: by_name[name] for name in names}
+    return dict.fromkeys(names, value)
 
 
 def fitting(padding: Padding, dtype: np.dtype[Any], at: str) -> Any:
@@ -377,10 +407,25 @@ def _unfit(padding: Padding, dtype: np.dtype[Any], at: str, hint: str = "") -> S
     return SpecMismatch(f"{at}: padding must be a value that {dtype} has, got {padding!r}{hint}")
 
 
-def check_single(padding: Padding, at: str) -> None:
-    """Refuse several paddings for a single component."""
-    if isinstance(padding, (tuple, Mapping)):
-        raise SpecMismatch(f"{at}: a single component, and padding has several: {padding!r}")
+def check_single(
+    value: V | tuple[Any, ...] | Mapping[str, Any], at: str, argument: str = "padding"
+) -> V:
+    """Return the padding or length of a single component.
+
+    Raises:
+        SpecMismatch: There are several.
+    """
+    if isinstance(value, (tuple, Mapping)):
+        raise SpecMismatch(f"{at}: a single component, and {argument} has several: {value!r}")
+    return value
+
+
+def too_long(size: int, length: int, at: str) -> SpecMismatch:
+    """The error for an array that is longer than the length of a batch."""
+    return SpecMismatch(
+        f"{at}: an array of {size} entries is longer than length={length}; cut it with .map, or "
+        f"give a greater length"
+    )
 
 
 # -- without stacking ------------------------------------------------------------------------------

@@ -7,20 +7,20 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar, overload
 
 import attrs
 import numpy as np
+from numpy.typing import NDArray
 
 from flowdsl.effects import Endless, Resampled, Tag
 from flowdsl.elements.batch_specs import spec_of_batch, spec_of_parts
 from flowdsl.elements.preallocated import Allocate, BatchRows
-from flowdsl.elements.specs import Spec, StructSpec
+from flowdsl.elements.specs import ArraySpec, Spec, StructSpec
 from flowdsl.elements.stacking import Collate, CollateParts, collated
 from flowdsl.elements.structure import Record, read_only
 from flowdsl.errors import InvalidFlow
 from flowdsl.nodes import (
-    BATCH_KEYWORD_ADVICE,
     PARALLEL_KEYWORD_ADVICE,
     A,
     AnyNode,
@@ -147,6 +147,50 @@ class Batch(Stacking[A, U, E], Generic[A, U, E]):
         return probed(self, batch) if probe and self.collate is not None else batch
 
 
+Remainder: TypeAlias = Literal["fill"]
+"""What becomes of a last batch with too few rows."""
+
+
+@attrs.frozen(repr=False)
+class FilledBatch(Batched[A, tuple[U, NDArray[np.bool_]], E], Generic[A, U, E]):
+    """Groups of ``n`` consecutive elements, the last one filled, with a mask of the real rows."""
+
+    n: int = attrs.field(converter=plain_int, validator=at_least(1))
+    collate: Collate | CollateParts | None = attrs.field(
+        converter=deep_copied, validator=validate_collate
+    )
+    drop_remainder: bool = attrs.field(default=False, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        refuse_mismatch(self)
+
+    @property
+    def title(self) -> str:
+        return f'batch({self.n}, remainder="fill"{spelled_collate(self.collate)})'
+
+    @property
+    def stacks(self) -> bool:
+        return self.collate is None
+
+    def group(self, size: int, allocate: Allocate | None = None) -> list[A]:
+        return BatchRows(self.n, allocate or np.empty) if self.collate is None else []
+
+    def gather(
+        self, group: Sequence[A], allocate: Allocate | None = None
+    ) -> tuple[U, NDArray[np.bool_]]:
+        rows = group if isinstance(group, BatchRows) else list(group)
+        mask = np.arange(self.n) < len(rows)
+        rows.extend([group[-1]] * (self.n - len(rows)))
+        batch: U = collated(rows, self.collate, allocate)
+        return batch, mask
+
+    @cached_per_node
+    def spec(self, probe: bool) -> Spec:
+        batch = spec_of_collated(self.source.spec(probe), self.collate, self.n)
+        filled = StructSpec(tuple, (("0", batch), ("1", ArraySpec(np.dtype(np.bool_), (self.n,)))))
+        return probed(self, filled) if probe and self.collate is not None else filled
+
+
 def _is_size(node: Window[Any, Any], field: attrs.Attribute[int], value: object) -> None:
     at_least(1)(node, field.evolve(name="size"), value)  # the method calls it size
 
@@ -186,6 +230,24 @@ class Window(Windowed[A, tuple[A, ...], E | Resampled], Generic[A, E]):
                 yield begin // self.stride, self.gather(latest)
 
 
+def validate_remainder(operator: str, remainder: object, drop_remainder: bool) -> None:
+    """Check the argument ``remainder`` of an operator.
+
+    Raises:
+        InvalidFlow: It is not None or "fill", or contradicts ``drop_remainder``.
+    """
+    if remainder not in (None, "fill"):
+        raise InvalidFlow(
+            f"{operator}: remainder must be None or 'fill', got {remainder!r}; a smaller last "
+            f"batch is kept, unless drop_remainder=True leaves it out"
+        )
+    if remainder is not None and drop_remainder:
+        raise InvalidFlow(
+            f"{operator}: remainder='fill' fills the last batch, and drop_remainder=True leaves it "
+            f"out: write one of them"
+        )
+
+
 class Batching(FlowBase[T, E]):
     """Operators that group elements."""
 
@@ -193,6 +255,14 @@ class Batching(FlowBase[T, E]):
     def batch(
         self: Batchable[B], n: int, *, drop_remainder: Literal[False] = False
     ) -> Flow[B, E]: ...
+    @overload
+    def batch(
+        self: Batchable[B], n: int, *, remainder: Remainder
+    ) -> Flow[tuple[B, NDArray[np.bool_]], E]: ...
+    @overload
+    def batch(
+        self, n: int, *, remainder: Remainder, collate: Callable[[list[T]], B]
+    ) -> Flow[tuple[B, NDArray[np.bool_]], E]: ...
     @overload
     def batch(self: Batchable[B], n: int, *, drop_remainder: bool) -> Flow[B, E | Resampled]: ...
     @overload
@@ -244,7 +314,8 @@ class Batching(FlowBase[T, E]):
         self, n: int, *, drop_remainder: bool, collate: CollateParts
     ) -> Flow[tuple[Any, ...], E | Resampled]: ...
     @rejects_keywords(
-        **BATCH_KEYWORD_ADVICE,
+        batch_size="write {name}({n})",
+        drop_last="write drop_remainder={}",
         collate_fn="write collate=",
         batch_fn="write collate=",
         **PARALLEL_KEYWORD_ADVICE,
@@ -254,6 +325,7 @@ class Batching(FlowBase[T, E]):
         n: int,
         *,
         drop_remainder: bool = False,
+        remainder: Remainder | None = None,
         collate: Collate | CollateParts | None = None,
     ) -> Flow[Any, Any]:
         """Group ``n`` consecutive elements and stack their components along a new leading axis.
@@ -270,6 +342,11 @@ class Batching(FlowBase[T, E]):
         has the batch type that the class names. Type checkers support tuples of up to eight
         components.
 
+        With ``remainder="fill"`` every batch has ``n`` rows, for compilers that want fixed shapes:
+        an element is ``(batch, mask)``, where the mask, ``bool[n]``, is False for the rows that
+        fill the last batch. These repeat its last row, so they are valid input; multiply the losses
+        of the rows by the mask.
+
         ``collate`` replaces the stacking. Its argument is the list of elements; ``collate=lists``
         accepts components of any type. Or it is a dict or tuple of functions, each of the list of
         one component; components that a dict leaves out, and components with None, are stacked.
@@ -278,12 +355,15 @@ class Batching(FlowBase[T, E]):
 
         Effects: none: a batch is its rows. With ``drop_remainder``, ``Resampled``.
 
-        Errors: ``InvalidFlow`` for ``n < 1`` or elements known not to stack; an ``ElementError``
-        caused by a ``SpecMismatch`` for rows that do not stack.
+        Errors: ``InvalidFlow`` for ``n < 1``, another ``remainder``, one with ``drop_remainder``,
+        or elements known not to stack; an ``ElementError`` caused by a ``SpecMismatch`` for rows
+        that do not stack.
 
         >>> import flowdsl as fl
         >>> fl.from_range(5).batch(2).collect()
         [array([0, 1]), array([2, 3]), array([4])]
+        >>> fl.from_range(3).batch(2, remainder="fill").collect()
+        [(array([0, 1]), array([ True,  True])), (array([2, 2]), array([ True, False]))]
         >>> words = fl.from_items([("to", [1.5]), ("be", [0.5])])
         >>> words.batch(2).collect()
         [(['to', 'be'], array([[1.5],
@@ -291,11 +371,14 @@ class Batching(FlowBase[T, E]):
         >>> words.batch(2, collate=("-".join, None)).map(fl.c0).collect()
         ['to-be']
 
-        Source: ``BatchData`` in tensorpack, ``tf.train.batch``.
+        Source: ``BatchData`` in tensorpack, ``tf.train.batch``; ``batch_and_pad`` of Grain.
 
         Elsewhere: tensorpack ``BatchData``; tf.data ``batch``; Grain ``batch``; torchdata
         ``Batcher``.
         """
+        validate_remainder("batch", remainder, drop_remainder)
+        if remainder == "fill":
+            return flow(FilledBatch(self.node, n, collate))
         return flow(Batch(self.node, n, drop_remainder, collate))
 
     @overload

@@ -12,7 +12,7 @@ from flowdsl.effects import Resampled
 from flowdsl.elements.batch_specs import spec_of_padded_batch
 from flowdsl.elements.preallocated import Allocate
 from flowdsl.elements.specs import Spec, with_sizes
-from flowdsl.elements.stacking import Padding, pad
+from flowdsl.elements.stacking import Length, Padding, pad
 from flowdsl.errors import InvalidFlow
 from flowdsl.nodes import (
     BATCH_KEYWORD_ADVICE,
@@ -26,6 +26,7 @@ from flowdsl.nodes import (
     cached_per_node,
     deep_copied,
     flow,
+    is_int,
     rejects_keywords,
 )
 from flowdsl.ops.batching import Stacking
@@ -48,20 +49,35 @@ def _is_padding(node: AnyNode, field: attrs.Attribute[Padding], value: object) -
         )
 
 
+def _is_length(node: AnyNode, field: attrs.Attribute[Any], value: object) -> None:
+    if isinstance(value, (tuple, dict)):
+        for part in value.values() if isinstance(value, dict) else value:
+            _is_length(node, field, part)
+    elif value is not None and not is_int(value, 0):
+        raise InvalidFlow(
+            f"padded_batch: length must be an int >= 0, None, or a tuple or dict of them, got "
+            f"{value!r}"
+        )
+
+
 @attrs.frozen(repr=False)
 class PaddedBatch(Stacking[A, U, E], Generic[A, U, E]):
     """Groups of ``n`` consecutive elements, their arrays padded to one shape and stacked."""
 
     padding: Padding = attrs.field(converter=deep_copied, validator=_is_padding)
+    length_of_rows: Length = attrs.field(default=None, converter=deep_copied, validator=_is_length)
 
     @property
     def title(self) -> str:
         remainder = ", drop_remainder=True" if self.drop_remainder else ""
         padding = "" if repr(self.padding) == "0" else f", padding={self.padding!r}"
-        return f"padded_batch({self.n}{remainder}{padding})"
+        size = self.length_of_rows
+        length = "" if size is None else f", length={size!r}"
+        return f"padded_batch({self.n}{remainder}{padding}{length})"
 
     def gather(self, group: Sequence[A], allocate: Allocate | None = None) -> U:
-        padded: U = pad(group, self.padding, allocate) if allocate else pad(group, self.padding)
+        allocate = allocate or np.empty
+        padded: U = pad(group, self.padding, allocate, length=self.length_of_rows)
         return padded
 
     @cached_per_node
@@ -69,7 +85,9 @@ class PaddedBatch(Stacking[A, U, E], Generic[A, U, E]):
         rows = self.source.spec(False)
         if probe:  # the probed element does not determine the sizes of the others
             rows = with_sizes(self.source.spec(True), rows)
-        return spec_of_padded_batch(rows, self.size_of_each, self.padding)
+        return spec_of_padded_batch(
+            rows, self.size_of_each, self.padding, length=self.length_of_rows
+        )
 
 
 class PaddedBatching(FlowBase[T, E]):
@@ -77,20 +95,36 @@ class PaddedBatching(FlowBase[T, E]):
 
     @overload
     def padded_batch(
-        self: Batchable[B], n: int, *, drop_remainder: Literal[False] = False, padding: Padding = 0
+        self: Batchable[B],
+        n: int,
+        *,
+        drop_remainder: Literal[False] = False,
+        padding: Padding = 0,
+        length: Length = None,
     ) -> Flow[B, E]: ...
     @overload
     def padded_batch(
-        self: Batchable[B], n: int, *, drop_remainder: bool, padding: Padding = 0
+        self: Batchable[B],
+        n: int,
+        *,
+        drop_remainder: bool,
+        padding: Padding = 0,
+        length: Length = None,
     ) -> Flow[B, E | Resampled]: ...
     @rejects_keywords(
         **BATCH_KEYWORD_ADVICE,
-        padded_shapes="arrays are padded to the largest of a batch; use map for another size",
+        padded_shapes="arrays are padded to the largest of a batch, or along their first axis to "
+        "length={}",
         padding_values="write padding={}",
         **PARALLEL_KEYWORD_ADVICE,
     )
     def padded_batch(
-        self: Any, n: int, *, drop_remainder: bool = False, padding: Padding = 0
+        self: Any,
+        n: int,
+        *,
+        drop_remainder: bool = False,
+        padding: Padding = 0,
+        length: Length = None,
     ) -> Flow[Any, Any]:
         """Group ``n`` consecutive elements and stack their arrays, padded to the largest of them.
 
@@ -103,21 +137,29 @@ class PaddedBatching(FlowBase[T, E]):
         represent the value: 300 for uint8 or 0.5 for int64 is an error. By default, arrays of text
         are padded with ``""``.
 
+        With ``length``, the first axis of each array has this size in every batch, for compilers
+        that want fixed shapes; it is one size for all arrays, or a tuple or dict with one for each
+        component, None for those that keep their size. An array that is longer is an error.
+
         Length: the source's divided by ``n``, rounded up, or down with ``drop_remainder``.
 
         Effects: none: a batch is its rows. With ``drop_remainder``, ``Resampled``.
 
-        Errors: ``InvalidFlow`` for ``n < 1``, elements known not to stack, or a padding known not
-        to fit them; an ``ElementError`` caused by a ``SpecMismatch`` for rows that do not stack.
+        Errors: ``InvalidFlow`` for ``n < 1``, a ``length`` that is not a size, elements known not
+        to stack, or a padding or length known not to fit them; an ``ElementError`` caused by a
+        ``SpecMismatch`` for rows that do not stack or are too long.
 
         >>> import flowdsl as fl, numpy as np
         >>> words = fl.from_items([np.array([1, 2, 3]), np.array([4])])
         >>> words.padded_batch(2, padding=-1).collect()
         [array([[ 1,  2,  3],
                [ 4, -1, -1]])]
+        >>> words.padded_batch(2, length=4).collect()
+        [array([[1, 2, 3, 0],
+               [4, 0, 0, 0]])]
 
         Source: ``dynamic_pad`` in ``tf.train.batch``; ``padded_batch`` in tf.data.
 
         Elsewhere: tensorpack none; tf.data ``padded_batch``; Grain none; torchdata none.
         """
-        return flow(PaddedBatch(self.node, n, drop_remainder, padding))
+        return flow(PaddedBatch(self.node, n, drop_remainder, padding, length))

@@ -24,6 +24,26 @@ from flowdsl.testing.operators import (
 )
 from tests import functions
 
+MOST_SIZE = 1000
+"""A length that no first axis of a drawn element exceeds."""
+
+
+def filled_batch(draw: Draw, recipe: Recipe) -> Recipe:
+    """Fill batches, and cut them again: what fills a batch repeats the marks of a row."""
+    if recipe.is_large:
+        return take(draw, recipe)
+    n, as_list = draw(st.tuples(NUMBERS, st.booleans()))
+    as_list = as_list or not alike(recipe, shapes)
+    gather: Any = list if as_list else models.stacked
+    options: dict[str, Any] = {"collate": list} if as_list else {}
+    return recipe.then(
+        f"batch({n}, remainder='fill'{', list' * as_list})",
+        lambda f, _: f.batch(n, remainder="fill", **options).map(functions.real_rows),
+        lambda m: models.groups(m, n, False, gather).tried(),
+        reshapes=True,
+        ragged=True,
+    )
+
 
 def padded_batch(draw: Draw, recipe: Recipe) -> Recipe:
     if recipe.is_large:
@@ -34,10 +54,11 @@ def padded_batch(draw: Draw, recipe: Recipe) -> Recipe:
         return batch(draw, recipe)
     n, drop = draw(st.tuples(NUMBERS, st.booleans()))
     padding = _padding(draw, recipe.first[0])
+    length = draw(st.sampled_from([None, MOST_SIZE]))
     return recipe.then(
-        f"padded_batch({n}{', drop' * drop}, {padding})",
-        lambda f, _: f.padded_batch(n, drop_remainder=drop, padding=padding),
-        lambda m: models.groups(m, n, drop, padded(padding)),
+        f"padded_batch({n}{', drop' * drop}, {padding}, {length})",
+        lambda f, _: f.padded_batch(n, drop_remainder=drop, padding=padding, length=length),
+        lambda m: models.groups(m, n, drop, padded(padding, length)),
         reshapes=True,
         chooses=drop,
     )
@@ -54,12 +75,12 @@ def _padding(draw: Draw, element: Any) -> Any:
     return tuple(values)
 
 
-def padded(padding: Any) -> models.Gather:
+def padded(padding: Any, length: int | None = None) -> models.Gather:
     """``padding`` is one value for all components, or one for each, structured as the element."""
-    return lambda group: _padded(group, padding)
+    return lambda group: _padded(group, padding, length)
 
 
-def _padded(group: list[Any], padding: Any) -> Any:
+def _padded(group: list[Any], padding: Any, length: int | None = None) -> Any:
     parts = parts_of(group[0])
     if parts is not None:
         names = [name for name, _ in parts]
@@ -70,13 +91,14 @@ def _padded(group: list[Any], padding: Any) -> Any:
         elif isinstance(padding, dict):
             each = [padding[str(name)] for name in names]
         return models.batch_of(
-            group[0], [_padded(c, p) for c, p in zip(columns, each, strict=True)]
+            group[0], [_padded(c, p, length) for c, p in zip(columns, each, strict=True)]
         )
     if is_text(group[0]):
         return list(group)
     rows = [np.asarray(x) for x in group]
     if padding is not None and rows[0].ndim:
         largest = np.max([row.shape for row in rows], axis=0)
+        largest[0] = largest[0] if length is None else length
         rows = [
             np.pad(
                 row,

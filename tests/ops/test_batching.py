@@ -441,3 +441,52 @@ def test_collate_of_a_missing_number_is_refused() -> None:
     rows: Any = fl.from_items([(1, "a")] * 2)
     with pytest.raises(InvalidFlow, match="components 0, 1, and collate names 2"):
         rows.batch(2, collate={2: list})
+
+
+class TestFilledBatches:
+    @pytest.mark.parametrize("procs", [0, 2])
+    def test_all_batches_have_one_shape_and_the_mask_marks_rows(self, procs: int) -> None:
+        flow = fl.from_range(10).map(image).batch(4, remainder="fill").prefetch(procs=procs)
+        batches = flow.collect()
+        assert [batch.shape for batch, _ in batches] == [(4, 64, 64)] * 3
+        assert [mask.tolist() for _, mask in batches[1:]] == [
+            [True] * 4,
+            [True, True, False, False],
+        ]
+        last, mask = batches[-1]
+        assert last[mask][:, 0, 0].tolist() == [8, 9]
+        assert last[:, 0, 0].tolist() == [8, 9, 9, 9]
+
+    def test_the_spec_has_no_unknown_size(self) -> None:
+        flow = fl.from_items([1] * 10).filter(bool).map(image).batch(4, remainder="fill")
+        assert "?" not in str(flow.spec)
+        assert flow.effects == {fl.Unsized}
+        assert len(fl.from_range(9).batch(4, remainder="fill")) == 3
+
+    def test_text_and_dicts_are_filled(self) -> None:
+        rows = fl.from_items([{"x": i, "name": str(i)} for i in range(3)])
+        (_, first), (batch, mask) = rows.batch(2, remainder="fill").collect()
+        assert first.all()
+        assert (batch["x"].tolist(), batch["name"], mask.tolist()) == (
+            *([2, 2], ["2", "2"]),
+            [True, False],
+        )
+
+    def test_a_resume_yields_the_filled_batch(self) -> None:
+        flow = fl.from_range(5).batch(2, remainder="fill")
+        run = iter(flow)
+        next(run)
+        next(run)
+        ((batch, mask),) = flow.resume(run.state_dict())
+        assert (batch.tolist(), mask.tolist()) == ([4, 4], [True, False])
+
+    def test_invalid_remainders_are_refused(self) -> None:
+        flow: Any = fl.from_range(3)
+        with pytest.raises(fl.InvalidFlow, match="remainder must be None or 'fill', got 'drop'"):
+            flow.batch(2, remainder="drop")
+        with pytest.raises(fl.InvalidFlow, match="write one of them"):
+            flow.batch(2, remainder="fill", drop_remainder=True)
+
+
+def image(i: int) -> NDArray[np.float32]:
+    return np.full((64, 64), i, np.float32)

@@ -288,3 +288,31 @@ def test_a_batch_of_named_tuples_is_a_plain_tuple() -> None:
     assert [part.shape for part in again.collect()[0]] == [(1, 2), (1, 2, 2)]
     with pytest.raises(InvalidFlow, match="components 0, 1, and padding names id, data"):
         batches.padded_batch(1, padding={"id": -1, "data": -1.0})
+
+
+class TestLength:
+    def test_all_batches_have_the_length(self) -> None:
+        words = fl.from_items([np.arange(n) for n in (3, 1, 2, 4)]).padded_batch(2, length=5)
+        assert [batch.shape for batch in words] == [(2, 5), (2, 5)]
+        assert str(words.spec) == "int64[2, 5]"
+        assert words.collect()[1].tolist() == [[0, 1, 0, 0, 0], [0, 1, 2, 3, 0]]
+
+    def test_a_length_for_each_component(self) -> None:
+        rows = fl.from_items([{"ids": np.arange(n), "label": np.zeros(2)} for n in (3, 1)])
+        (batch,) = rows.padded_batch(2, length={"ids": 4, "label": None})
+        assert (batch["ids"].shape, batch["label"].shape) == ((2, 4), (2, 2))
+
+    def test_a_longer_array_is_an_error_that_names_its_row(self) -> None:
+        rows = fl.from_range(6).map(lambda i: np.zeros(i)).padded_batch(2, length=3)
+        with pytest.raises(fl.ElementError) as caught:
+            rows.collect()
+        assert "an array of 5 entries is longer than length=3" in str(caught.value.__cause__)
+
+    def test_a_length_known_not_to_fit_is_refused(self) -> None:
+        with pytest.raises(fl.InvalidFlow, match="an array of 8 entries is longer than length=3"):
+            fl.fake([(8,)], dtype="float32").padded_batch(2, length=3)
+
+    @pytest.mark.parametrize("wrong", [-1, 1.5, "3", True, [3]])
+    def test_invalid_lengths_are_refused(self, wrong: Any) -> None:
+        with pytest.raises(fl.InvalidFlow, match="padded_batch: length must be an int >= 0"):
+            fl.from_range(3).map(lambda i: np.zeros(i)).padded_batch(2, length=wrong)

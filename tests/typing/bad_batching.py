@@ -88,3 +88,4 @@ samples.batch(4).unbatch().map(lambda s: s.image)  # E: attr-defined
 samples.batch(4).unbatch().size()  # E: misc
 samples.batch(4).unbatch(Sample).map(lambda s: s.lable)  # E: attr-defined
 pairs.batch(4).unbatch().map(fl.c2)  # E: arg-type
+numbers.batch(2, remainder="drop")  # E: call-overload

@@ -342,3 +342,13 @@ assert_type(named.batch(4, collate=(len, None)), Flow[tuple[Any, ...], Exact])
 assert_type(
     tensors.map(lambda t: {"x": t}).batch(4, collate={"x": len}), Flow[dict[str, Any], Exact]
 )
+
+# -- fixed shapes ----------------------------------------------------------------------------------
+
+Mask: TypeAlias = NDArray[np.bool_]
+assert_type(samples.batch(4, remainder="fill"), Flow[tuple[tuple[U8, I64], Mask], Exact])
+assert_type(numbers.batch(4, remainder="fill", collate=list), Flow[tuple[list[int], Mask], Exact])
+assert_type(arrays.padded_batch(4, length=8), Flow[U8, Exact])
+assert_type(samples.padded_batch(4, length=(8, None)), Flow[tuple[U8, I64], Exact])
+assert_type(samples.shard(4, 0, even="drop"), Flow[Sample, Exact | Resampled])
+assert_type(samples.shard(4, 0, even=None), Flow[Sample, Exact])
