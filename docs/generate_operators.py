@@ -384,11 +384,11 @@ def _spelled(tags: frozenset[Tag]) -> str:
     return ", ".join(f"`{tag.__name__}`" for tag in TAGS if tag in tags)
 
 
-def _of_each(operator: Operator, tell: Callable[[Chain, AnyFlow], str]) -> str:
-    """What is told of it without options, and of it with those of which something else is."""
-    told = {option: tell(chain, operator.base()) for option, chain in operator.chains.items()}
-    plain = told[""]
-    others = [f"{option} {cell}" for option, cell in told.items() if cell != plain]
+def _of_each(operator: Operator, describe: Callable[[Chain, AnyFlow], str]) -> str:
+    """Describe the operator without options, and with each option for which this differs."""
+    cells = {option: describe(chain, operator.base()) for option, chain in operator.chains.items()}
+    plain = cells[""]
+    others = [f"{option} {cell}" for option, cell in cells.items() if cell != plain]
     return "; ".join([plain, *others])
 
 
@@ -437,6 +437,8 @@ def elements_of(operator: Operator) -> list[str]:
     for function in get_overloads(operator.function) or [operator.function]:
         types = _types(operator, function)
         form = tuple(map(_form, types.given)) or (_of_any_number(types.result),)
+        if "remainder" in types.options:  # it changes the form of the result
+            form = (*form, "remainder")
         if form not in shown or types.tells_more_than(shown[form]):
             shown[form] = types
     return [str(types) for types in shown.values()]
@@ -444,7 +446,7 @@ def elements_of(operator: Operator) -> list[str]:
 
 @attrs.frozen
 class _Types:
-    """What an overload takes and gives, and the option that chooses it."""
+    """The types of an overload's elements, and the options that select it."""
 
     given: tuple[str, ...]
     result: str
@@ -462,10 +464,11 @@ class _Types:
         return "..." in given and "Any" not in given, given == "int"
 
     def __str__(self) -> str:
-        told = f"`{', '.join(self.given)}` → `{self.result}`" if self.given else f"`{self.result}`"
-        told = re.sub(r"\[(\w+)(, \1){3,}\]", r"[\1, ...]", told)  # as many as the overloads go
-        told = told.replace("A0, A1, A2, A3, A4, A5, A6, A7", "A0, ..., A7")
-        return told + "".join(f" with `{option}`" for option in self.options)
+        text = f"`{', '.join(self.given)}` → `{self.result}`" if self.given else f"`{self.result}`"
+        text = re.sub(r"\[(\w+)(, \1){3,}\]", r"[\1, ...]", text)  # as many as the overloads have
+        text = text.replace("A0, A1, A2, A3, A4, A5, A6, A7", "A0, ..., A7")
+        options = " and ".join(f"`{option}`" for option in self.options)
+        return f"{text} with {options}" if options else text
 
 
 def _types(operator: Operator, function: Callable[..., object]) -> _Types:

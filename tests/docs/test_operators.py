@@ -108,4 +108,6 @@ def test_some_rows_by_hand() -> None:
     assert [_cells(name)[4] for name in ("batch", "zip", "mix", "prefetch", "cache")] == [
         *("grouping", "joining", "merging", "placement", "in the consumer"),
     ]
-    assert _cells("batch")[1].startswith("`Batchable[B]` → `B`<br>`T` → `B` with `collate`")
+    assert _cells("batch")[1].startswith(
+        "`Batchable[B]` → `B`<br>`Batchable[B]` → `tuple[B, NDArray[bool]]` with `remainder`<br>"
+    )
