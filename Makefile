@@ -11,7 +11,7 @@ PAGES := $(wildcard README.md docs/*.md docs/*.py)
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .SILENT:
-.PHONY: help demo test lint types contract doctest unit long explore chaos fuzz docs bench bench-storage bench-graph bench-training bench-regression \
+.PHONY: help demo test lint types contract doctest unit long explore chaos fuzz docs bench bench-storage bench-graph bench-training bench-frameworks bench-regression \
 	faults format lock lowest newest clean
 
 say = printf '==> %s\n'
@@ -34,6 +34,7 @@ help:
 	echo '  make bench-storage  time the readers of files beside others'
 	echo '  make bench-graph  time the ways into a step of TensorFlow beside others'
 	echo '  make bench-training  time steps of training beside a loop by hand and fit'
+	echo '  make bench-frameworks  time steps of PyTorch and JAX, and fit of Keras, beside their own loaders'
 	echo '  make bench-regression  time it alone, to compare with an earlier state'
 	echo 'make format    mend what ruff can mend'
 	echo 'make lock      refresh requirements/ after a change of pyproject.toml'
@@ -125,6 +126,10 @@ bench-graph: $(VENV)/bench/ready
 bench-training: $(VENV)/bench/ready
 	$(say) 'Steps of training a second'
 	$(VENV)/bench/bin/python -m bench.training $(OPTIONS)
+
+bench-frameworks: $(VENV)/bench/ready
+	$(say) 'Steps and rows a second in PyTorch, JAX and Keras'
+	$(VENV)/bench/bin/python -m bench.frameworks $(OPTIONS)
 
 bench-regression: $(VENV)/dev
 	$(say) 'Benches of flowdsl alone; add OPTIONS=--benchmark-compare for the difference'

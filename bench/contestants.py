@@ -61,8 +61,8 @@ def _prototype(work: Work, rows: int) -> Passes:
     return lambda: batches(work, PROCS)
 
 
-def _tf_data(work: Work, rows: int) -> Passes:
-    """Its own kernels for files, JPEG and images, which decode no more than is cut out."""
+def tf_dataset(work: Work, rows: int) -> Any:
+    """A tf.data dataset: its own kernels for files, JPEG and images, which decode only the crop."""
     tf: Any = import_module("tensorflow")
     tf.config.threading.set_intra_op_parallelism_threads(PROCS)
     tf.config.threading.set_inter_op_parallelism_threads(PROCS)
@@ -83,9 +83,13 @@ def _tf_data(work: Work, rows: int) -> Passes:
         return tf.cast(tf.round(x), tf.uint8), i
 
     func = shrunk if work.name == WORKS["files"].name else read
-    flow = tf.data.Dataset.range(rows).map(func, num_parallel_calls=PROCS, deterministic=True)
-    flow = flow.batch(work.batch).prefetch(tf.data.AUTOTUNE)
-    return lambda: flow.as_numpy_iterator()
+    dataset = tf.data.Dataset.range(rows).map(func, num_parallel_calls=PROCS, deterministic=True)
+    return dataset.batch(work.batch).prefetch(tf.data.AUTOTUNE)
+
+
+def _tf_data(work: Work, rows: int) -> Passes:
+    dataset = tf_dataset(work, rows)
+    return lambda: dataset.as_numpy_iterator()
 
 
 def _stacked(rows: list[Row]) -> tuple[NDArray[Any], NDArray[np.int64]]:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import flowdsl as fl
-from bench.contestants import CONTESTANTS
+from bench.contestants import CONTESTANTS, tf_dataset
 from bench.rates import Pass, Work, run
 from bench.works import WORKS as ROWS
 
@@ -196,6 +196,56 @@ def _photographs_to_jax(who: str) -> Pass:
     return placed
 
 
+# -- Keras -----------------------------------------------------------------------------------------
+
+
+def _keras_fit(who: str) -> Pass:
+    """``fit`` of a small model on photographs, 2 workers each; a pass is an epoch."""
+    os.environ["KERAS_BACKEND"] = "tensorflow"
+    keras: Any = import_module("keras")
+    work, rows = ROWS["jpeg"], PHOTOGRAPHS * ROWS["jpeg"].batch
+    layers = keras.layers
+    model = keras.Sequential(
+        [
+            keras.Input((224, 224, 3)),
+            layers.Rescaling(1 / 255),
+            layers.AveragePooling2D(7),
+            layers.Flatten(),
+            layers.Dense(64, activation="relu"),
+            layers.Dense(1),
+        ]
+    )
+    model.compile(loss="mse", optimizer=keras.optimizers.SGD(1e-9))
+    data, callbacks = _keras_data(who, keras, rows)
+
+    def epoch() -> Iterator[None]:
+        model.fit(data, epochs=1, verbose=0, shuffle=False, callbacks=callbacks)
+        yield from [None] * (rows // work.batch)
+
+    return epoch
+
+
+def _keras_data(who: str, keras: Any, rows: int) -> tuple[Any, list[Any]]:
+    work = ROWS["jpeg"]
+    if who == "flowdsl":
+        ours = work.rows(rows).batch(work.batch).prefetch(procs=2).to_keras()
+        return ours, [ours.follows]
+    if who == "tf.data":
+        return tf_dataset(work, rows), []
+
+    class Batches(keras.utils.PyDataset):  # type: ignore[misc]  # imported in its turn
+        def __len__(self) -> int:
+            return rows // work.batch
+
+        def __getitem__(self, k: int) -> Any:
+            images, labels = zip(
+                *(work.read(i) for i in range(k * work.batch, (k + 1) * work.batch)), strict=True
+            )
+            return np.stack(images), np.array(labels)
+
+    return Batches(workers=2, use_multiprocessing=who == "processes"), []
+
+
 def _photographs(make: Callable[[str], Pass], **others: Callable[[], Pass]) -> Work:
     contestants = {who: partial(make, who) for who in ("flowdsl", "loader", "grain")}
     return Work(PHOTOGRAPHS * ROWS["jpeg"].batch, {**contestants, **others})
@@ -215,9 +265,13 @@ WORKS: dict[str, Work] = {
         _photographs_to_torch, pinned=partial(_photographs_to_torch, "loader", True)
     ),
     "photographs to JAX": _photographs(_photographs_to_jax),
+    "photographs to fit of Keras": Work(
+        PHOTOGRAPHS * ROWS["jpeg"].batch,
+        {who: partial(_keras_fit, who) for who in ("flowdsl", "threads", "processes", "tf.data")},
+    ),
 }
 
-NEEDS = {"loader": "torch", "pinned": "torch", "grain": "grain"}
+NEEDS = {"loader": "torch", "pinned": "torch", "grain": "grain", "tf.data": "tensorflow"}
 
 
 def main() -> None:

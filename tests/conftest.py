@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, Phase, settings
 
 from flowdsl.workers.processes import Processes
 from tests.chaos.mortals import Mortals
+from tests.threads import spawn_thread
 
 _common = settings(
     deadline=None,
@@ -64,3 +65,9 @@ def mortals(monkeypatch: pytest.MonkeyPatch) -> Mortals:
     workers = Mortals()
     monkeypatch.setattr(Processes, "spawn", staticmethod(workers.spawn))
     return workers
+
+
+@pytest.fixture
+def workers_are_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Use worker threads with the same tasks, messages and slabs, which start faster."""
+    monkeypatch.setattr(Processes, "spawn", staticmethod(spawn_thread))

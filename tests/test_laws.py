@@ -20,11 +20,8 @@ from flowdsl.testing import laws
 from flowdsl.testing.catalogue import MOST_ROWS
 from flowdsl.testing.laws import LAWS
 from flowdsl.testing.recipes import Recipe
-from flowdsl.workers.processes import Processes
-from tests.paces import paced, whims
 from tests.sampling import examples
 from tests.strategies import CATALOGUE, ELSEWHERE, OPERATORS, SOURCES, chains
-from tests.threads import spawn_thread
 
 pytestmark = pytest.mark.slow
 
@@ -32,12 +29,6 @@ POSITIONS = range(laws.MOST_RESUMED)
 # Every position of every chain takes longer than all other laws together: chains are worth more.
 two_positions = st.lists(st.sampled_from(POSITIONS), min_size=2, max_size=2, unique=True)
 a_row = st.integers(0, 2 * MOST_ROWS)
-
-
-@pytest.fixture
-def workers_are_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Use worker threads with the same tasks, messages and slabs, which start faster."""
-    monkeypatch.setattr(Processes, "spawn", staticmethod(spawn_thread))
 
 
 def _operators() -> set[type]:
@@ -84,7 +75,7 @@ def _keeps_all_laws(recipe: Recipe, row: int, positions: Iterable[int] = POSITIO
 @pytest.mark.usefixtures("workers_are_threads")
 @pytest.mark.parametrize("source", SOURCES)
 def test_each_source_obeys_the_laws(source: str) -> None:
-    @settings(max_examples=examples(60))
+    @settings(max_examples=examples(40))
     @given(CATALOGUE.source_recipes(source), a_row)
     def check(recipe: Recipe, row: int) -> None:
         _keeps_all_laws(recipe, row)
@@ -96,7 +87,7 @@ def test_each_source_obeys_the_laws(source: str) -> None:
 @pytest.mark.usefixtures("workers_are_threads")
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_each_operator_obeys_the_laws(operator: str) -> None:
-    @settings(max_examples=examples(60))
+    @settings(max_examples=examples(40))
     @given(chains(most=3, last=operator, one_pass=True), a_row, two_positions)
     def check(recipe: Recipe, row: int, positions: list[int]) -> None:
         _keeps_all_laws(recipe, row, positions)
@@ -104,7 +95,7 @@ def test_each_operator_obeys_the_laws(operator: str) -> None:
     check()
 
 
-@settings(max_examples=examples(400))
+@settings(max_examples=examples(200))
 @given(chains(most=8, one_pass=True))
 def test_random_chains_equal_their_models(recipe: Recipe) -> None:
     laws.reference_is_the_model(recipe)
@@ -113,7 +104,7 @@ def test_random_chains_equal_their_models(recipe: Recipe) -> None:
 
 
 @pytest.mark.usefixtures("workers_are_threads")
-@settings(max_examples=examples(250))
+@settings(max_examples=examples(125))
 @given(chains(most=8, one_pass=True), st.integers(0, 2))
 def test_plans_keep_the_meaning(recipe: Recipe, epoch: int) -> None:
     laws.planning_keeps_the_meaning(recipe, epoch)
@@ -121,83 +112,7 @@ def test_plans_keep_the_meaning(recipe: Recipe, epoch: int) -> None:
 
 
 @pytest.mark.usefixtures("workers_are_threads")
-@settings(max_examples=examples(250))
+@settings(max_examples=examples(125))
 @given(chains(most=8, one_pass=True), st.integers(0, 2 * MOST_ROWS), st.integers(0, 2))
 def test_random_chains_resume(recipe: Recipe, position: int, epoch: int) -> None:
     laws.resuming_gives_the_rest(recipe, position, epoch=epoch)
-
-
-procs = st.integers(0, 4)
-few = st.integers(1, 3)
-epochs = st.integers(0, 2)
-prefetched = chains(most=8, prefetched=True, one_pass=True)
-
-
-@pytest.mark.usefixtures("workers_are_threads")
-class TestTasks:
-    @pytest.mark.hypothesis
-    @pytest.mark.parametrize("operator", OPERATORS)
-    def test_each_operator_obeys_the_laws(self, operator: str) -> None:
-        chain = chains(most=2, last=operator, prefetched=True)
-
-        @settings(max_examples=examples(60))
-        @given(chain, few, st.integers(0, MOST_ROWS), epochs, whims)
-        def check(recipe: Recipe, procs: int, position: int, epoch: int, sizes: list[int]) -> None:
-            with paced(sizes):
-                laws.running_gives_the_reference(recipe, procs, epoch)
-                laws.resuming_gives_the_rest(recipe, position, procs, procs, epoch)
-
-        check()
-
-    @settings(max_examples=examples(300))
-    @given(prefetched, procs, epochs, whims)
-    def test_random_chains_yield_the_reference(
-        self, recipe: Recipe, procs: int, epoch: int, sizes: list[int]
-    ) -> None:
-        with paced(sizes):
-            laws.running_gives_the_reference(recipe, procs, epoch)
-
-    @settings(max_examples=examples(200))
-    @given(chains(most=5), st.integers(0, 6), st.integers(1, 3), epochs, whims)
-    def test_prefetch_anywhere(
-        self, recipe: Recipe, place: int, procs: int, epoch: int, sizes: list[int]
-    ) -> None:
-        with paced(sizes):
-            laws.prefetch_changes_nothing(recipe, place, procs, epoch)
-
-    @settings(max_examples=examples(100))
-    @given(chains(most=4), few, st.booleans(), epochs, whims)
-    def test_unordered_runs_are_permutations(
-        self, recipe: Recipe, n: int, in_threads: bool, epoch: int, sizes: list[int]
-    ) -> None:
-        with paced(sizes):
-            procs, threads = (0, n) if in_threads else (n, 0)
-            laws.unordered_is_a_permutation(recipe, procs, threads, epoch)
-
-    @settings(max_examples=examples(200))
-    @given(prefetched, procs, procs, st.integers(0, 2 * MOST_ROWS), epochs, whims)
-    def test_random_chains_resume(
-        self,
-        recipe: Recipe,
-        procs: int,
-        then_procs: int,
-        position: int,
-        epoch: int,
-        sizes: list[int],
-    ) -> None:
-        with paced(sizes):
-            laws.resuming_gives_the_rest(recipe, position, procs, then_procs, epoch)
-
-
-@settings(max_examples=10)
-@given(chains(most=6, prefetched=True, one_pass=True), few, epochs)
-def test_random_chains_with_processes(recipe: Recipe, procs: int, epoch: int) -> None:
-    laws.running_gives_the_reference(recipe, procs, epoch)
-
-
-@settings(max_examples=5)
-@given(chains(most=5, prefetched=True), few, st.integers(0, 2), st.integers(0, MOST_ROWS))
-def test_random_chains_resume_with_processes(
-    recipe: Recipe, procs: int, then_procs: int, position: int
-) -> None:
-    laws.resuming_gives_the_rest(recipe, position, procs, then_procs)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
+from weakref import WeakSet
 
 import attrs
 import jax
 import numpy as np
 from numpy.typing import NDArray
 
+from flowdsl.elements.structure import arguments_of, components
 from flowdsl.errors import InvalidFlow, SpecMismatch
 from flowdsl.feeding.converting import convert_arrays, describe_component
 from flowdsl.feeding.loader import Loader, Ranks
@@ -76,7 +80,9 @@ class _DevicePlacer:
                     f"of shape {array.shape}, cannot be placed: {self._why(array, error)}"
                 ) from error
 
-        return convert_arrays(element, place)
+        placed = convert_arrays(element, place)
+        register_records(placed)
+        return placed
 
     def _why(self, array: NDArray[Any], error: Exception) -> str:
         if isinstance(self.device, jax.sharding.Sharding):
@@ -97,6 +103,54 @@ class _DevicePlacer:
             placed = jax.device_put(array, device)
         assert isinstance(placed, jax.Array)
         return placed
+
+
+def register_records(element: object) -> None:
+    """Register the attrs classes and dataclasses of an element as pytrees, unless they are.
+
+    JAX would treat a record as one leaf, which ``jax.jit`` refuses as an argument.
+
+    >>> import attrs, jax, numpy as np
+    >>> @attrs.frozen
+    ... class Point:
+    ...     x: object
+    ...     y: object
+    >>> register_records([Point(np.zeros(2), np.ones(2))])
+    >>> jax.jit(lambda point: point.x + point.y)(Point(np.zeros(2), np.ones(2))).tolist()
+    [1.0, 1.0]
+    """
+    kind = type(element)
+    if isinstance(element, list):
+        parts = [("", item) for item in element]
+    else:
+        parts = components(element) or []
+    for _, part in parts:
+        register_records(part)
+    names = arguments_of(kind)
+    if names is None or kind in _registered:
+        return
+    _registered.add(kind)
+    if jax.tree_util.all_leaves([element]):
+        jax.tree_util.register_pytree_with_keys(
+            kind,
+            lambda record: (
+                [(jax.tree_util.GetAttrKey(name), getattr(record, name)) for name in names],
+                None,
+            ),
+            partial(_record_of, kind, tuple(names)),
+        )
+
+
+_registered = WeakSet[type]()
+"""The classes that were registered here, or were pytrees already."""
+
+
+def _record_of(kind: type, names: tuple[str, ...], _: None, values: Iterable[object]) -> object:
+    """Return a record with these values, which may be tracers that its constructor would refuse."""
+    record: object = object.__new__(kind)
+    for name, value in zip(names, values, strict=True):
+        object.__setattr__(record, name, value)
+    return record
 
 
 def _refuse_overflow(array: NDArray[Any]) -> None:

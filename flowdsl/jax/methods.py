@@ -110,9 +110,10 @@ class ToJax(FlowBase[T, E]):
 
         Arrays are transferred to their device ahead of time, at most ``ahead`` elements ahead.
         ``sharding`` divides each array among several devices, or is a single device; the default is
-        the first device of JAX. On the CPU an array shares the memory that the worker
-        has filled. Text, Python numbers and arrays of objects are unchanged. As everywhere in JAX,
-        64-bit types require ``jax_enable_x64``; without it, floats are rounded to 32 bits, and
+        the first device of JAX. On the CPU an array shares the memory that the worker has filled,
+        so it must not be written to. attrs classes and dataclasses are registered as pytrees,
+        unless they are. Text, Python numbers and arrays of objects are unchanged. As everywhere in
+        JAX, 64-bit types require ``jax_enable_x64``; without it, floats are rounded to 32 bits, and
         integers that do not fit into 32 bits are an error.
 
         If ``jax.distributed`` is initialized, each process gets every ``n``-th element, like

@@ -22,6 +22,7 @@ import math
 
 import attrs
 
+from flowdsl.errors import InvalidArgument
 from flowdsl.report.phrasing import MOST_WORKERS, Phrasing
 from flowdsl.report.shares import Shares, inverse
 from flowdsl.report.verdict import Limit, Verdict
@@ -57,10 +58,10 @@ def verdict(statistics: RunStatistics, cores: int | None = None) -> Verdict:
     'unclear'
 
     Raises:
-        TypeError: ``statistics`` is another object, such as the run itself.
+        InvalidArgument: ``statistics`` is another object, such as the run itself.
     """
     if not isinstance(statistics, RunStatistics):
-        raise TypeError(
+        raise InvalidArgument(
             f"verdict: statistics must be the result of run.statistics(), got {statistics!r}"
         )
     if not statistics.elements or statistics.seconds <= 0:

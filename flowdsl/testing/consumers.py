@@ -65,6 +65,8 @@ class ConsumerKind:
     """Uses an element as programs do, such as writing into it; must not affect other elements."""
     ahead: int | None = None
     """The maximum number of elements computed ahead; None if it is not guaranteed."""
+    shard: Callable[[AnyFlow, int, int], Consumer] | None = None
+    """Creates the consumer of rank ``i`` of ``n``, from (flow, n, i); None without ranks."""
 
 
 ConsumerLaw: TypeAlias = Callable[[ConsumerKind], None]
@@ -289,6 +291,37 @@ def a_state_at_the_end_begins_the_next_epoch(kind: ConsumerKind) -> None:
     other.close()
 
 
+def ranks_divide_the_elements_and_end_together(kind: ConsumerKind) -> None:
+    """All ranks take equally many elements, and together the elements of the flow in its order.
+
+    A state of one rank resumes all of them, and another number of ranks.
+    """
+    if kind.shard is None:
+        return
+    flow = _shuffled()
+    for n in (2, 4):
+        consumers = [kind.shard(flow, n, i) for i in range(n)]
+        for epoch in range(2):
+            passes = [list(consumer) for consumer in consumers]
+            lengths = {len(elements) for elements in passes}
+            require(len(lengths) == 1, f"{n} ranks took {lengths} elements in epoch {epoch}")
+            together = [x for step in zip(*passes, strict=True) for x in step]
+            expected = list(flow.epoch(epoch))[: len(together)]
+            _check_equal(f"epoch {epoch} of {n} ranks", together, expected)
+            left_out = len(flow) - len(together)
+            require(left_out < n, f"{left_out} elements are left out, and there are {n} ranks")
+        running = [iter(consumer) for consumer in consumers]
+        for elements in running:
+            next(elements)
+        states = [consumer.state_dict() for consumer in consumers]
+        require(all(state == states[0] for state in states), "the ranks have different states")
+        resumed = kind.make(flow)
+        resumed.load_state_dict(states[-1])
+        _check_equal("the rest after all ranks", list(resumed), list(flow.epoch(2))[n:])
+        for consumer in (resumed, *consumers):
+            consumer.close()
+
+
 def a_state_of_another_flow_is_refused(kind: ConsumerKind) -> None:
     """A state of another flow is a ``StateMismatch``, and the consumer does not change."""
     flow = _shuffled()
@@ -428,6 +461,7 @@ CONSUMER_LAWS: tuple[ConsumerLaw, ...] = (
     no_use_of_an_element_shows_in_another,
     resuming_gives_the_rest,
     a_state_at_the_end_begins_the_next_epoch,
+    ranks_divide_the_elements_and_end_together,
     a_state_of_another_flow_is_refused,
     closing_leaves_nothing,
     an_abandoned_consumer_is_collected,
@@ -441,13 +475,15 @@ def check_consumer(
     address: Callable[[Any], int] | None = None,
     use: Callable[[Any], object] | None = None,
     ahead: int | None = None,
+    shard: Callable[[AnyFlow, int, int], Consumer] | None = None,
 ) -> None:
     """Check a loader for a framework against all laws; ``make`` creates a loader from a flow.
 
     The elements of the flows are pairs of int32 and float32 arrays; ``np.asarray`` must convert the
     delivered arrays back. ``address`` returns the memory address of a delivered array, if memory is
     shared. ``use`` uses an element as programs do. ``ahead`` is the maximum number of elements
-    computed ahead.
+    computed ahead. ``shard(flow, n, i)`` creates the loader of one of ``n`` ranks that train
+    together.
 
     >>> from flowdsl.feeding.loader import Loader
     >>> from flowdsl.testing import check_consumer
@@ -456,7 +492,7 @@ def check_consumer(
     Raises:
         AssertionError: A law is broken; a note names the law.
     """
-    kind = ConsumerKind(make, address, use, ahead)
+    kind = ConsumerKind(make, address, use, ahead, shard)
     for law in CONSUMER_LAWS:
         try:
             law(kind)

@@ -14,7 +14,7 @@ from flowdsl.feeding.loader import Loader, Ranks
 from flowdsl.nodes import checked_int
 from flowdsl.ops.sizing import Even, EvenShard, Shard
 from flowdsl.runtime.state import place_of
-from flowdsl.torch.loader import Tensors, ranks_of
+from flowdsl.torch.loader import Tensors, ranks_of, refuse_late_ranks
 from flowdsl.workers.wire import pickled, unpack
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ class FlowDataset(IterableDataset[X]):
         even: Even | None = "drop",
     ) -> None:
         ranks = ranks_of("as_iterable_dataset", shard, even)
+        self._ranks = (ranks.n, ranks.i) if shard is None else None
         if ranks.n > 1 and ranks.even is not None:
             flow = nodes.flow(EvenShard[Any, Any](flow.node, ranks.n, ranks.i, ranks.even))
         elif ranks.n > 1:
@@ -52,6 +53,8 @@ class FlowDataset(IterableDataset[X]):
 
     def __iter__(self) -> Iterator[X]:
         info = get_worker_info()
+        if info is None and self._ranks is not None:
+            refuse_late_ranks("as_iterable_dataset", self._ranks)
         n, i = (1, 0) if info is None else (info.num_workers, info.id)
         return DatasetPass(self._flow, int(self._epoch), Ranks(n, i, None))
 
@@ -64,7 +67,7 @@ class FlowDataset(IterableDataset[X]):
 
     def __getstate__(self) -> dict[str, Any]:
         try:
-            return {"flow": pickled(self._flow), "epoch": self._epoch}
+            return {"flow": pickled(self._flow), "epoch": self._epoch, "ranks": self._ranks}
         except Exception as error:
             raise NotShippable(
                 f"as_iterable_dataset: this flow cannot be sent to the workers of a DataLoader: "
@@ -73,6 +76,7 @@ class FlowDataset(IterableDataset[X]):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._flow, self._epoch = unpack(state["flow"]), state["epoch"]
+        self._ranks = state["ranks"]
 
 
 class DatasetPass(Iterator[X]):

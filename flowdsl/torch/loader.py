@@ -51,6 +51,7 @@ class TorchLoader(Loader[X], IterableDataset[X]):
             tensors = attrs.evolve(tensors, pinned=False)
         elif pin_memory is None:
             tensors = attrs.evolve(tensors, pinned=tensors.is_on_cuda)
+        self._distributed = _distributed() if shard is None else None
         super().__init__(
             flow,
             tensors,
@@ -73,6 +74,8 @@ class TorchLoader(Loader[X], IterableDataset[X]):
     def __iter__(self) -> Iterator[X]:
         if get_worker_info() is not None:
             _refuse_workers()
+        if self._distributed is not None:
+            refuse_late_ranks("to_torch", self._distributed)
         return super().__iter__()
 
 
@@ -86,10 +89,31 @@ def _refuse_workers() -> NoReturn:
 
 def ranks_of(name: str, shard: tuple[int, int] | None, even: Even | None) -> Ranks:
     """Return the ranks of the arguments; by default those of ``torch.distributed``, if it runs."""
+    return Ranks.of_arguments(name, _distributed() if shard is None else shard, even)
+
+
+def _distributed() -> tuple[int, int]:
+    """Return the number of ranks and this rank, as ``torch.distributed`` knows them now."""
     distributed = torch.distributed
-    if shard is None and distributed.is_available() and distributed.is_initialized():
-        shard = distributed.get_world_size(), distributed.get_rank()
-    return Ranks.of_arguments(name, (1, 0) if shard is None else shard, even)
+    if distributed.is_available() and distributed.is_initialized():
+        return distributed.get_world_size(), distributed.get_rank()
+    return 1, 0
+
+
+def refuse_late_ranks(name: str, before: tuple[int, int]) -> None:
+    """Refuse to iterate if ``torch.distributed`` was initialized after the loader was created.
+
+    Each rank would get all elements.
+
+    Raises:
+        InvalidFlow: The ranks differ from those at the creation of the loader.
+    """
+    if (now := _distributed()) != before:
+        raise InvalidFlow(
+            f"{name}: torch.distributed has {now[0]} ranks now and had {before[0]} when this was "
+            f"created, so each rank would get the elements of another division; create it after "
+            f"init_process_group (or Accelerator()), or pass shard=(n, i)"
+        )
 
 
 def _device(argument: str | int | torch.device | None) -> torch.device | None:

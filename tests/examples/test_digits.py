@@ -153,7 +153,7 @@ def test_running_again_reports_that_training_is_complete(undisturbed: tuple[Path
     assert len(event_files(folder)) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.long  # tests of PyTorch and of trainers kill a training in every run
 def test_killed_training_resumes_at_the_next_batch(
     undisturbed: tuple[Path, str], tmp_path: Path
 ) -> None:

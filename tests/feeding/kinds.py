@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import torch
 
-from flowdsl.feeding.loader import Loader
+from flowdsl.feeding.loader import Loader, Ranks
 from flowdsl.testing.consumers import ConsumerKind
 
 
@@ -35,12 +35,23 @@ KINDS: dict[str, ConsumerKind] = {
         lambda flow: Loader(flow, lambda element, position: element),
         address=lambda array: int(array.ctypes.data),
         ahead=2,
+        shard=lambda flow, n, i: Loader(flow, lambda element, position: element, ranks=Ranks(n, i)),
     ),
     "torch": ConsumerKind(
-        lambda flow: flow.to_torch(), address=torch.Tensor.data_ptr, use=_add_one, ahead=2
+        lambda flow: flow.to_torch(),
+        address=torch.Tensor.data_ptr,
+        use=_add_one,
+        ahead=2,
+        shard=lambda flow, n, i: flow.to_torch(shard=(n, i)),
     ),
     "torch, copied": ConsumerKind(
         lambda flow: flow.to_torch(copy=True, ahead=4), use=_add_one, ahead=4
     ),
-    "jax": ConsumerKind(lambda flow: flow.to_jax(), address=_pointer, use=_donate, ahead=2),
+    "jax": ConsumerKind(
+        lambda flow: flow.to_jax(),
+        address=_pointer,
+        use=_donate,
+        ahead=2,
+        shard=lambda flow, n, i: flow.to_jax(shard=(n, i)),
+    ),
 }

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import flowdsl as fl
-from flowdsl.feeding.loader import Loader
+from flowdsl.feeding.loader import ALONE, Loader, Ranks
 from flowdsl.testing import check_consumer
 from flowdsl.testing.consumers import (
     CONSUMER_LAWS,
@@ -31,6 +31,7 @@ from flowdsl.testing.consumers import (
     kept_elements_stay_valid,
     no_memory_is_copied,
     no_use_of_an_element_shows_in_another,
+    ranks_divide_the_elements_and_end_together,
     resuming_gives_the_rest,
 )
 from flowdsl.testing.recipes import AnyFlow
@@ -39,8 +40,8 @@ from flowdsl.testing.recipes import AnyFlow
 class Whole(Loader[Any]):
     """The correct consumer, which the others break."""
 
-    def __init__(self, flow: AnyFlow, ahead: int = 2) -> None:
-        super().__init__(flow, self.converted, ahead=ahead)
+    def __init__(self, flow: AnyFlow, ahead: int = 2, ranks: Ranks = ALONE) -> None:
+        super().__init__(flow, self.converted, ahead=ahead, ranks=ranks)
 
     @staticmethod
     def converted(element: Any, position: int) -> Any:
@@ -140,6 +141,11 @@ class StateStaysAtTheEnd(Whole):
             self._pass.ended = ended
 
 
+class TheFirstRanksTakeMore(Whole):
+    def __init__(self, flow: AnyFlow, ranks: Ranks = ALONE) -> None:
+        super().__init__(flow, ranks=Ranks(ranks.n, ranks.i, None))
+
+
 class AnyState(Whole):
     def load_state_dict(self, state: Mapping[str, object]) -> None:
         with suppress(fl.StateMismatch):
@@ -192,6 +198,7 @@ BROKEN: dict[type[Whole], set[ConsumerLaw]] = {
     Copies: {no_memory_is_copied},
     StateOfWhatIsReady: {resuming_gives_the_rest},
     StateStaysAtTheEnd: {a_state_at_the_end_begins_the_next_epoch},
+    TheFirstRanksTakeMore: {ranks_divide_the_elements_and_end_together},
     AnyState: {a_state_of_another_flow_is_refused},
     CloseForgets: {closing_leaves_nothing},
     IsKept: {an_abandoned_consumer_is_collected},
@@ -199,8 +206,14 @@ BROKEN: dict[type[Whole], set[ConsumerLaw]] = {
 }
 
 
-def _kind(make: Callable[[AnyFlow], Any]) -> ConsumerKind:
-    return ConsumerKind(make, address=_address, use=_write, ahead=2)
+def _kind(make: Callable[..., Any]) -> ConsumerKind:
+    return ConsumerKind(
+        make,
+        address=_address,
+        use=_write,
+        ahead=2,
+        shard=lambda flow, n, i: make(flow, ranks=Ranks(n, i)),
+    )
 
 
 @pytest.fixture(autouse=True)

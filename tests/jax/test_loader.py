@@ -5,9 +5,11 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import attrs
 import jax
 import ml_dtypes
 import numpy as np
@@ -175,3 +177,40 @@ def test_orbax_keeps_a_state(tmp_path: Path) -> None:
     other.load_state_dict(restored["input"])
     assert [x.tolist() for x in other] == [x.tolist() for x in elements]
     loader.close()
+
+
+@attrs.frozen
+class Labelled:
+    image: Any
+    label: Any = attrs.field(validator=attrs.validators.instance_of((int, jax.Array)))
+
+
+@dataclass
+class Pair:
+    x: Any
+    y: Labelled
+
+
+def test_records_are_pytrees() -> None:
+    def row(i: int) -> Pair:
+        return Pair(np.full(2, i, np.float32), Labelled(np.float32(i), i))
+
+    (first,) = fl.from_range(1).map(row).to_jax()
+    assert isinstance(first, Pair)
+    doubled = jax.jit(lambda pair: jax.tree.map(lambda x: 2 * x, pair))(first)
+    assert isinstance(doubled, Pair)
+    assert isinstance(doubled.y, Labelled)
+    assert doubled.x.tolist() == [0.0, 0.0]
+    paths = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(first)]
+    assert paths == [".x", ".y.image", ".y.label"]
+
+
+def test_records_that_are_pytrees_already_are_left_alone() -> None:
+    @jax.tree_util.register_dataclass
+    @dataclass
+    class Known:
+        x: Any
+        name: str = field(metadata={"static": True})
+
+    rows = fl.from_range(2).map(lambda i: Known(np.float32(i), "a"))
+    assert [len(jax.tree.leaves(row)) for row in rows.to_jax()] == [1, 1]

@@ -35,11 +35,16 @@ def filled_batch(draw: Draw, recipe: Recipe) -> Recipe:
     n, as_list = draw(st.tuples(NUMBERS, st.booleans()))
     as_list = as_list or not alike(recipe, shapes)
     gather: Any = list if as_list else models.stacked
+
+    def model(source: Model) -> Model:
+        cut = models.groups(source, n, False, gather).tried()
+        return cut.at_depth(cut.depth + 1)  # of two operators
+
     options: dict[str, Any] = {"collate": list} if as_list else {}
     return recipe.then(
         f"batch({n}, remainder='fill'{', list' * as_list})",
         lambda f, _: f.batch(n, remainder="fill", **options).map(functions.real_rows),
-        lambda m: models.groups(m, n, False, gather).tried(),
+        model,
         reshapes=True,
         ragged=True,
     )

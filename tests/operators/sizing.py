@@ -44,13 +44,14 @@ def even_shard(draw: Draw, recipe: Recipe) -> Recipe:
 
 
 def even_shard_model(source: Model, n: int, i: int, even: Even) -> Model:
-    def elements(epoch: int) -> list[Any]:
-        whole = list(source.elements(epoch))
-        length = len(whole) // n if even == "drop" else -(-len(whole) // n)
-        return [whole[k % len(whole)] for k in range(i, length * n, n)]
-
     rows = source.length or 0
     length = rows // n if even == "drop" else -(-rows // n)
+
+    def elements(epoch: int) -> Iterator[Any]:
+        passes = (source.elements(epoch) for _ in count())
+        every = (x for k, x in enumerate(chain.from_iterable(passes)) if k % n == i)
+        return islice(every, length)
+
     return source.then_anew(elements, length, Resampled).by_place()
 
 

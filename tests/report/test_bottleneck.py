@@ -11,6 +11,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 import flowdsl as fl
+from flowdsl.errors import InvalidArgument
 from flowdsl.report.bottleneck import verdict
 from flowdsl.report.phrasing import MOST_WORKERS
 from flowdsl.report.verdict import Limit, Verdict
@@ -60,7 +61,7 @@ def steady(
 
 def test_other_objects_than_statistics_are_refused() -> None:
     run = iter(fl.from_range(3))
-    with pytest.raises(TypeError) as caught:
+    with pytest.raises(InvalidArgument) as caught:
         verdict(run)  # type: ignore[arg-type]  # it is what is refused
     said = f"verdict: statistics must be the result of run.statistics(), got {run!r}"
     assert str(caught.value) == said

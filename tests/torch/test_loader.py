@@ -325,6 +325,30 @@ dist.destroy_process_group()
         assert lines == ["0 [0, 2, 4] 3\n", "1 [1, 3, 5] 3\n"]
 
 
+def test_a_loader_from_before_the_ranks_is_refused(tmp_path: Path) -> None:
+    program = f"""
+import torch.distributed as dist, flowdsl as fl
+loaders = [fl.from_range(7).to_torch(), fl.from_range(7).as_iterable_dataset()]
+given = fl.from_range(7).to_torch(shard=(1, 0))
+dist.init_process_group("gloo", init_method="file://{tmp_path}/store", rank=0, world_size=1)
+print([len(list(loader)) for loader in loaders])
+dist.get_world_size = lambda: 2  # as if another rank had joined
+for loader in loaders:
+    try:
+        iter(loader)
+    except fl.InvalidFlow as error:
+        print(error)
+print(len(list(given)))
+dist.destroy_process_group()
+"""
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    lines = result.stdout.splitlines()
+    assert lines[0] == "[7, 7]", result.stderr
+    assert lines[1].startswith("to_torch: torch.distributed has 2 ranks now and had 1 when this")
+    assert lines[2].startswith("as_iterable_dataset: torch.distributed has 2 ranks now")
+    assert lines[3] == "7"
+
+
 _SPAWNED = """
 import torch.distributed as dist, torch.multiprocessing as mp, flowdsl as fl
 
