@@ -140,7 +140,7 @@ def _photographs_to_torch(who: str, pinned: bool = False) -> Pass:
 
 @cache
 def _jax() -> Any:
-    os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
+    os.environ["NPROC"] = "1"  # the size of XLA's thread pool: the other core is the workers'
     return import_module("jax")
 
 
@@ -204,6 +204,7 @@ def _keras_fit(who: str) -> Pass:
     os.environ["KERAS_BACKEND"] = "tensorflow"
     keras: Any = import_module("keras")
     work, rows = ROWS["jpeg"], PHOTOGRAPHS * ROWS["jpeg"].batch
+    data, callbacks = _keras_data(who, keras, rows)  # before TensorFlow starts with the model
     layers = keras.layers
     model = keras.Sequential(
         [
@@ -216,7 +217,6 @@ def _keras_fit(who: str) -> Pass:
         ]
     )
     model.compile(loss="mse", optimizer=keras.optimizers.SGD(1e-9))
-    data, callbacks = _keras_data(who, keras, rows)
 
     def epoch() -> Iterator[None]:
         model.fit(data, epochs=1, verbose=0, shuffle=False, callbacks=callbacks)
