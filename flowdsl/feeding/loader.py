@@ -146,8 +146,18 @@ class Loader(Generic[X]):
         _, position, _ = self._pass.place
         ends = position > 0 and position == self._flow.node.length
         if self._pass.began or ends or self._pass.epoch != epoch:
+            self._continue_at(self.begin(epoch))
+
+    def _continue_at(self, other: LoaderPass[X]) -> None:
+        """Replace the current pass; an iterator that was not read yet yields the other pass.
+
+        Trainers may create the iterator first, and then set the epoch or load a state.
+        """
+        if self._pass.began:
             self._pass.close()
-            self._pass = self.begin(epoch)
+            self._pass = other
+        else:
+            self._pass.move_to(other)
 
     def __iter__(self) -> Iterator[X]:
         before = self._pass
@@ -188,9 +198,7 @@ class Loader(Generic[X]):
             StateMismatch: The state belongs to another flow, or is not a state. The loader is then
                 unchanged.
         """
-        place = place_of(self._flow.node, state)
-        self._pass.close()
-        self._pass = self.begin(*place)
+        self._continue_at(self.begin(*place_of(self._flow.node, state)))
 
     def statistics(self) -> RunStatistics | None:
         """Return the statistics of the current or last pass; None before the first."""
@@ -313,6 +321,10 @@ class LoaderPass(Iterator[X], Generic[X]):
         self._pump: Pump[Any] | None = None
         self._closed = False
         self._taken = 0
+
+    def move_to(self, other: LoaderPass[X]) -> None:
+        """Become another pass, which has not begun, as this one."""
+        self.place, self._run = other.place, other._run
 
     @property
     def epoch(self) -> int:

@@ -419,6 +419,18 @@ class TestEpochs:
         other.set_epoch(1)
         assert list(other) == list(flow.epoch(1))
 
+    def test_an_iterator_from_before_the_epoch_was_set_follows_it(self) -> None:
+        flow = fl.from_range(8).shuffle(seed=1)
+        loader = flow.to_torch()
+        elements = iter(loader)
+        loader.set_epoch(2)
+        assert list(elements) == list(flow.epoch(2))
+        loader.set_epoch(0)
+        elements = iter(loader)
+        loader.load_state_dict(flow.epoch(3).state_dict())
+        assert list(elements) == list(flow.epoch(3))
+        assert list(loader) == list(flow.epoch(4))
+
     def test_set_epoch_repeats_an_epoch(self) -> None:
         loader = fl.from_range(8).shuffle(seed=1).to_torch()
         first = list(loader)
