@@ -122,8 +122,9 @@ def from_dataset(dataset: Any) -> Flow[Any, Any]:
     there, like the workers of a ``DataLoader``, even if the flow is shuffled or sharded;
     ``fl.from_items(dataset)`` instead reads them in this process and sends them. A dataset with
     ``__getitems__``, as Hugging Face datasets have, returns many items at once where single ones
-    would cost more. Large arrays and tensors of the dataset are in memory that the workers share; a
-    dataset stored in files is sent as their names. It must not change after the flow is built.
+    would cost more; not with a format or transform, which would convert them differently. Large
+    arrays and tensors of the dataset are in memory that the workers share; a dataset stored in
+    files is sent as their names. It must not change after the flow is built.
 
     Tensors become NumPy arrays that share their memory, and PIL images become arrays as by
     ``np.asarray``: ``uint8[height, width, 3]`` for a colour image. This applies within tuples,

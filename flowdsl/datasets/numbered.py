@@ -8,7 +8,7 @@ from typing import Any, Generic, final
 
 import attrs
 
-from flowdsl.datasets.foreign import name_of_class
+from flowdsl.datasets.foreign import is_a, name_of_class
 from flowdsl.elements.specs import UNKNOWN, Spec
 from flowdsl.elements.structure import read_only
 from flowdsl.errors import InvalidFlow, SourceError
@@ -51,7 +51,7 @@ class FromNumbered(IndexedSource[T], Generic[T]):
             return item
 
         read_many = getattr(type(dataset), "__getitems__", None)
-        if read_many is None:
+        if read_many is None or _has_format(dataset):
             return read
         return ManyAtOnce(
             read, lambda numbers: [read_only(convert(x)) for x in read_many(dataset, numbers)]
@@ -66,6 +66,17 @@ class FromNumbered(IndexedSource[T], Generic[T]):
     @cached_per_node
     def spec(self, probe: bool) -> Spec:
         return with_inferred(self, UNKNOWN, probe)
+
+
+def _has_format(dataset: Any) -> bool:
+    """Return True for a Hugging Face dataset whose items differ if many are read at once.
+
+    It converts columns as a whole: a float is float64 alone and float32 among others, and a
+    transform gets the other items too.
+    """
+    while is_a(dataset, "torch.utils.data", "Subset"):
+        dataset = dataset.dataset
+    return is_a(dataset, "datasets", "Dataset") and dataset.format["type"] is not None
 
 
 class ManyAtOnce(Generic[T]):

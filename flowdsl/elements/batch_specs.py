@@ -25,6 +25,7 @@ from flowdsl.elements.stacking import (
     functions_of,
     no_components,
     not_a_batch,
+    not_padded,
     parts_of,
     too_long,
 )
@@ -133,9 +134,13 @@ def spec_of_padded_batch(
     padded = isinstance(batch, ArraySpec) and (batch.shape is None or len(batch.shape) > 1)
     if isinstance(batch, ArraySpec) and padded and batch.dtype and padding is not None:
         fitting(padding, (isinstance(spec, ArraySpec) and spec.dtype) or batch.dtype, at)
-    if not isinstance(batch, ArraySpec) or not isinstance(length, int) or padding is None:
+    if not isinstance(batch, ArraySpec) or not isinstance(length, int):
         return batch
-    if batch.shape is None or len(batch.shape) < 2:
+    if batch.shape is None or (len(batch.shape) < 2 and padding is not None):
+        return batch
+    if padding is None:
+        if batch.shape[1:2] not in ((None,), (length,)):
+            raise not_padded(batch.shape[1:2], length, at)
         return batch
     rows, size, *rest = batch.shape
     if size is not None and size > length:

@@ -103,6 +103,7 @@ def pad(
         raise rows_differ(rows, at)
     if issubclass(kind, TEXT):
         check_single(padding, at)
+        check_single(length, at, "length")
         return list(rows)
     if isinstance(first, np.generic) or issubclass(kind, NUMBERS):
         check_single(padding, at)
@@ -303,6 +304,9 @@ def _gathered(
 ) -> Any:
     if padding is not None:
         return _pad_arrays(rows, padding, allocate, at, length)
+    length = check_single(length, at, "length")
+    if length is not None and rows[0].shape[:1] != (length,):
+        raise not_padded(rows[0].shape[:1], length, at)
     return _stack_arrays(rows, dtype_of_all(rows, at), allocate, at)
 
 
@@ -418,6 +422,15 @@ def check_single(
     if isinstance(value, (tuple, Mapping)):
         raise SpecMismatch(f"{at}: a single component, and {argument} has several: {value!r}")
     return value
+
+
+def not_padded(shape: tuple[int | None, ...], length: int, at: str) -> SpecMismatch:
+    """The error for an array of another size than the length where padding is forbidden."""
+    size = f"{shape[0]} entries" if shape else "no axis"
+    return SpecMismatch(
+        f"{at}: length={length} cannot be reached by an array of {size} without padding; pass a "
+        f"padding, or length=None for this component"
+    )
 
 
 def too_long(size: int, length: int, at: str) -> SpecMismatch:

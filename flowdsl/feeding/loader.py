@@ -117,9 +117,8 @@ class Loader(Generic[X]):
         self._arrived = arrived
         self._ahead = checked_int(f"{name}: ahead", ahead, 1)
         self._ranks = ranks
-        if ranks.n > 1 and ranks.even is not None and Endless not in flow.node.effects:
-            _check_length(name, flow.node, ranks)
-        self._full_plan: Plan[Any] = plan_of(self._part(0))
+        check_length(name, flow.node, ranks)
+        self._full_plan: Plan[Any] = plan_of(part_of(flow.node, ranks))
         self._pass: LoaderPass[X] = self.begin(0)
 
     @property
@@ -143,10 +142,17 @@ class Loader(Generic[X]):
             InvalidFlow: ``epoch`` is not an int of at least 0.
         """
         epoch = checked_int(f"{self._name}: epoch", epoch, 0)
-        _, position, _ = self._pass.place
-        ends = position > 0 and position == self._flow.node.length
+        ends = self._pass.taken > 0 and self._has_no_more(self._pass.taken)
         if self._pass.began or ends or self._pass.epoch != epoch:
             self._continue_at(self.begin(epoch))
+
+    def _has_no_more(self, taken: int) -> bool:
+        """Return True if no rank has an element after the first ``taken`` of the flow."""
+        length = self._flow.node.length
+        if length is None:
+            return False
+        drops = self._ranks.even == "drop"
+        return taken >= (length - length % self._ranks.n if drops else length)
 
     def _continue_at(self, other: LoaderPass[X]) -> None:
         """Replace the current pass; an iterator that was not read yet yields the other pass.
@@ -228,32 +234,50 @@ class Loader(Generic[X]):
         self, epoch: int, position: int = 0, resume_point: ResumePoint = BEGINNING
     ) -> LoaderPass[X]:
         """Return a pass of its own, which the loader does not count, close or save."""
-        alone = self._ranks.n == 1
-        plan = self._full_plan if alone or not position else plan_of(self._part(position))
+        node, ranks = self._flow.node, self._ranks
+        plan, start, skipped = self._full_plan, (position, resume_point), 0
+        if ranks.n > 1 and position % ranks.n == 0:
+            start = position // ranks.n, BEGINNING
+        elif ranks.n > 1:  # a state of another number of ranks
+            plan = plan_of(part_of(Skip[Any, Any](node, position), ranks))
+            start, skipped = (0, BEGINNING), position
         return LoaderPass(
-            self._flow.node,
+            node,
             (epoch, position, resume_point),
-            partial(Run, plan, epoch, *((position, resume_point) if alone else ())),
-            self._ranks,
-            self._convert,
+            partial(Run, plan, epoch, *start),
+            ranks,
+            _Converted(self._convert, partial(_position_of, ranks, node.length, skipped)),
             self._arrived,
             self._ahead,
             self._name,
         )
 
-    def _part(self, position: int) -> AnyNode:
-        """Return the part of the flow for this rank, beginning at a position of the flow."""
-        node, ranks = self._flow.node, self._ranks
-        if ranks.n == 1:
-            return node
-        rest = Skip[Any, Any](node, position) if position else node
-        if ranks.even is None or Endless in node.effects:
-            return Shard[Any, Any](rest, ranks.n, ranks.i)
-        return EvenShard[Any, Any](rest, ranks.n, ranks.i, ranks.even)
+
+def part_of(node: AnyNode, ranks: Ranks) -> AnyNode:
+    """Return the part of a flow for one of several ranks."""
+    if ranks.n == 1:
+        return node
+    if ranks.even is None or Endless in node.effects:
+        return Shard[Any, Any](node, ranks.n, ranks.i)
+    return EvenShard[Any, Any](node, ranks.n, ranks.i, ranks.even)
 
 
-def _check_length(name: str, node: AnyNode, ranks: Ranks) -> None:
-    """Warn of elements that are left out or repeated so that all ranks get equally many."""
+def _position_of(ranks: Ranks, length: int | None, skipped: int, k: int) -> int:
+    """Return the position in the flow of element ``k`` of a rank's part, for messages."""
+    position = skipped + k * ranks.n + ranks.i
+    if length is None or position < length:
+        return position
+    return skipped + (position - skipped) % max(length - skipped, 1)  # repeated by "pad"
+
+
+def check_length(name: str, node: AnyNode, ranks: Ranks) -> None:
+    """Warn of elements that are left out or repeated so that all ranks get equally many.
+
+    Raises:
+        InvalidFlow: The length of the flow is unknown, or "drop" leaves all elements out.
+    """
+    if ranks.n == 1 or ranks.even is None or Endless in node.effects:
+        return
     if node.length is None:
         raise InvalidFlow(
             f"{name}: the length of this flow is unknown, and {ranks.n} ranks must get equally "
@@ -262,6 +286,11 @@ def _check_length(name: str, node: AnyNode, ranks: Ranks) -> None:
         )
     if not node.length % ranks.n:
         return
+    if ranks.even == "drop" and node.length < ranks.n:
+        raise InvalidFlow(
+            f"{name}: there are {node.length} elements for {ranks.n} ranks, so even='drop' would "
+            f"leave out all of them; make smaller batches, or pass even='pad'"
+        )
     if ranks.even == "drop":
         _log.warning(
             "%s: %d of %d elements of each pass are left out, so that %d ranks get equally many; "
@@ -270,8 +299,8 @@ def _check_length(name: str, node: AnyNode, ranks: Ranks) -> None:
         )
     else:
         _log.warning(
-            "%s: %d of %d elements are repeated in each pass, so that %d ranks get equally many; "
-            "even='drop' leaves some out instead",
+            "%s: elements are repeated %d time(s) in each pass of %d, so that %d ranks get equally "
+            "many; even='drop' leaves some out instead",
             *(name, -node.length % ranks.n, node.length, ranks.n),
         )
 
@@ -279,12 +308,14 @@ def _check_length(name: str, node: AnyNode, ranks: Ranks) -> None:
 class _Converted(Sink[Any], Generic[X]):
     """The queue of converted elements."""
 
-    def __init__(self, convert: Convert[X]) -> None:
+    def __init__(self, convert: Convert[X], position_of: Callable[[int], int]) -> None:
+        """``position_of`` returns the position in the flow of an element of this rank's part."""
         self._convert = convert
+        self._position_of = position_of
         self.elements = deque[X]()
 
     def put(self, element: Any, position: int) -> None:
-        self.elements.append(self._convert(element, position))
+        self.elements.append(self._convert(element, self._position_of(position)))
 
 
 class LoaderPass(Iterator[X], Generic[X]):
@@ -300,7 +331,7 @@ class LoaderPass(Iterator[X], Generic[X]):
         place: tuple[int, int, ResumePoint],
         run: Callable[[], Run[Any]],
         ranks: Ranks,
-        convert: Convert[X],
+        ready: _Converted[X],
         arrived: Callable[[X], None] | None,
         ahead: int,
         name: str,
@@ -314,7 +345,7 @@ class LoaderPass(Iterator[X], Generic[X]):
         self._node = node
         self._run = run
         self._ranks = ranks
-        self._ready = _Converted(convert)
+        self._ready = ready
         self._arrived = arrived
         self._ahead = ahead
         self._name = name
@@ -324,7 +355,7 @@ class LoaderPass(Iterator[X], Generic[X]):
 
     def move_to(self, other: LoaderPass[X]) -> None:
         """Become another pass, which has not begun, as this one."""
-        self.place, self._run = other.place, other._run
+        self.place, self._run, self._ready = other.place, other._run, other._ready
 
     @property
     def epoch(self) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 from weakref import WeakSet
 
@@ -129,18 +130,22 @@ def register_records(element: object) -> None:
     names = arguments_of(kind)
     if names is None or kind in _registered:
         return
-    _registered.add(kind)
-    if jax.tree_util.all_leaves([element]):
-        jax.tree_util.register_pytree_with_keys(
-            kind,
-            lambda record: (
-                [(jax.tree_util.GetAttrKey(name), getattr(record, name)) for name in names],
-                None,
-            ),
-            partial(_record_of, kind, tuple(names)),
-        )
+    with _registering:  # several loaders may convert elements of one class
+        if kind not in _registered and jax.tree_util.all_leaves([element]):
+            _register(kind, tuple(names))
+        _registered.add(kind)
 
 
+def _register(kind: type, names: tuple[str, ...]) -> None:
+    keys = [jax.tree_util.GetAttrKey(name) for name in names]
+    jax.tree_util.register_pytree_with_keys(
+        kind,
+        lambda record: ([(key, getattr(record, key.name)) for key in keys], None),
+        partial(_record_of, kind, names),
+    )
+
+
+_registering = Lock()
 _registered = WeakSet[type]()
 """The classes that were registered here, or were pytrees already."""
 

@@ -112,9 +112,10 @@ class ToJax(FlowBase[T, E]):
         ``sharding`` divides each array among several devices, or is a single device; the default is
         the first device of JAX. On the CPU an array shares the memory that the worker has filled,
         so it must not be written to. attrs classes and dataclasses are registered as pytrees,
-        unless they are. Text, Python numbers and arrays of objects are unchanged. As everywhere in
-        JAX, 64-bit types require ``jax_enable_x64``; without it, floats are rounded to 32 bits, and
-        integers that do not fit into 32 bits are an error.
+        unless they already are; if you register one yourself, do so before the first element. Text,
+        Python numbers and arrays of objects are unchanged. As everywhere in JAX, 64-bit types
+        require ``jax_enable_x64``; without it, floats are rounded to 32 bits, and integers that do
+        not fit into 32 bits are an error.
 
         If ``jax.distributed`` is initialized, each process gets every ``n``-th element, like
         ``shard``; ``shard=(n, i)`` sets their number and the process explicitly. A sharding over
@@ -124,8 +125,8 @@ class ToJax(FlowBase[T, E]):
         With ``even=None`` the first processes may get one more.
 
         ``state_dict``, which returns plain JSON values that Orbax can save (``args.JsonSave``), and
-        ``load_state_dict`` save and restore the epoch and the position in it; ``set_epoch`` begins
-        another epoch.
+        ``load_state_dict`` save and restore the epoch and the position in it; ``set_epoch`` selects
+        the epoch of the next ``for``.
 
         Errors: ``MissingLibrary``; ``InvalidFlow`` for arguments, and for a flow of unknown length
         with several processes; during a pass, ``SpecMismatch`` for an array that JAX cannot

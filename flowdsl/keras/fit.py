@@ -8,6 +8,7 @@ adapter, which controls the order and the passes itself.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -113,8 +114,15 @@ class Fit(DataAdapter):
 
     def _begin_epoch(self, epoch: int) -> None:
         """Begin another epoch of the flow, as ``fit`` does."""
-        if epoch != self._epoch:
-            self._epoch, self._resumed_from, self._completed = epoch, None, epoch - 1
+        self._trained = 0
+        if epoch == self._epoch:
+            return
+        if self._resumed_from is not None:
+            raise FlowError(
+                f"to_keras: the loaded state is in epoch {self._epoch}, and fit begins with epoch "
+                f"{epoch}; pass initial_epoch=data.epoch"
+            )
+        self._epoch, self._completed = epoch, epoch - 1
 
     def close(self) -> None:
         """End the current pass, and its workers."""
@@ -220,20 +228,27 @@ class _Follows(keras.callbacks.Callback):
 
     def __init__(self, data: Fit) -> None:
         super().__init__()
-        self._data = data
+        self._data = weakref.ref(data)  # a cycle would keep an abandoned pass running
         self._is_first = False
+        self._last = -1
+        """The last batch of Keras's epoch that was trained on."""
 
     def on_train_begin(self, logs: Mapping[str, Any] | None = None) -> None:
         self._is_first = True
 
     def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
+        self._last = -1
+        data = self._data()
         # Later epochs may continue a pass, with steps_per_epoch; the data counts complete passes.
-        if self._is_first:
-            self._data._begin_epoch(epoch)  # part of it
+        if self._is_first and data is not None:
+            data._begin_epoch(epoch)
         self._is_first = False
 
     def on_train_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
-        self._data._trained = batch + 1  # likewise
+        data = self._data()
+        if data is not None:
+            data._trained = (data._trained or 0) + batch - self._last
+        self._last = batch
 
 
 def _next(batches: Iterator[Any]) -> Any:

@@ -253,7 +253,11 @@ class Batching(FlowBase[T, E]):
 
     @overload
     def batch(
-        self: Batchable[B], n: int, *, drop_remainder: Literal[False] = False
+        self: Batchable[B],
+        n: int,
+        *,
+        drop_remainder: Literal[False] = False,
+        remainder: None = None,
     ) -> Flow[B, E]: ...
     @overload
     def batch(
@@ -264,14 +268,30 @@ class Batching(FlowBase[T, E]):
         self, n: int, *, remainder: Remainder, collate: Callable[[list[T]], B]
     ) -> Flow[tuple[B, NDArray[np.bool_]], E]: ...
     @overload
-    def batch(self: Batchable[B], n: int, *, drop_remainder: bool) -> Flow[B, E | Resampled]: ...
+    def batch(
+        self, n: int, *, remainder: Remainder, collate: CollateParts
+    ) -> Flow[tuple[Any, NDArray[np.bool_]], E]: ...
     @overload
     def batch(
-        self, n: int, *, drop_remainder: Literal[False] = False, collate: Callable[[list[T]], B]
+        self: Batchable[B], n: int, *, drop_remainder: bool, remainder: None = None
+    ) -> Flow[B, E | Resampled]: ...
+    @overload
+    def batch(
+        self,
+        n: int,
+        *,
+        drop_remainder: Literal[False] = False,
+        remainder: None = None,
+        collate: Callable[[list[T]], B],
     ) -> Flow[B, E]: ...
     @overload
     def batch(
-        self, n: int, *, drop_remainder: bool, collate: Callable[[list[T]], B]
+        self,
+        n: int,
+        *,
+        drop_remainder: bool,
+        remainder: None = None,
+        collate: Callable[[list[T]], B],
     ) -> Flow[B, E | Resampled]: ...
     @overload
     def batch(
@@ -279,6 +299,7 @@ class Batching(FlowBase[T, E]):
         n: int,
         *,
         drop_remainder: Literal[False] = False,
+        remainder: None = None,
         collate: CollateParts,
     ) -> Flow[B, E]: ...
     @overload
@@ -287,6 +308,7 @@ class Batching(FlowBase[T, E]):
         n: int,
         *,
         drop_remainder: bool,
+        remainder: None = None,
         collate: CollateParts,
     ) -> Flow[B, E | Resampled]: ...
     @overload
@@ -295,6 +317,7 @@ class Batching(FlowBase[T, E]):
         n: int,
         *,
         drop_remainder: Literal[False] = False,
+        remainder: None = None,
         collate: CollateParts,
     ) -> Flow[dict[str, Any], E]: ...
     @overload
@@ -303,15 +326,21 @@ class Batching(FlowBase[T, E]):
         n: int,
         *,
         drop_remainder: bool,
+        remainder: None = None,
         collate: CollateParts,
     ) -> Flow[dict[str, Any], E | Resampled]: ...
     @overload
     def batch(
-        self, n: int, *, drop_remainder: Literal[False] = False, collate: CollateParts
+        self,
+        n: int,
+        *,
+        drop_remainder: Literal[False] = False,
+        remainder: None = None,
+        collate: CollateParts,
     ) -> Flow[tuple[Any, ...], E]: ...
     @overload
     def batch(
-        self, n: int, *, drop_remainder: bool, collate: CollateParts
+        self, n: int, *, drop_remainder: bool, remainder: None = None, collate: CollateParts
     ) -> Flow[tuple[Any, ...], E | Resampled]: ...
     @rejects_keywords(
         batch_size="write {name}({n})",
@@ -353,7 +382,8 @@ class Batching(FlowBase[T, E]):
 
         Length: the source's divided by ``n``, rounded up, or down with ``drop_remainder``.
 
-        Effects: none: a batch is its rows. With ``drop_remainder``, ``Resampled``.
+        Effects: none: a batch is its rows, without those that fill it. With ``drop_remainder``,
+        ``Resampled``.
 
         Errors: ``InvalidFlow`` for ``n < 1``, another ``remainder``, one with ``drop_remainder``,
         or elements known not to stack; an ``ElementError`` caused by a ``SpecMismatch`` for rows

@@ -27,6 +27,7 @@ from flowdsl.nodes import (
     deep_copied,
     flow,
     is_int,
+    plain_int,
     rejects_keywords,
 )
 from flowdsl.ops.batching import Stacking
@@ -49,6 +50,15 @@ def _is_padding(node: AnyNode, field: attrs.Attribute[Padding], value: object) -
         )
 
 
+def plain_sizes(length: Any) -> Any:
+    """An attrs converter: Python ints for sizes of NumPy, in a copy of a tuple or dict."""
+    if isinstance(length, tuple):
+        return tuple(map(plain_sizes, length))
+    if isinstance(length, dict):
+        return {name: plain_sizes(size) for name, size in length.items()}
+    return plain_int(length)
+
+
 def _is_length(node: AnyNode, field: attrs.Attribute[Any], value: object) -> None:
     if isinstance(value, (tuple, dict)):
         for part in value.values() if isinstance(value, dict) else value:
@@ -65,7 +75,7 @@ class PaddedBatch(Stacking[A, U, E], Generic[A, U, E]):
     """Groups of ``n`` consecutive elements, their arrays padded to one shape and stacked."""
 
     padding: Padding = attrs.field(converter=deep_copied, validator=_is_padding)
-    length_of_rows: Length = attrs.field(default=None, converter=deep_copied, validator=_is_length)
+    length_of_rows: Length = attrs.field(default=None, converter=plain_sizes, validator=_is_length)
 
     @property
     def title(self) -> str:

@@ -179,7 +179,7 @@ class EvenShard(Shard[T, E | Resampled], Generic[T, E]):
         super().__attrs_post_init__()
         if Endless in self.source.effects:
             raise InvalidFlow(
-                f"shard: its source never ends, so its shards are not of different length; write "
+                f"shard: its source never ends, so its shards do not differ in length; write "
                 f"shard({self.n}, {self.i}) without even="
             )
         if self.source.length is None:
@@ -201,7 +201,7 @@ class EvenShard(Shard[T, E | Resampled], Generic[T, E]):
             return None
         if self.even == "drop":
             return f"leaves out {left} of {rows:,} elements of each pass"
-        return f"repeats {missing} of {rows:,} elements in each pass"
+        return f"repeats elements {missing} time(s) in each pass of {rows:,}"
 
     @property
     @cached_per_node
@@ -530,8 +530,7 @@ class Sizing(FlowBase[T, E]):
         shuffle to keep the rows of each shard fixed.
 
         Errors: ``InvalidFlow`` for ``n < 1``, ``i`` not from 0 to ``n - 1``, another ``even``, or
-        ``even`` where the length of the source is unknown or
-        endless.
+        ``even`` for a source of unknown length or without end.
 
         >>> import flowdsl as fl
         >>> [fl.from_range(5).shard(2, i).collect() for i in range(2)]

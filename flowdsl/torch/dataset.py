@@ -10,9 +10,9 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 from flowdsl import nodes
 from flowdsl.errors import NotShippable
-from flowdsl.feeding.loader import Loader, Ranks
+from flowdsl.feeding.loader import Loader, Ranks, check_length, part_of
 from flowdsl.nodes import checked_int
-from flowdsl.ops.sizing import Even, EvenShard, Shard
+from flowdsl.ops.sizing import Even
 from flowdsl.runtime.state import place_of
 from flowdsl.torch.loader import Tensors, ranks_of, refuse_late_ranks
 from flowdsl.workers.wire import pickled, unpack
@@ -35,11 +35,8 @@ class FlowDataset(IterableDataset[X]):
     ) -> None:
         ranks = ranks_of("as_iterable_dataset", shard, even)
         self._ranks = (ranks.n, ranks.i) if shard is None else None
-        if ranks.n > 1 and ranks.even is not None:
-            flow = nodes.flow(EvenShard[Any, Any](flow.node, ranks.n, ranks.i, ranks.even))
-        elif ranks.n > 1:
-            flow = nodes.flow(Shard[Any, Any](flow.node, ranks.n, ranks.i))
-        self._flow = flow
+        check_length("as_iterable_dataset", flow.node, ranks)
+        self._flow: Flow[Any, Any] = nodes.flow(part_of(flow.node, ranks))
         self._epoch = torch.zeros((), dtype=torch.int64).share_memory_()
         """The epoch, in memory that persistent workers share with this process."""
 

@@ -110,9 +110,10 @@ def refuse_late_ranks(name: str, before: tuple[int, int]) -> None:
     """
     if (now := _distributed()) != before:
         raise InvalidFlow(
-            f"{name}: torch.distributed has {now[0]} ranks now and had {before[0]} when this was "
-            f"created, so each rank would get the elements of another division; create it after "
-            f"init_process_group (or Accelerator()), or pass shard=(n, i)"
+            f"{name}: torch.distributed has {now[0]} rank(s) now, of which this is {now[1]}, and "
+            f"had {before[0]} when the loader was created, of which this was {before[1]}, so the "
+            f"ranks would get the wrong elements; create it while the process group exists, for "
+            f"example after init_process_group or Accelerator(), or pass shard=(n, i)"
         )
 
 

@@ -10,10 +10,12 @@ from typing import Any
 import datasets
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 import flowdsl as fl
 from flowdsl import InvalidFlow
+from flowdsl.datasets.arrays import as_arrays
 from flowdsl.testing import check_source
 from flowdsl.testing.elements import same
 
@@ -169,3 +171,27 @@ def test_the_fingerprint_of_the_dataset_identifies_it() -> None:
     assert len(list(fl.from_dataset(one).resume(state))) == 3
     with pytest.raises(fl.StateMismatch):
         fl.from_dataset(other).resume(state)
+
+
+@pytest.mark.parametrize("kind", [None, "numpy", "torch"])
+def test_items_of_any_format_are_the_items_read_alone(kind: str | None) -> None:
+    columns = {"f": [0.1] * 40, "text": ["a"] * 40, "ids": [[i] * (i % 3) for i in range(40)]}
+    dataset = DATA.from_dict({**columns, "n": [None, *range(39)]}).with_format(kind)
+    for flow in (fl.from_dataset(dataset), fl.from_dataset(dataset).shuffle(seed=1)):
+        numbers = fl.from_range(40) if flow.effects == set() else fl.from_range(40).shuffle(seed=1)
+        for i, item in zip(numbers, flow, strict=True):
+            alone = as_arrays(dataset[i])
+            assert repr(item) == repr(alone)
+            assert [type(x) for x in item.values()] == [type(x) for x in alone.values()]
+
+
+def test_a_transform_gets_one_item_at_a_time() -> None:
+    def pad(batch: Any) -> Any:
+        longest = max(map(len, batch["ids"]))
+        return {"ids": [ids + [0] * (longest - len(ids)) for ids in batch["ids"]]}
+
+    dataset = DATA.from_dict({"ids": [[1] * (i % 5 + 1) for i in range(40)]}).with_transform(pad)
+    subset = torch.utils.data.Subset(dataset, range(40))
+    for source in (dataset, subset):
+        lengths = [len(item["ids"]) for item in fl.from_dataset(source)]
+        assert lengths == [i % 5 + 1 for i in range(40)]

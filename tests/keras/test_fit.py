@@ -96,6 +96,29 @@ model_of().fit(seen.data, initial_epoch=3, epochs=4, verbose=0, callbacks=[seen.
 assert taken == numbers(flow.epoch(3))[1:], seen.passes
 """
 
+FOLLOWS_ON = """
+endless = fl.keras.Fit(flow.repeat())
+places = []
+class Places(keras.callbacks.Callback):
+    def on_epoch_begin(self, epoch, logs=None):
+        places.append(endless.state_dict()["position"])
+    def on_train_batch_end(self, batch, logs=None):
+        places.append(endless.state_dict()["position"])
+model_of().fit(
+    endless, epochs=2, steps_per_epoch=4, verbose=0, callbacks=[endless.follows, Places()]
+)
+endless.close()
+assert places == [0, 1, 2, 3, 4, 4, 5, 6, 7, 8], places
+other = fl.keras.Fit(flow)
+other.load_state_dict(states[3])
+try:
+    model_of().fit(other, epochs=1, verbose=0, callbacks=[other.follows])
+except fl.FlowError as error:
+    assert "pass initial_epoch=data.epoch" in str(error), error
+else:
+    raise AssertionError("the loaded state was dropped")
+"""
+
 LOOKS = """
 expected = [x for x, _ in fl.from_range(10).map(row)]
 plain = fl.from_range(10).map(row).batch(4)
@@ -215,7 +238,7 @@ assert not [thread for thread in threading.enumerate() if thread.name == "to_ker
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_on_each_backend(backend: str) -> None:
     program = "\n".join(
-        [BEGIN, FITS, FOLLOWS, LOOKS, UNKNOWN, FAILS, RESUMES, REFUSES, "print('all')"]
+        [BEGIN, FITS, FOLLOWS, FOLLOWS_ON, LOOKS, UNKNOWN, FAILS, RESUMES, REFUSES, "print('all')"]
     )
     environment = {**os.environ, "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"}
     done = subprocess.run(

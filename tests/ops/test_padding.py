@@ -316,3 +316,19 @@ class TestLength:
     def test_invalid_lengths_are_refused(self, wrong: Any) -> None:
         with pytest.raises(fl.InvalidFlow, match="padded_batch: length must be an int >= 0"):
             fl.from_range(3).map(lambda i: np.zeros(i)).padded_batch(2, length=wrong)
+
+    def test_a_length_that_needs_padding_is_refused_where_padding_is_forbidden(self) -> None:
+        fixed = fl.fake([(3,)], size=2)
+        with pytest.raises(fl.InvalidFlow, match="length=4 cannot be reached by an array of 3"):
+            fixed.padded_batch(2, padding=None, length=4)
+        ((batch,),) = fixed.padded_batch(2, padding=None, length=3)
+        assert batch.shape == (2, 3)
+        rows = fl.from_range(2).map(lambda i: np.zeros(3))
+        with pytest.raises(fl.ElementError) as caught:
+            rows.padded_batch(2, padding=None, length=4).collect()
+        assert "length=4 cannot be reached" in str(caught.value.__cause__)
+
+    def test_numpy_sizes_are_in_the_spec(self) -> None:
+        rows = fl.from_items([np.arange(3)])
+        size: Any = np.int64(4)
+        assert str(rows.padded_batch(2, length=size).spec) == "int64[?, 4]"

@@ -252,7 +252,9 @@ class TestEvenShards:
     def test_explain_shows_what_is_left_out_or_repeated(self) -> None:
         flow = fl.from_range(7)
         assert "leaves out 1 of 7 elements of each pass" in flow.shard(2, 0, even="drop").explain()
-        assert "repeats 2 of 7 elements in each pass" in flow.shard(3, 0, even="pad").explain()
+        assert (
+            "repeats elements 2 time(s) in each pass of 7" in flow.shard(3, 0, even="pad").explain()
+        )
         assert "note" not in fl.from_range(6).shard(2, 0, even="pad").explain()
 
     @pytest.mark.parametrize("procs", [0, 2])

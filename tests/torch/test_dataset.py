@@ -93,3 +93,11 @@ def test_a_flow_that_cannot_be_sent_is_refused() -> None:
 def test_invalid_epochs_are_refused() -> None:
     with pytest.raises(fl.InvalidFlow, match="as_iterable_dataset: epoch must be an int >= 0"):
         fl.from_range(3).as_iterable_dataset().set_epoch(-1)
+
+
+def test_an_endless_flow_is_divided_among_ranks() -> None:
+    endless = fl.from_range(4).repeat()
+    elements = iter(endless.as_iterable_dataset(shard=(2, 1)))
+    assert [next(elements) for _ in range(4)] == [1, 3, 1, 3]
+    with pytest.raises(fl.InvalidFlow, match="as_iterable_dataset: the length of this flow is"):
+        fl.from_range(4).filter(bool).as_iterable_dataset(shard=(2, 1))

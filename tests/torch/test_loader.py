@@ -8,7 +8,7 @@ import sys
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import attrs
 import ml_dtypes
@@ -259,13 +259,59 @@ class TestRanks:
     def test_missing_elements_can_be_repeated(self, caplog: pytest.LogCaptureFixture) -> None:
         flow = fl.from_range(11).shuffle(seed=1)
         loaders = [flow.to_torch(shard=(3, i), even="pad") for i in range(3)]
-        assert "1 of 11 elements are repeated in each pass" in caplog.text
+        assert "elements are repeated 1 time(s) in each pass of 11," in caplog.text
         for epoch in range(2):
             whole = list(flow.epoch(epoch))
             padded = [*whole, whole[0]]
             assert [list(loader) for loader in loaders] == [padded[i::3] for i in range(3)]
         assert list(map(len, loaders)) == [4, 4, 4]
         assert loaders[2].state_dict() == flow.epoch(2).state_dict()
+
+    @pytest.mark.parametrize("even", ["drop", "pad", None])
+    @pytest.mark.parametrize("length", [5, 7, 8])
+    def test_a_resumed_rank_gets_the_elements_it_would_have_got(
+        self, even: Literal["drop", "pad"] | None, length: int
+    ) -> None:
+        flow = fl.from_range(length).shuffle(seed=1)
+        for i in range(3):
+            loader = flow.to_torch(shard=(3, i), even=even)
+            whole = list(loader)
+            for taken in range(len(whole) + 1):
+                loader.set_epoch(0)
+                elements = iter(loader)
+                before = [next(elements) for _ in range(taken)]
+                resumed = flow.to_torch(shard=(3, i), even=even)
+                resumed.load_state_dict(loader.state_dict())
+                assert before + list(resumed) == whole
+
+    def test_a_rank_at_its_end_begins_the_epoch_that_is_set(self) -> None:
+        loader = fl.from_range(5).to_torch(shard=(2, 0))
+        elements = iter(loader)
+        for _ in range(2):
+            next(elements)
+        other = fl.from_range(5).to_torch(shard=(2, 0))
+        other.load_state_dict(loader.state_dict())
+        other.set_epoch(0)
+        assert list(other) == [0, 2]
+
+    def test_errors_name_the_position_in_the_flow(self) -> None:
+        def row(i: int) -> Any:
+            return np.array(["2020-01-01"], "M8[D]") if i == 5 else np.zeros(2)
+
+        for taken in (0, 1):
+            loader = fl.from_range(8).map(row).to_torch(shard=(2, 1))
+            elements = iter(loader)
+            for _ in range(taken):
+                next(elements)
+            resumed = fl.from_range(8).map(row).to_torch(shard=(2, 1))
+            resumed.load_state_dict(loader.state_dict())
+            with pytest.raises(fl.SpecMismatch, match="element 5, an array of"):
+                list(resumed)
+
+    def test_too_few_elements_for_all_ranks_are_refused(self) -> None:
+        with pytest.raises(fl.InvalidFlow, match="there are 2 elements for 3 ranks"):
+            fl.from_range(2).to_torch(shard=(3, 0))
+        assert list(fl.from_range(2).to_torch(shard=(3, 2), even="pad")) == [0]
 
     @pytest.mark.parametrize("argument", [(0, 2), (2, 2), (2, -1), 2, "22", (2.0, 1), (True, 0)])
     def test_invalid_shards_are_refused(self, argument: Any) -> None:
@@ -344,8 +390,10 @@ dist.destroy_process_group()
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     lines = result.stdout.splitlines()
     assert lines[0] == "[7, 7]", result.stderr
-    assert lines[1].startswith("to_torch: torch.distributed has 2 ranks now and had 1 when this")
-    assert lines[2].startswith("as_iterable_dataset: torch.distributed has 2 ranks now")
+    assert lines[1].startswith(
+        "to_torch: torch.distributed has 2 rank(s) now, of which this is 0, and"
+    )
+    assert lines[2].startswith("as_iterable_dataset: torch.distributed has 2 rank(s) now")
     assert lines[3] == "7"
 
 
