@@ -136,16 +136,17 @@ def spec_of_padded_batch(
         fitting(padding, (isinstance(spec, ArraySpec) and spec.dtype) or batch.dtype, at)
     if not isinstance(batch, ArraySpec) or not isinstance(length, int):
         return batch
-    if batch.shape is None or (len(batch.shape) < 2 and padding is not None):
+    shape = batch.shape and batch.shape[1:]
+    if not shape:
         return batch
+    size, *rest = shape
     if padding is None:
-        if batch.shape[1:2] not in ((None,), (length,)):
-            raise not_padded(batch.shape[1:2], length, at)
+        if size not in (None, length):
+            raise not_padded(size, length, at)
         return batch
-    rows, size, *rest = batch.shape
     if size is not None and size > length:
         raise too_long(size, length, at)
-    return ArraySpec(batch.dtype, (rows, length, *rest))
+    return ArraySpec(batch.dtype, (n, length, *rest))
 
 
 def spec_of_row(spec: Spec, at: str = "element") -> Spec:

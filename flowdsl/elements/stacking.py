@@ -305,8 +305,8 @@ def _gathered(
     if padding is not None:
         return _pad_arrays(rows, padding, allocate, at, length)
     length = check_single(length, at, "length")
-    if length is not None and rows[0].shape[:1] != (length,):
-        raise not_padded(rows[0].shape[:1], length, at)
+    if length is not None and rows[0].ndim and len(rows[0]) != length:
+        raise not_padded(len(rows[0]), length, at)
     return _stack_arrays(rows, dtype_of_all(rows, at), allocate, at)
 
 
@@ -424,12 +424,11 @@ def check_single(
     return value
 
 
-def not_padded(shape: tuple[int | None, ...], length: int, at: str) -> SpecMismatch:
+def not_padded(size: int | None, length: int, at: str) -> SpecMismatch:
     """The error for an array of another size than the length where padding is forbidden."""
-    size = f"{shape[0]} entries" if shape else "no axis"
     return SpecMismatch(
-        f"{at}: length={length} cannot be reached by an array of {size} without padding; pass a "
-        f"padding, or length=None for this component"
+        f"{at}: length={length} cannot be reached by an array of {size} entries without padding; "
+        f"pass a padding, or length=None for this component"
     )
 
 

@@ -328,6 +328,11 @@ class TestLength:
             rows.padded_batch(2, padding=None, length=4).collect()
         assert "length=4 cannot be reached" in str(caught.value.__cause__)
 
+    def test_a_component_without_an_axis_has_no_length(self) -> None:
+        rows = fl.from_items([(np.arange(3), 1), (np.arange(2), 2)])
+        ((ids, labels),) = rows.padded_batch(2, padding=(0, None), length=4)
+        assert (ids.shape, labels.tolist()) == ((2, 4), [1, 2])
+
     def test_numpy_sizes_are_in_the_spec(self) -> None:
         rows = fl.from_items([np.arange(3)])
         size: Any = np.int64(4)

@@ -154,8 +154,14 @@ def test_the_next_pass_begins_with_the_tuned_number(kind: str) -> None:
         list(flow)
     with mock.patch.object(Tuner, "observe"):  # nothing is found from here on
         run = iter(flow)
-        assert eventually(lambda: next(run) is not None and workers_in(run) == 3)
+        # slowly, so that a busy machine starts the workers before the rows are all read
+        assert eventually(lambda: next(run) is not None and _rested() and workers_in(run) == 3)
         run.close()
+
+
+def _rested() -> bool:
+    time.sleep(0.05)
+    return True
 
 
 def waiting(i: int) -> int:
