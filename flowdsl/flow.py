@@ -26,6 +26,7 @@ from flowdsl.ops.mapping import Mapping as MappingOperators
 from flowdsl.ops.ordering import Ordering
 from flowdsl.ops.padding import PaddedBatching
 from flowdsl.ops.placement import Placing
+from flowdsl.ops.sharding import Sharding
 from flowdsl.ops.sizing import Sizing
 from flowdsl.ops.splitting import Splitting
 from flowdsl.ops.unbatching import Unbatching
@@ -58,6 +59,7 @@ class Flow(
     ShapeBatching[T, E_any],
     Unbatching[T, E_any],
     Sizing[T, E_any],
+    Sharding[T, E_any],
     Splitting[T, E_any],
     Ordering[T, E_any],
     Zipping[T, E_any],

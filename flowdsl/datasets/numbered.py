@@ -59,7 +59,7 @@ class FromNumbered(IndexedSource[T], Generic[T]):
 
     @property
     def fingerprint(self) -> str:
-        """The title, and the dataset's own fingerprint if it has one, as those of Hugging Face."""
+        """The title, and the fingerprint of a dataset that has one, such as of Hugging Face."""
         own = getattr(self.dataset, "_fingerprint", None)
         return f"{self.title} {own}" if isinstance(own, str) else self.title
 
@@ -71,8 +71,8 @@ class FromNumbered(IndexedSource[T], Generic[T]):
 def _has_format(dataset: Any) -> bool:
     """Return True for a Hugging Face dataset whose items differ if many are read at once.
 
-    It converts columns as a whole: a float is float64 alone and float32 among others, and a
-    transform gets the other items too.
+    Its formats convert whole columns: a float is float64 alone and float32 among others. A
+    transform gets all items that are read.
     """
     while is_a(dataset, "torch.utils.data", "Subset"):
         dataset = dataset.dataset
@@ -82,10 +82,10 @@ def _has_format(dataset: Any) -> bool:
 class ManyAtOnce(Generic[T]):
     """Reads single items, or many at once where each of them alone would cost more.
 
-    A dataset that stores columns, as those of Hugging Face, looks up all columns for every item: 32
-    items at once cost a tenth of 32 single ones. An item that takes long, such as an image that is
-    decoded, gains nothing, and reading 32 ahead would delay the first. So the first items are read
-    alone and timed. If many fail, each is read alone, so that the error names its item.
+    A Hugging Face dataset stores columns, and looks up each of them for every item: reading 32
+    items at once costs a tenth of reading 32 single items. For an item that takes long, such as an
+    image to decode, this gains nothing and delays the first of them. So the first items are read
+    alone and timed. If reading many fails, each item is read alone, so that the error names it.
     """
 
     def __init__(self, read: Callable[[int], T], read_many: Callable[[list[int]], list[T]]) -> None:
@@ -133,7 +133,7 @@ _AT_ONCE = 32
 _TIMED = 4
 """The items that are read alone and timed first."""
 _WORTH_SINGLE = 0.001
-"""Seconds of a single item from which reading many at once gains too little."""
+"""The seconds that a single item takes at least, so that reading many at once gains too little."""
 
 
 def length_of(operator: str, dataset: Any) -> int:

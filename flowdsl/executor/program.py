@@ -107,6 +107,8 @@ class Program:
     )
     """The calls of each operator, and the seconds of its own work, if operators are timed."""
     _readers: dict[Path, Callable[[int], Any]] = attrs.field(factory=dict[Path, Any], init=False)
+    _expecting: dict[Path, Expecting] = attrs.field(factory=dict[Path, Expecting], init=False)
+    """The readers that are to learn which rows are read next; asking each loop would cost more."""
     _positions: Iterator[int] | None = attrs.field(default=None, init=False)
     """The positions that the final loop has not read yet; None before it starts."""
     _last: list[AnyNode] = attrs.field(init=False)
@@ -277,10 +279,12 @@ class Program:
             return getattr(node, name)
         if path not in self._readers:
             self._readers[path] = node.open()
-        reader: object = self._readers[path]
-        if isinstance(reader, Expecting):
-            reader.expect(addresses.position.tolist())
-        return reader
+            reader: object = self._readers[path]
+            if isinstance(reader, Expecting):
+                self._expecting[path] = reader
+        if path in self._expecting:
+            self._expecting[path].expect(addresses.position.tolist())
+        return self._readers[path]
 
 
 @cached_per_node

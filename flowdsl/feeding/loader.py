@@ -18,7 +18,8 @@ from flowdsl.effects import Endless
 from flowdsl.errors import FlowError, InvalidFlow, NotShippable
 from flowdsl.feeding.pump import EndOfPass, Pump, Sink
 from flowdsl.nodes import AnyNode, checked_int, is_int
-from flowdsl.ops.sizing import Even, EvenShard, Shard, Skip
+from flowdsl.ops.sharding import Even, EvenShard, Shard
+from flowdsl.ops.sizing import Skip
 from flowdsl.plan.lower import plan_of
 from flowdsl.runtime.resume_points import BEGINNING, ResumePoint
 from flowdsl.runtime.run import Run
@@ -44,7 +45,7 @@ class Ranks:
     n: int = 1
     i: int = 0
     even: Even | None = "drop"
-    """Makes the passes of all ranks equally long, as in ``flow.shard``; None: as they come."""
+    """How the passes of all ranks get one length, as in ``flow.shard``; None: they may differ."""
 
     @classmethod
     def of_arguments(cls, name: str, shard: tuple[int, int], even: Even | None) -> Ranks:

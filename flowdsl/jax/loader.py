@@ -17,7 +17,7 @@ from flowdsl.elements.structure import arguments_of, components
 from flowdsl.errors import InvalidFlow, SpecMismatch
 from flowdsl.feeding.converting import convert_arrays, describe_component
 from flowdsl.feeding.loader import Loader, Ranks
-from flowdsl.ops.sizing import Even
+from flowdsl.ops.sharding import Even
 
 if TYPE_CHECKING:
     from flowdsl.flow import Flow

@@ -12,7 +12,7 @@ from typing_extensions import Unpack
 
 from flowdsl.elements.structure import Stackable
 from flowdsl.nodes import E, FlowBase, T, flow, rejects_keywords
-from flowdsl.ops.sizing import Even
+from flowdsl.ops.sharding import Even
 from flowdsl.storage.libraries import library
 
 if TYPE_CHECKING:

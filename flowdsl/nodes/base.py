@@ -254,9 +254,9 @@ class Node(ABC, Generic[T, E]):
 
     @property
     def note(self) -> str | None:
-        """What ``explain()`` notes of the operator, a sentence without its subject; None: nothing.
+        """A note for ``explain()`` on elements that the operator loses or repeats, else None.
 
-        It is for a valid operator that loses or repeats elements.
+        It continues the title, as in "leaves out 1 of 7 elements of each pass".
         """
         return None
 

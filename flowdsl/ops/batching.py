@@ -152,37 +152,29 @@ Remainder: TypeAlias = Literal["fill"]
 
 
 @attrs.frozen(repr=False)
-class FilledBatch(Batched[A, tuple[U, NDArray[np.bool_]], E], Generic[A, U, E]):
-    """Groups of ``n`` consecutive elements, the last one filled, with a mask of the real rows."""
+class FilledBatch(Batch[A, tuple[Any, NDArray[np.bool_]], E], Generic[A, E]):
+    """A ``Batch`` whose last group is filled, with a mask of the real rows."""
 
-    n: int = attrs.field(converter=plain_int, validator=at_least(1))
-    collate: Collate | CollateParts | None = attrs.field(
-        converter=deep_copied, validator=validate_collate
-    )
     drop_remainder: bool = attrs.field(default=False, init=False)
-
-    def __attrs_post_init__(self) -> None:
-        refuse_mismatch(self)
 
     @property
     def title(self) -> str:
         return f'batch({self.n}, remainder="fill"{spelled_collate(self.collate)})'
 
     @property
-    def stacks(self) -> bool:
-        return self.collate is None
+    def size_of_each(self) -> int:
+        return self.n
 
     def group(self, size: int, allocate: Allocate | None = None) -> list[A]:
-        return BatchRows(self.n, allocate or np.empty) if self.collate is None else []
+        return super().group(self.n, allocate)
 
     def gather(
         self, group: Sequence[A], allocate: Allocate | None = None
-    ) -> tuple[U, NDArray[np.bool_]]:
+    ) -> tuple[Any, NDArray[np.bool_]]:
         rows = group if isinstance(group, BatchRows) else list(group)
         mask = np.arange(self.n) < len(rows)
         rows.extend([group[-1]] * (self.n - len(rows)))
-        batch: U = collated(rows, self.collate, allocate)
-        return batch, mask
+        return collated(rows, self.collate, allocate), mask
 
     @cached_per_node
     def spec(self, probe: bool) -> Spec:

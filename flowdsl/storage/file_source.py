@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from abc import abstractmethod
 from collections.abc import Callable
 from typing import ClassVar, Generic
@@ -12,6 +11,7 @@ import attrs
 from flowdsl.elements.specs import Spec
 from flowdsl.errors import SourceError
 from flowdsl.nodes import IndexedSource, T
+from flowdsl.storage.paths import title_of
 
 
 @attrs.frozen(repr=False)
@@ -29,7 +29,7 @@ class FileSource(IndexedSource[T], Generic[T]):
 
     @property
     def title(self) -> str:
-        return f"{self.reader}({os.path.basename(self.path)!r})"
+        return title_of(self.reader, [self.path])
 
     @property
     def fingerprint(self) -> str:

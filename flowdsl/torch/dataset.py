@@ -12,7 +12,7 @@ from flowdsl import nodes
 from flowdsl.errors import NotShippable
 from flowdsl.feeding.loader import Loader, Ranks, check_length, part_of
 from flowdsl.nodes import checked_int
-from flowdsl.ops.sizing import Even
+from flowdsl.ops.sharding import Even
 from flowdsl.runtime.state import place_of
 from flowdsl.torch.loader import Tensors, ranks_of, refuse_late_ranks
 from flowdsl.workers.wire import pickled, unpack

@@ -15,7 +15,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 from flowdsl.errors import InvalidFlow, SpecMismatch
 from flowdsl.feeding.converting import convert_arrays, describe_component, leaves_of
 from flowdsl.feeding.loader import Loader, Ranks
-from flowdsl.ops.sizing import Even
+from flowdsl.ops.sharding import Even
 
 if TYPE_CHECKING:
     from flowdsl.flow import Flow
@@ -88,7 +88,7 @@ def _refuse_workers() -> NoReturn:
 
 
 def ranks_of(name: str, shard: tuple[int, int] | None, even: Even | None) -> Ranks:
-    """Return the ranks of the arguments; by default those of ``torch.distributed``, if it runs."""
+    """Return the ranks that the arguments select, or the ranks of ``torch.distributed``."""
     return Ranks.of_arguments(name, _distributed() if shard is None else shard, even)
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from flowdsl.effects import Endless, Resampled, Unsized
 from flowdsl.nodes.random_sequences import Mixed
-from flowdsl.ops.sizing import Even
+from flowdsl.ops.sharding import Even
 from flowdsl.testing import Draw, Model, Recipe, models
 from flowdsl.testing.operators import NUMBERS, SEEDS, take
 

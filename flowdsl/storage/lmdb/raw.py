@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 import attrs
@@ -17,7 +16,7 @@ from flowdsl.nodes import IndexedSource
 from flowdsl.storage.file_source import file_has_changed
 from flowdsl.storage.lmdb.keys import Keys, KeysOfRows, RowReader, keys_of_rows
 from flowdsl.storage.lmdb.pages import Pages
-from flowdsl.storage.paths import OnePath, local_path
+from flowdsl.storage.paths import OnePath, local_path, title_of
 
 if TYPE_CHECKING:
     from flowdsl.flow import Flow
@@ -37,7 +36,7 @@ class RawFile:
 
     @property
     def title(self) -> str:
-        return f"{self.reader}({os.path.basename(self.path)!r})"
+        return title_of(self.reader, [self.path])
 
     @property
     def fingerprint(self) -> str:
