@@ -123,8 +123,8 @@ class PaddedBatching(FlowBase[T, E]):
     ) -> Flow[B, E | Resampled]: ...
     @rejects_keywords(
         **BATCH_KEYWORD_ADVICE,
-        padded_shapes="arrays are padded to the largest of a batch, or along their first axis to "
-        "length={}",
+        padded_shapes="arrays are padded to the largest of a batch; write length=n to fix the size "
+        "of their first axis",
         padding_values="write padding={}",
         **PARALLEL_KEYWORD_ADVICE,
     )

@@ -10,5 +10,5 @@ import flowdsl as fl
 fl.from_images("photos/*.jpg")
 
 # Seen:
-# flowdsl.errors.SourceError: from_images: no file matches 'photos/*.jpg'; there is no folder
-# 'photos'
+# flowdsl.errors.SourceError: from_images: no file matches 'photos/*.jpg'; the folder
+# 'photos' does not exist

@@ -33,8 +33,8 @@ CASES: dict[str, Any] = {
     "padded_batch: there is no padding_values=; write padding=-1": lambda: ROWS.padded_batch(
         4, padding_values=-1
     ),
-    "padded_batch: there is no padded_shapes=; arrays are padded to the largest of a batch, or "
-    "along their first axis to length=[3]": lambda: ROWS.padded_batch(4, padded_shapes=[3]),
+    "padded_batch: there is no padded_shapes=; arrays are padded to the largest of a batch; write "
+    "length=n to fix the size of their first axis": lambda: ROWS.padded_batch(4, padded_shapes=[3]),
     "batch_by_shape: there is no batch_size=; write batch_by_shape(4, selector)": lambda: (
         ROWS.batch_by_shape(batch_size=4, selector=fl.c0)
     ),

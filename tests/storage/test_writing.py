@@ -112,7 +112,7 @@ def test_invalid_path_is_refused(path: Any) -> None:
 
 
 def test_a_pattern_that_matches_nothing_names_the_folder(tmp_path: Path) -> None:
-    with pytest.raises(fl.SourceError, match=r"no file matches .*; there is no folder"):
+    with pytest.raises(fl.SourceError, match=r"no file matches .*; the folder .* does not exist"):
         all_paths("from_rows", tmp_path / "no" / "*.rows")
 
 

@@ -400,10 +400,13 @@ dist.destroy_process_group()
 _SPAWNED = """
 import torch.distributed as dist, torch.multiprocessing as mp, flowdsl as fl
 
+def row(i):  # a function of the script, in a child of torch.multiprocessing
+    return float(i)
+
 def train(rank, store, lengths):
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
     total = torch.zeros(1)
-    for batch in fl.from_range(257).batch(16).prefetch(procs=2).to_torch():
+    for batch in fl.from_range(257).map(row).batch(16).prefetch(procs=2).to_torch():
         total += batch.sum()
         dist.all_reduce(total.clone())  # as the gradients of a training step
         lengths[rank] += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple, TypedDict
@@ -111,6 +112,17 @@ def test_names_in_spec_set_the_order_for_a_stream() -> None:
     spec = [tf.TensorSpec((), tf.float64, name) for name in ("image", "label")]
     assert fed(QueueInput(stream(), spec=spec)) == ROWS
     assert fed(QueueInput(stream(), spec=spec[::-1])) == ROWS
+
+
+@pytest.mark.parametrize("row", [swapped, varying])
+def test_received_rows_go_by_name(row: Callable[[int], Any], tmp_path: Path) -> None:
+    address = f"ipc://{tmp_path}/rows"
+    sender = threading.Thread(target=fl.from_range(4).map(row).send_zmq, args=[address])
+    sender.start()
+    spec = [tf.TensorSpec((), tf.float64, "label"), tf.TensorSpec((), tf.float64, "image")]
+    received: fl.Flow[Any, Any] = fl.from_zmq(address)
+    assert fed(QueueInput(received, spec=spec)) == ROWS
+    sender.join()
 
 
 def test_stream_in_another_order_without_names_is_refused() -> None:
