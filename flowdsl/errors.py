@@ -157,7 +157,7 @@ ZeroDivisionError('integer division or modulo by zero'); the element was 0
         return f"{type(self).__name__}({str(self)!r})"
 
 
-_MOST_OF_A_REASON = 1000
+_MAX_REASON_LENGTH = 1000
 
 
 def _reason(cause: BaseException) -> str:
@@ -169,7 +169,7 @@ def _reason(cause: BaseException) -> str:
             text = f"{type(cause).__name__}({str(cause)!r})"
     except Exception as error:  # an error message must not fail itself
         text = f"{type(cause).__name__}, whose repr raised {type(error).__name__}"
-    return text if len(text) <= _MOST_OF_A_REASON else f"{text[: _MOST_OF_A_REASON - 3]}..."
+    return text if len(text) <= _MAX_REASON_LENGTH else f"{text[: _MAX_REASON_LENGTH - 3]}..."
 
 
 def _caused(

@@ -148,6 +148,7 @@ class Flow(
                 f"{n}; n counts the finished epochs too"
             )
         return chain(
+            # a generator, as a run starts its workers when it is made
             (self._run(*place) for place in [(epoch, position, resume_point)]),
             (self.epoch(k) for k in range(epoch + 1, n)),
         )
@@ -162,17 +163,17 @@ class Flow(
 
         - only functions, batches, ``repeat`` and operators that count elements (``enumerate``,
           ``take``, ``skip``, ``shard``) follow it, and
-        - no element computed after it is sent to workers.
+        - no worker receives elements that come after it (``explain()`` shows what workers receive).
 
         A state of one of ``n`` shards also resumes any shard of another number of shards, if
 
         - it was saved when all ``n`` shards were at the same position,
-        - the delivered elements of all shards are a whole number of elements for each new shard,
-          and
+        - the delivered elements of all shards divide evenly among the new shards, and
         - only functions, batches and ``repeat`` follow the ``shard``.
 
         Errors: ``StateMismatch``, naming the operator that differs, for a state of another flow or
-        of another file's rows. Functions are compared by name, and items in memory by number.
+        of another file's rows. Functions are compared by name, and items in memory by how many
+        there are.
         """
         from flowdsl.runtime.state import place_of
 
@@ -416,6 +417,7 @@ def _chain_text(node: AnyNode) -> str:
     if not node.sources:
         return node.title
     first, *others = map(_chain_text, node.sources)
+    # a title has "..." in place of the flows that are arguments
     title = node.title.replace("...", ", ".join(others), 1) if others else node.title
     return f"{first}.{title}"
 

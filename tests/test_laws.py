@@ -17,7 +17,7 @@ import flowdsl.ops
 import flowdsl.storage
 from flowdsl.nodes import IndexedSource, Node
 from flowdsl.testing import laws
-from flowdsl.testing.catalogue import MOST_ROWS
+from flowdsl.testing.catalogue import MAX_ROWS
 from flowdsl.testing.laws import LAWS
 from flowdsl.testing.recipes import Recipe
 from tests.sampling import examples
@@ -25,10 +25,10 @@ from tests.strategies import CATALOGUE, ELSEWHERE, OPERATORS, SOURCES, chains
 
 pytestmark = pytest.mark.slow
 
-POSITIONS = range(laws.MOST_RESUMED)
+POSITIONS = range(laws.MAX_RESUMED)
 # Every position of every chain takes longer than all other laws together: chains are worth more.
 two_positions = st.lists(st.sampled_from(POSITIONS), min_size=2, max_size=2, unique=True)
-a_row = st.integers(0, 2 * MOST_ROWS)
+a_row = st.integers(0, 2 * MAX_ROWS)
 
 
 def _operators() -> set[type]:
@@ -113,6 +113,6 @@ def test_plans_keep_the_meaning(recipe: Recipe, epoch: int) -> None:
 
 @pytest.mark.usefixtures("workers_are_threads")
 @settings(max_examples=examples(125))
-@given(chains(most=8, one_pass=True), st.integers(0, 2 * MOST_ROWS), st.integers(0, 2))
+@given(chains(most=8, one_pass=True), st.integers(0, 2 * MAX_ROWS), st.integers(0, 2))
 def test_random_chains_resume(recipe: Recipe, position: int, epoch: int) -> None:
     laws.resuming_gives_the_rest(recipe, position, epoch=epoch)

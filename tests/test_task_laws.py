@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flowdsl.testing import laws
-from flowdsl.testing.catalogue import MOST_ROWS
+from flowdsl.testing.catalogue import MAX_ROWS
 from flowdsl.testing.recipes import Recipe
 from tests.paces import paced, whims
 from tests.sampling import examples
@@ -29,7 +29,7 @@ class TestTasks:
         chain = chains(most=2, last=operator, prefetched=True)
 
         @settings(max_examples=examples(40))
-        @given(chain, few, st.integers(0, MOST_ROWS), epochs, whims)
+        @given(chain, few, st.integers(0, MAX_ROWS), epochs, whims)
         def check(recipe: Recipe, procs: int, position: int, epoch: int, sizes: list[int]) -> None:
             with paced(sizes):
                 laws.running_gives_the_reference(recipe, procs, epoch)
@@ -63,7 +63,7 @@ class TestTasks:
             laws.unordered_is_a_permutation(recipe, procs, threads, epoch)
 
     @settings(max_examples=examples(100))
-    @given(prefetched, procs, procs, st.integers(0, 2 * MOST_ROWS), epochs, whims)
+    @given(prefetched, procs, procs, st.integers(0, 2 * MAX_ROWS), epochs, whims)
     def test_random_chains_resume(
         self,
         recipe: Recipe,
@@ -84,7 +84,7 @@ def test_random_chains_with_processes(recipe: Recipe, procs: int, epoch: int) ->
 
 
 @settings(max_examples=examples(20))
-@given(chains(most=5, prefetched=True), few, st.integers(0, 2), st.integers(0, MOST_ROWS))
+@given(chains(most=5, prefetched=True), few, st.integers(0, 2), st.integers(0, MAX_ROWS))
 def test_random_chains_resume_with_processes(
     recipe: Recipe, procs: int, then_procs: int, position: int
 ) -> None:

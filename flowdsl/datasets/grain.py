@@ -35,13 +35,14 @@ class FromEndlessGrain(IndexedMap[Any, Any, E]):
 
     @cached_per_node
     def spec(self, probe: bool) -> Spec:
-        return UNKNOWN if self.sparse else with_inferred(self, UNKNOWN, probe)
+        return UNKNOWN if self.sparse else with_inferred(self, known=UNKNOWN, probe=probe)
 
     def apply(self, x: Any, epoch: int, position: int) -> Any:
         element = self.dataset[position]
         return element if self.sparse else _not_left_out(element)
 
     def origin(self, epoch: int, position: int) -> Where:
+        # the dataset's row, for errors; the elements of ``source`` mean nothing
         return Where(f"row {position} of {self.title}")
 
 
@@ -55,7 +56,9 @@ def flow_of_grain(operator: str, dataset: Any) -> Flow[Any, Any]:
         return stream(operator, dataset, iter)
     sparse = _filters(dataset)
     if length_of(operator, dataset) >= sys.maxsize:  # Grain's length of ``repeat()``
-        endless = flow(FromEndlessGrain(from_range(1).repeat().node, operator, dataset, sparse))
+        # The source is only an endless sequence of positions: its elements are ignored.
+        positions = from_range(1).repeat()
+        endless = flow(FromEndlessGrain(positions.node, operator, dataset, sparse))
         return endless.filter(not_none) if sparse else endless
     if sparse:
         return flow(FromNumbered[Any](operator, dataset, _itself)).filter(not_none)

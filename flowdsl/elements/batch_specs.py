@@ -13,20 +13,20 @@ from flowdsl.elements.specs import (
     StructSpec,
     ValueSpec,
     text_of_any_width,
-    with_sizes,
+    without_sizes,
 )
 from flowdsl.elements.stacking import (
-    CollateParts,
+    CollateByComponent,
     Length,
     Padding,
     batch_form,
+    by_component,
     check_single,
-    fitting,
+    checked_padding,
     functions_of,
     no_components,
     not_a_batch,
     not_padded,
-    parts_of,
     too_long,
 )
 
@@ -74,14 +74,14 @@ def _of_lists(spec: ListSpec, n: int | None, at: str) -> Spec:
         if item.type in (object, list):
             return UNKNOWN
         if issubclass(item.type, TEXT):  # lists of any lengths
-            return ListSpec(with_sizes(spec, UNKNOWN), n)
+            return ListSpec(without_sizes(spec), n)
         if not issubclass(item.type, NUMBERS):
             raise unstackable_list(item.type.__name__, f"{at}: each row")
     items = spec_of_batch(spec.item, spec.length, at)
     return UNKNOWN if items == UNKNOWN else spec_of_batch(items, n, at)
 
 
-def spec_of_parts(spec: Spec, collate: CollateParts, n: int | None) -> Spec:
+def spec_collated_by_component(spec: Spec, collate: CollateByComponent, n: int | None) -> Spec:
     """The spec of the result of ``collated`` with functions by component, from the rows' spec.
 
     Raises:
@@ -120,8 +120,8 @@ def spec_of_padded_batch(
         SpecMismatch: Rows of this spec cannot stack, or not with this padding or length.
     """
     if isinstance(spec, StructSpec):
-        paddings = parts_of("padding", padding, _names_in(spec), spec.form, at).values()
-        lengths = parts_of("length", length, _names_in(spec), spec.form, at).values()
+        paddings = by_component("padding", padding, _names_in(spec), spec.form, at).values()
+        lengths = by_component("length", length, _names_in(spec), spec.form, at).values()
         fields = tuple(
             (name, spec_of_padded_batch(part, n, value, f"{at}.{name}", size))
             for (name, part), value, size in zip(spec.fields, paddings, lengths, strict=True)
@@ -133,7 +133,8 @@ def spec_of_padded_batch(
     batch = spec_of_batch(spec, n, at)
     padded = isinstance(batch, ArraySpec) and (batch.shape is None or len(batch.shape) > 1)
     if isinstance(batch, ArraySpec) and padded and batch.dtype and padding is not None:
-        fitting(padding, (isinstance(spec, ArraySpec) and spec.dtype) or batch.dtype, at)
+        # raises if the rows' dtype cannot hold the padding
+        checked_padding(padding, (isinstance(spec, ArraySpec) and spec.dtype) or batch.dtype, at)
     if not isinstance(batch, ArraySpec) or not isinstance(length, int):
         return batch
     shape = batch.shape and batch.shape[1:]
@@ -159,7 +160,7 @@ def spec_of_row(spec: Spec, at: str = "element") -> Spec:
         fields = tuple((name, spec_of_row(part, f"{at}.{name}")) for name, part in spec.fields)
         return StructSpec(dict if spec.form is dict else tuple, fields)
     if isinstance(spec, ListSpec):  # items of other lists may have other sizes
-        return with_sizes(spec.item, UNKNOWN)
+        return without_sizes(spec.item)
     if isinstance(spec, ValueSpec):
         if spec.type is not object and not issubclass(spec.type, list):
             raise not_a_batch(str(spec), at)

@@ -21,7 +21,7 @@ Allocate: TypeAlias = Callable[[tuple[int, ...], "np.dtype[Any]"], "NDArray[Any]
 LEAST = 1 << 14
 """Arrays of fewer bytes are stacked at the end: placing each would cost more than it saves."""
 
-MOST = 1 << 28
+MAX_BYTES = 1 << 28
 """The most bytes that are allocated before the number of rows is known."""
 
 
@@ -85,7 +85,7 @@ class BatchRows(list[Any]):
             and part.ndim > 0
             and part.nbytes >= LEAST
             and self._size > 1
-            and self._size * part.nbytes <= MOST
+            and self._size * part.nbytes <= MAX_BYTES
             and part.dtype.kind in "biufcmM"
         )
 

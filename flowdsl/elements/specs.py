@@ -538,7 +538,7 @@ def varying_axes(spec: Spec, seen: Spec, axis: int = 0) -> frozenset[tuple[int, 
     an unknown spec every size is unknown.
     """
     if spec == UNKNOWN:
-        spec = with_sizes(seen, UNKNOWN)
+        spec = without_sizes(seen)
     if isinstance(spec, StructSpec) and isinstance(seen, StructSpec):
         pairs = _paired(spec, seen)
         return frozenset().union(*(varying_axes(x, y, axis) for _, x, y in pairs))
@@ -570,8 +570,8 @@ def without_axes(spec: Spec, axes: frozenset[tuple[int, int]], axis: int = 0) ->
 def with_sizes(seen: Spec, declared: Spec) -> Spec:
     """The spec of one element, with only the sizes that are declared for all elements.
 
-    >>> str(with_sizes(spec_of((np.zeros((2, 3)), 1)), UNKNOWN))
-    '(float64[?, ?], int)'
+    >>> str(with_sizes(spec_of(np.zeros((2, 3))), ArraySpec(None, (None, 3))))
+    'float64[?, 3]'
     """
     if isinstance(seen, StructSpec):
         known_parts = declared if isinstance(declared, StructSpec) else StructSpec(seen.form, ())
@@ -584,6 +584,15 @@ def with_sizes(seen: Spec, declared: Spec) -> Spec:
         known = declared if isinstance(declared, ListSpec) else ListSpec(UNKNOWN)
         return ListSpec(with_sizes(seen.item, known.item), known.length)
     return seen
+
+
+def without_sizes(spec: Spec) -> Spec:
+    """The spec with all sizes unknown.
+
+    >>> str(without_sizes(spec_of((np.zeros((2, 3)), 1))))
+    '(float64[?, ?], int)'
+    """
+    return with_sizes(spec, UNKNOWN)
 
 
 def leaf_specs(spec: Spec, name: str = "") -> list[tuple[str, ArraySpec | ValueSpec | ListSpec]]:

@@ -118,8 +118,8 @@ def pad(
     if columns is None:
         return _gathered(arrays_of_tensors(rows, at), padding, allocate, at, length)
     names = [name for name, _ in columns]
-    paddings = parts_of("padding", padding, names, kind, at)
-    lengths = parts_of("length", length, names, kind, at)
+    paddings = by_component("padding", padding, names, kind, at)
+    lengths = by_component("length", length, names, kind, at)
     batch = {
         name: pad(column, paddings[name], allocate, f"{at}.{name}", lengths[name])
         for name, column in columns
@@ -128,12 +128,12 @@ def pad(
 
 
 Collate: TypeAlias = Callable[[list[Any]], Any]
-CollateParts: TypeAlias = Mapping[str, Collate | None] | tuple[Collate | None, ...]
+CollateByComponent: TypeAlias = Mapping[str, Collate | None] | tuple[Collate | None, ...]
 """Functions that collate components, by name or in order; components with None are stacked."""
 
 
 def collated(
-    rows: list[Any], collate: Collate | CollateParts | None, allocate: Allocate | None = None
+    rows: list[Any], collate: Collate | CollateByComponent | None, allocate: Allocate | None = None
 ) -> Any:
     """Make a batch of rows, by a function of all rows or by functions of their components.
 
@@ -161,7 +161,9 @@ def collated(
     return assemble(batch_form(type(rows[0])), batch)
 
 
-def functions_of(collate: CollateParts, names: Sequence[str], form: type) -> dict[str, Collate]:
+def functions_of(
+    collate: CollateByComponent, names: Sequence[str], form: type
+) -> dict[str, Collate]:
     """The functions of the components that have one, for elements of the class ``form``.
 
     Raises:
@@ -340,7 +342,7 @@ def _pad_arrays(
             f"{at}: row 0 of the batch is {spec_of(rows[0])}, row {i} is {spec_of(rows[i])}; "
             f"arrays of equal rank are padded"
         )
-    fill = fitting(padding, dtype, at)
+    fill = checked_padding(padding, dtype, at)
     if len(set(shapes)) == 1 and length in (None, shapes[0][0]):
         return _stack_arrays(rows, dtype, allocate, at)
     dims = list(map(max, zip(*shapes, strict=True)))
@@ -361,7 +363,7 @@ def _pad_arrays(
 # -- padding values --------------------------------------------------------------------------------
 
 
-def parts_of(
+def by_component(
     argument: str, value: Any, names: Sequence[str], form: type, at: str
 ) -> dict[str, Any]:
     """The padding or length of each component of an element of the class ``form``.
@@ -386,8 +388,12 @@ def parts_of(
     return dict.fromkeys(names, value)
 
 
-def fitting(padding: Padding, dtype: np.dtype[Any], at: str) -> Any:
-    """The padding as a value of this dtype; for a dtype that is not numeric, 0 means empty."""
+def checked_padding(padding: Padding, dtype: np.dtype[Any], at: str) -> Any:
+    """The padding as a value of this dtype; for a dtype that is not numeric, 0 means empty.
+
+    Raises:
+        SpecMismatch: The dtype cannot represent the padding.
+    """
     check_single(padding, at)
     if dtype.kind not in "biufc" and repr(padding) == "0":
         return np.datetime64("NaT") if dtype.kind == "M" else np.zeros((), dtype)[()]

@@ -5,11 +5,11 @@ way is one generator per operator; but calling a method of each operator, testin
 passing elements from generator to generator cost several times as much as a small function. So the
 operators' lines of code are combined into one function, such as
 
-    def elements(columns, had, left_out, failed, instead, spent):
-        (open_0,), (func_1,), (keep_2,), = had
+    def elements(rows, attributes, left_out, raise_failure, failure_value, add_cost):
+        (open_0,), (func_1,), (keep_2,), = attributes
         x = None
         try:
-            for x in columns:
+            for x in rows:
                 x = open_0(x)
                 x = func_1(x)
                 x = x if keep_2(x) else DROPPED
@@ -18,12 +18,13 @@ operators' lines of code are combined into one function, such as
                     continue
                 yield x
         except Exception as error:
-            failed(error, x)
+            raise_failure(error, x)
             raise
 
 Each operator has its own line, so that the line number of an exception identifies the operator that
 raised it. This costs nothing unless an operator fails, and neither does the ``try`` around an
-attempted operator. All chains with the same lines share one function.
+operator under ``on_error`` (an *attempted* operator). All chains with the same lines share one
+function.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ class Form:
     """The properties of an operator that define its code: equal forms share a loop function."""
 
     text: str = "x = {it}(x)"
-    """The line, as in ``CodeTemplate.loop_line``; empty if the operator only looks for failures."""
+    """A line as in ``CodeTemplate.loop_line``; each name in braces, such as ``it``, the operator's
+    function, is looked up with ``Line.value_of``. Empty if the operator only looks for failures."""
     drops: bool = False
     """True if the operator may leave the element out."""
     attempted: bool = False
@@ -67,11 +69,11 @@ class Line:
     path: Path
     at: Indices
     """The addresses of the operator's elements."""
-    ready: Callable[[str], Any]
+    value_of: Callable[[str], Any]
     """Returns the value of a name in the line; called when the first element is requested."""
     form: Form = Form()
     number: int = -1
-    """The number of the attempt; -1 if the operator is not attempted."""
+    """The number that identifies the operator in its failures, if it is attempted; otherwise -1."""
     describe: Callable[[Any], str] | None = describe_element
     """Describes the element on which it failed; None for a position, which the error has anyway."""
 
@@ -113,16 +115,17 @@ def elements(
     loop_input: Iterable[Any] | None,
     watcher: Watcher,
     *,
-    places: Indices | None,
+    outputs: Indices | None,
     time_operators: bool,
 ) -> Iterator[Any]:
     """Run the lines in order on each element of ``loop_input``, or on the first line's positions.
 
-    With ``places``, each element is yielded with its position there. With ``time_operators``, each
+    With ``outputs``, the addresses of the last line's elements, each element is yielded with its
+    position in the output. With ``time_operators``, each
     line's calls and seconds are added to ``watcher.costs``.
     """
     forms = tuple(line.form for line in lines)
-    make, line_at = _loop(forms, loop_input is not None, places is not None, time_operators)
+    make, line_at = _loop(forms, loop_input is not None, outputs is not None, time_operators)
     positions = _values(lines[0].at.position)
     numbers = iter(positions)
     watcher.on_loop_start(numbers, lines[-1].path)
@@ -130,15 +133,15 @@ def elements(
     for line in lines:
         fields = {"{epoch}": line.at.epoch, "{position}": line.at.position}
         columns += [_values(column) for name, column in fields.items() if name in line.form.text]
-    if places is not None:
-        columns.append(_values(places.position))
+    if outputs is not None:
+        columns.append(_values(outputs.position))
 
     def place_of(line: Line) -> tuple[int, int]:
         """The epoch and the position, at this line, of the current element."""
         row = len(positions) - length_hint(numbers) - 1
         return int(line.at.epoch[row]), int(line.at.position[row])
 
-    def failed(error: Exception, x: Any) -> None:
+    def raise_failure(error: Exception, x: Any) -> None:
         assert error.__traceback__ is not None
         k = line_at.get(error.__traceback__.tb_lineno)
         if k is not None:  # otherwise a loop below raised and reported it
@@ -146,7 +149,7 @@ def elements(
             described = None if line.describe is None else line.describe(x)
             raise watcher.error(line.path, *place_of(line), described) from error
 
-    def instead(error: Exception, x: Any) -> Failed:
+    def failure_value(error: Exception, x: Any) -> Failed:
         assert error.__traceback__ is not None
         line = lines[line_at[error.__traceback__.tb_lineno]]
         described = None if line.describe is None else line.describe(x)
@@ -155,13 +158,14 @@ def elements(
     def left_out(x: Dropped | Failed, k: int) -> None:
         watcher.left_out(x, lines[k].path)
 
-    def spent(k: int, seconds: float) -> None:
+    def add_cost(k: int, seconds: float) -> None:
         calls, before = watcher.costs.get(lines[k].path, (0, 0.0))
         watcher.costs[lines[k].path] = calls + 1, before + seconds
 
-    had = (tuple(map(line.ready, names_in(line.form.text))) for line in lines)
+    # A generator, since ``value_of`` must not be called before the first element is requested.
+    attributes = (tuple(map(line.value_of, names_in(line.form.text))) for line in lines)
     rows = columns[0] if len(columns) == 1 else zip(*columns, strict=False)
-    return make(rows, had, left_out, failed, instead, spent)
+    return make(rows, attributes, left_out, raise_failure, failure_value, add_cost)
 
 
 def _values(column: Positions) -> Sequence[int]:
@@ -175,15 +179,15 @@ def _values(column: Positions) -> Sequence[int]:
 
 @lru_cache(maxsize=1024)
 def _loop(
-    forms: tuple[Form, ...], has_input: bool, places: bool, time_operators: bool
+    forms: tuple[Form, ...], has_input: bool, with_positions: bool, time_operators: bool
 ) -> tuple[Callable[..., Iterator[Any]], dict[int, int]]:
     """The function for these forms, and the index of the form at each line number."""
-    columns, taken, body = ["number", "x"] if has_input else ["x"], list[str](), list[str]()
+    variables, taken, body = ["number", "x"] if has_input else ["x"], list[str](), list[str]()
     line_at: dict[int, int] = {}
     attempting = False
     for k, form in enumerate(forms):
         names = {"epoch": f"epoch{k}", "position": f"position{k}"}
-        columns += [name for field, name in names.items() if f"{{{field}}}" in form.text]
+        variables += [name for field, name in names.items() if f"{{{field}}}" in form.text]
         own = {name: f"{name}_{k}" for name in names_in(form.text)}
         taken.append(f"({''.join(f'{name}, ' for name in own.values())}), ")
         if form.attempted and not attempting:
@@ -193,7 +197,7 @@ def _loop(
         attempting = form.attempted
         code = [form.text.format_map(names | own)] if form.text else []
         if time_operators and code:
-            code = ["began = now()", *code, f"spent({k}, now() - began)"]
+            code = ["began = now()", *code, f"add_cost({k}, now() - began)"]
         line_at |= {_FIRST + len(body) + i: k for i in range(len(code))}
         body += [f"        {line}" if attempting else line for line in code]
         if form.drops:
@@ -202,17 +206,17 @@ def _loop(
             left = [f"if {test}:", f"    left_out(x, {k})", "    continue"]
             body += [f"        {line}" if attempting else line for line in left]
     body += _CAUGHT if attempting else []
-    columns += ["place"] if places else []
+    variables += ["output_position"] if with_positions else []
     lines = [
-        "def elements(columns, had, left_out, failed, instead, spent):",
-        f"    {''.join(taken)} = had",
+        "def elements(rows, attributes, left_out, raise_failure, failure_value, add_cost):",
+        f"    {''.join(taken)} = attributes",
         "    x = None",
         "    try:",
-        f"        for {', '.join(columns)} in columns:",
+        f"        for {', '.join(variables)} in rows:",
         *(f"            {line}" for line in body),
-        f"            yield {'place, x' if places else 'x'}",
+        f"            yield {'output_position, x' if with_positions else 'x'}",
         "    except Exception as error:",
-        "        failed(error, x)",
+        "        raise_failure(error, x)",
         "        raise",
     ]
     known: dict[str, Any] = {
@@ -228,5 +232,5 @@ def _loop(
 _FIRST = 6
 """The number of the first line in the loop's body."""
 
-_CAUGHT = ["    except Exception as error:", "        x = instead(error, x)"]
+_CAUGHT = ["    except Exception as error:", "        x = failure_value(error, x)"]
 """The end of a ``try``: consecutive attempts share it, as attempts after a failure do not run."""

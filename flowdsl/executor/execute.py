@@ -18,7 +18,7 @@ from flowdsl.nodes import AnyNode, Dropped, Failed, Identity, IndexTransform, In
 from flowdsl.nodes.failures import Attempt, AttemptToRead, SkipFailed
 from flowdsl.plan.tree import Step
 
-MOST_TIMED = 256
+MAX_TIMED = 256
 """In tasks of at most this number of elements, each is timed; in larger tasks it costs too much."""
 
 
@@ -59,7 +59,7 @@ class TaskOutcome:
     cpu: float = 0.0
     """The seconds of CPU time that the thread used."""
     times: list[float] = attrs.field(factory=list[float])
-    """The seconds of each element, if there are at most ``MOST_TIMED``."""
+    """The seconds of each element, if there are at most ``MAX_TIMED``."""
     costs: dict[Path, tuple[int, float]] = attrs.field(factory=dict[Path, tuple[int, float]])
     """The calls and seconds of each operator, if operators are timed."""
 
@@ -204,7 +204,7 @@ def execute(making: Executor, addresses: Indices, supplied: Sequence[Iterable[An
     clock = time.perf_counter
     began = last = clock()
     computed = time.thread_time()
-    few = len(addresses.position) <= MOST_TIMED
+    few = len(addresses.position) <= MAX_TIMED
     try:
         if making.drops or few:
             for position, element in making.rows(addresses, supplied):

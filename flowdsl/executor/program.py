@@ -208,7 +208,7 @@ class Program:
             lines,
             loop_input,
             self,
-            places=above if with_positions else None,
+            outputs=above if with_positions else None,
             time_operators=self.time_operators,
         )
 

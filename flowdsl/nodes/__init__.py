@@ -67,7 +67,7 @@ from flowdsl.nodes.randomness import epoch_of_pass, generator, permute
 from flowdsl.nodes.spec_inference import (
     probed,
     refuse_mismatch,
-    spec_of_all,
+    spec_for_all_elements,
     spec_of_result,
     with_inferred,
 )
@@ -157,7 +157,7 @@ __all__ = [
     "probed",
     "refuse_mismatch",
     "rejects_keywords",
-    "spec_of_all",
+    "spec_for_all_elements",
     "spec_of_result",
     "trace",
     "validate_callable",

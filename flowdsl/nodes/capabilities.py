@@ -24,12 +24,12 @@ class Resumable(Node[T, E], Generic[T, E]):
 
     @abstractmethod
     def rows_after(
-        self, epoch: int, yielded: int, over: int, sources: Sequence[PassFactory]
+        self, epoch: int, yielded: int, ended_passes: int, sources: Sequence[PassFactory]
     ) -> Iterator[Row[T]]:
         """Yield the rows of a pass that come after the first ``yielded`` rows.
 
-        By then ``over`` passes of the source had ended. The runtime starts the next pass of the
-        source after the elements that were read from it; later passes are whole.
+        By then ``ended_passes`` passes of the source had ended. The runtime starts the next pass of
+        the source after the elements that were read from it; later passes are whole.
         """
 
     @final
@@ -48,17 +48,20 @@ class Reshardable(Node[T, E], Generic[T, E]):
     """Can resume over another number of shards than a state was saved with."""
 
     @abstractmethod
-    def position_after_reshard(self, there: AnyNode, position: int) -> int | None:
-        """The position where this flow, over a shard, resumes after ``there`` at ``position``.
+    def position_after_reshard(self, saved_flow: AnyNode, position: int) -> int | None:
+        """The position where this flow, over a shard, resumes after ``saved_flow`` at ``position``.
 
-        ``there`` is this flow over another number of shards, all of which are at that position.
-        None if no position here continues exactly where those shards stopped.
+        ``saved_flow`` is this flow over the number of shards that the state was saved with; all of
+        them are at that position. None if no position here continues exactly where those shards
+        stopped.
         """
 
 
-def position_after_reshard(node: AnyNode, there: AnyNode, position: int) -> int | None:
+def position_after_reshard(node: AnyNode, saved_flow: AnyNode, position: int) -> int | None:
     """The position of any node after a change of shards: None if it is not ``Reshardable``."""
-    return node.position_after_reshard(there, position) if isinstance(node, Reshardable) else None
+    if not isinstance(node, Reshardable):
+        return None
+    return node.position_after_reshard(saved_flow, position)
 
 
 class OneShot(Node[T, E], Generic[T, E]):
@@ -77,18 +80,19 @@ class OneShot(Node[T, E], Generic[T, E]):
 
 
 class SkippedByProbe(Node[T, E], Generic[T, E]):
-    """Yields the elements of its source in epoch 0, so that a probe can skip this node."""
+    """In epoch 0, yields the same elements as its source, so that a probe can skip this node."""
 
     @property
-    def unseen(self) -> AnyNode:
-        """The node that a probe reads instead, so that its elements are not reported or kept."""
+    def node_to_probe(self) -> AnyNode:
+        """The node that a probe reads instead, to report no progress and fill no cache."""
         return self.sources[0]
 
 
 # -- to be traced ----------------------------------------------------------------------------------
 
-ResumePlaces: TypeAlias = tuple[Any, ...]
-"""The resume places of an element's rows, in their order in it; only the runtime reads them."""
+OriginPlaces: TypeAlias = tuple[Any, ...]
+"""Where the rows of an element come from, in their order in it: for each row an operator of the
+flow, with the epoch and position of its element. Only the runtime makes and reads these places."""
 
 
 @attrs.frozen
@@ -96,20 +100,22 @@ class Traced(Generic[A]):
     """An element with the places of the rows in it."""
 
     element: A
-    places: ResumePlaces
-    of_row: Callable[[int], ResumePlaces] | None = None
+    places: OriginPlaces
+    of_row: Callable[[int], OriginPlaces] | None = None
     """The places of each row of a batch; None if every row has all the places."""
 
 
-def trace(element: A, members: Sequence[ResumePlaces], stacked: bool = False) -> Traced[A] | A:
+def trace(
+    element: A, member_places: Sequence[OriginPlaces], stacked: bool = False
+) -> Traced[A] | A:
     """The element with the places of all its members; if ``stacked``, the members are its rows.
 
     A failure is returned unchanged, as operators recognize it by its class.
     """
     if isinstance(element, Failed):
         return element
-    places = tuple(chain.from_iterable(members))
-    return Traced(element, places, members.__getitem__ if stacked else None)
+    places = tuple(chain.from_iterable(member_places))
+    return Traced(element, places, member_places.__getitem__ if stacked else None)
 
 
 @attrs.define

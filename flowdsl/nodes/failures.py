@@ -41,7 +41,7 @@ from flowdsl.nodes.capabilities import SkippedByProbe
 from flowdsl.nodes.kinds import Elementwise, IndexedMap, IndexedSource
 from flowdsl.nodes.validation import describe_element
 
-_MOST_PROBED = 1000
+_MAX_PROBED = 1000
 """A probe tries at most this many elements, then leaves the spec unknown."""
 
 Handler: TypeAlias = Callable[[ElementError], object]
@@ -106,7 +106,7 @@ class Attempt(_Attempted, Elementwise[A, Any, E], SkippedByProbe[Any, E], Generi
         return self.source.depth + int(self.held.node.depth) - 1  # the same as without on_error
 
     @property
-    def unseen(self) -> AnyNode:
+    def node_to_probe(self) -> AnyNode:
         return self.source if isinstance(self.held.node, SkippedByProbe) else self
 
     def apply(self, x: A, epoch: int, position: int) -> Any:
@@ -154,7 +154,7 @@ class _Makeable(Elementwise[A, A, E | Unsized], Generic[A, E]):
         return x
 
     def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[A]]:
-        for position, x in islice(sources[0](epoch), _MOST_PROBED):
+        for position, x in islice(sources[0](epoch), _MAX_PROBED):
             if not isinstance(self.apply(x, epoch, position), Dropped):
                 yield position, x
 
@@ -194,7 +194,7 @@ class AttemptToRead(_Attempted, IndexedSource[Any]):
         except Exception:  # from the row that the probe read
             known = UNKNOWN
             if probe:
-                tried = (x for _, x in islice(self.rows(0, ()), _MOST_PROBED))
+                tried = (x for _, x in islice(self.rows(0, ()), _MAX_PROBED))
                 known = next((spec_of(x) for x in tried if not isinstance(x, Failed)), UNKNOWN)
         return known
 
@@ -216,11 +216,11 @@ class SkipFailed(
     drops: ClassVar[bool] = True
     light: ClassVar[bool] = True
     handler: Handler | None
-    spelled: str
+    title_argument: str
 
     @property
     def title(self) -> str:
-        return f"on_error={self.spelled}"
+        return f"on_error={self.title_argument}"
 
     @property
     def fingerprint(self) -> str:
@@ -231,7 +231,7 @@ class SkipFailed(
         return self.source.depth  # leaving elements out does not change the draws of the others
 
     @property
-    def unseen(self) -> AnyNode:
+    def node_to_probe(self) -> AnyNode:
         return self.silent()
 
     def silent(self) -> SkipFailed[A, E]:

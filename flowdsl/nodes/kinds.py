@@ -161,10 +161,10 @@ class Elementwise(MadeFromLatest[U, E], Reshardable[U, E], Generic[A, U, E]):
     def length(self) -> int | None:
         return None if self.drops else self.source.length
 
-    def position_after_reshard(self, there: AnyNode, position: int) -> int | None:
+    def position_after_reshard(self, saved_flow: AnyNode, position: int) -> int | None:
         if not self.positions_are_contiguous:
             return None
-        return position_after_reshard(self.source, there.sources[0], position)
+        return position_after_reshard(self.source, saved_flow.sources[0], position)
 
     def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[U]]:
         for position, x in sources[0](epoch):
@@ -229,7 +229,7 @@ class IndexedMap(Resumable[U, E], Elementwise[A, U, E], Generic[A, U, E]):
             )
 
     def rows_after(
-        self, epoch: int, yielded: int, over: int, sources: Sequence[PassFactory]
+        self, epoch: int, yielded: int, ended_passes: int, sources: Sequence[PassFactory]
     ) -> Iterator[Row[Any]]:
         for number, (position, x) in enumerate(sources[0](epoch), yielded):
             yield position, self._applied(x, epoch, position, number)
@@ -312,11 +312,11 @@ class Batched(Windowed[A, U, E], Resumable[U, E], Reshardable[U, E], Generic[A, 
             return None
         return rows // self.n if self.drop_remainder else -(-rows // self.n)
 
-    def position_after_reshard(self, there: AnyNode, position: int) -> int | None:
+    def position_after_reshard(self, saved_flow: AnyNode, position: int) -> int | None:
         yielded = position * self.n
-        if there.length == position:  # the last group of a pass may be smaller
-            yielded = there.sources[0].length or yielded
-        taken = position_after_reshard(self.source, there.sources[0], yielded)
+        if saved_flow.length == position:  # the last group of a pass may be smaller
+            yielded = saved_flow.sources[0].length or yielded
+        taken = position_after_reshard(self.source, saved_flow.sources[0], yielded)
         if taken is not None and taken == self.source.length:
             return self.length
         return None if taken is None or taken % self.n else taken // self.n
@@ -325,7 +325,7 @@ class Batched(Windowed[A, U, E], Resumable[U, E], Reshardable[U, E], Generic[A, 
         return 0, yielded * self.n
 
     def rows_after(
-        self, epoch: int, yielded: int, over: int, sources: Sequence[PassFactory]
+        self, epoch: int, yielded: int, ended_passes: int, sources: Sequence[PassFactory]
     ) -> Iterator[Row[U]]:
         elements = (x for _, x in sources[0](epoch))
         for position in count(yielded):
@@ -480,8 +480,8 @@ class Merging(PassThrough[T, E], Generic[T, E]):
     def made_of(self, addresses: Indices) -> Provenance | None:
         if not self.indexable:
             return None
-        part, there = self.resolve(addresses)
-        return Provenance.one_each(there, part)
+        part, part_addresses = self.resolve(addresses)
+        return Provenance.one_each(part_addresses, part)
 
 
 def _beside(node: AnyNode) -> AnyNode:
@@ -513,8 +513,8 @@ class Joining(MadeFromLatest[T, E], Generic[T, E]):
         if not self.indexable:
             return None
         size, n = len(addresses.position), len(self.parts)
-        there = Indices(np.repeat(addresses.epoch, n), np.repeat(addresses.position, n))
-        return Provenance(there, np.tile(np.arange(n), size), np.full(size, n))
+        repeated = Indices(np.repeat(addresses.epoch, n), np.repeat(addresses.position, n))
+        return Provenance(repeated, np.tile(np.arange(n), size), np.full(size, n))
 
     def origin(self, epoch: int, position: int) -> Where:
         if not self.indexable:
@@ -551,8 +551,8 @@ class Identity(PassThrough[T, E], SkippedByProbe[T, E], Reshardable[T, E], Gener
     def made_of(self, addresses: Indices) -> Provenance:
         return Provenance.one_each(addresses)
 
-    def position_after_reshard(self, there: AnyNode, position: int) -> int | None:
-        return position_after_reshard(self.source, there.sources[0], position)
+    def position_after_reshard(self, saved_flow: AnyNode, position: int) -> int | None:
+        return position_after_reshard(self.source, saved_flow.sources[0], position)
 
     @property
     def depth(self) -> int:

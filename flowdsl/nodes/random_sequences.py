@@ -31,11 +31,11 @@ Counts: TypeAlias = tuple[int, ...]
 LEAF = 1024
 """Positions that are drawn together: trades the cost of one look-up against the cache's size."""
 
-MOST_ROWS_TO_MIX = 10**9
+MAX_ROWS_TO_MIX = 10**9
 """NumPy can draw hypergeometric numbers only from populations smaller than this."""
 
 _DOUBLINGS = 19
-_MOST_A_BLOCK = LEAF << _DOUBLINGS
+_MAX_PER_BLOCK = LEAF << _DOUBLINGS
 _LEAVES_HELD = 4096
 """Leaves in the cache, of 4 KiB each: four million positions, for a shuffle above the node."""
 
@@ -119,9 +119,9 @@ class Independent(Draws):
     weights: tuple[float, ...]
 
     def block_at(self, position: int) -> int:
-        if position < 2 * _MOST_A_BLOCK:
+        if position < 2 * _MAX_PER_BLOCK:
             return (position // LEAF).bit_length()
-        return position // _MOST_A_BLOCK + _DOUBLINGS
+        return position // _MAX_PER_BLOCK + _DOUBLINGS
 
     def span(self, block: int) -> tuple[int, int]:
         if block == 0:
@@ -130,7 +130,7 @@ class Independent(Draws):
             block <= _DOUBLINGS + 1
         ):  # as long as all earlier blocks together: a short pass costs little
             return LEAF << block - 1, LEAF << block - 1
-        return (block - _DOUBLINGS) * _MOST_A_BLOCK, _MOST_A_BLOCK
+        return (block - _DOUBLINGS) * _MAX_PER_BLOCK, _MAX_PER_BLOCK
 
     def counts(self, block: int) -> Counts:
         return _multinomial(self, block)
@@ -140,7 +140,7 @@ class Independent(Draws):
 class Mixed(Draws):
     """A fixed count of each part, all orders equally likely.
 
-    The counts add up to less than ``MOST_ROWS_TO_MIX``.
+    The counts add up to less than ``MAX_ROWS_TO_MIX``.
     """
 
     rows: Counts

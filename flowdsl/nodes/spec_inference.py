@@ -21,6 +21,7 @@ from flowdsl.elements.specs import (
     varying_axes,
     with_sizes,
     without_axes,
+    without_sizes,
 )
 from flowdsl.errors import InvalidFlow, SpecMismatch
 from flowdsl.nodes.base import AnyNode, PassFactory, Row, with_sources
@@ -78,18 +79,18 @@ def probed(node: AnyNode, known: Spec, made_of: MadeOf = _all) -> Spec:
             return known
         made = made_of(source.spec(True), row[1])
         if made is None:
-            seen = with_sizes(seen, UNKNOWN)
+            seen = without_sizes(seen)
         else:
             seen = without_axes(seen, varying_axes(made[0], spec_of(made[1])))
     met = meet(known, seen, f"{node.title}: element 0")
-    return with_sizes(met, known) if _of_all.get() else met
+    return with_sizes(met, known) if _for_all_elements.get() else met
 
 
-_of_all: ContextVar[bool] = ContextVar("_of_all", default=False)
+_for_all_elements: ContextVar[bool] = ContextVar("_for_all_elements", default=False)
 """True while probes leave sizes unknown that they know only from the first element."""
 
 
-def spec_of_all(node: AnyNode, sources: tuple[Spec, ...]) -> Spec:
+def spec_for_all_elements(node: AnyNode, sources: tuple[Spec, ...]) -> Spec:
     """The spec of all elements of a node, from the specs of all elements of its sources.
 
     Dtypes and structure may come from one element, as in ``node.spec(True)``; sizes do not.
@@ -99,11 +100,11 @@ def spec_of_all(node: AnyNode, sources: tuple[Spec, ...]) -> Spec:
     if isinstance(node, Merging) or _yields_its_source(node):
         return reduce(join, sources)
     over = tuple(map(_Known, node.sources, sources))
-    token = _of_all.set(True)
+    token = _for_all_elements.set(True)
     try:
         return with_sources(node, over).spec(True)
     finally:
-        _of_all.reset(token)
+        _for_all_elements.reset(token)
 
 
 @attrs.frozen(eq=False)
@@ -134,7 +135,7 @@ class _Known(SkippedByProbe[Any, Effect]):
 
 def _yields_its_source(node: AnyNode) -> bool:
     return isinstance(node, SkippedByProbe) and any(
-        node.unseen is source for source in node.sources
+        node.node_to_probe is source for source in node.sources
     )
 
 
@@ -143,8 +144,8 @@ def _unmoved(node: AnyNode) -> AnyNode:
 
     Operators that report or keep elements are skipped too, as a probe is not a pass.
     """
-    if isinstance(node, SkippedByProbe) and (unseen := node.unseen) is not node:
-        return _unmoved(unseen)
+    if isinstance(node, SkippedByProbe) and (node_to_probe := node.node_to_probe) is not node:
+        return _unmoved(node_to_probe)
     moves = isinstance(node, IndexTransform) and node.length is not None
     if moves and node.length == node.sources[0].length:
         return _unmoved(node.sources[0])

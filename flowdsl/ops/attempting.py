@@ -95,8 +95,8 @@ class _Leaving:
         return self._left(tried)
 
     def _left(self, node: AnyNode) -> AnyNode:
-        spelled = '"skip"' if self.handler is None else name_of(self.handler)
-        return SkipFailed(node, self.handler, spelled)
+        argument = '"skip"' if self.handler is None else name_of(self.handler)
+        return SkipFailed(node, self.handler, argument)
 
     def _attempted(self, node: AnyNode) -> AnyNode:
         if isinstance(node, SkipFailed):

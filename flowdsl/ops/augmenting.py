@@ -33,7 +33,7 @@ from flowdsl.nodes import (
     with_inferred,
 )
 from flowdsl.ops.components import may_have_any
-from flowdsl.ops.transforms import Parts, Transform, TransformStage, stages_of
+from flowdsl.ops.transforms import Parts, Transform, TransformAdapter, adapters_of
 
 if TYPE_CHECKING:
     from flowdsl.flow import Flow
@@ -65,7 +65,7 @@ def _are_selectors(node: Any, field: attrs.Attribute[Any], value: tuple[object, 
 class Augment(Elementwise[A, A, E], Generic[A, E]):
     """Transforms, one after another, applied to the images, masks and points of every element."""
 
-    stages: tuple[TransformStage, ...]
+    adapters: tuple[TransformAdapter, ...]
     images: Names = attrs.field(converter=_selected, validator=_are_selectors)
     masks: Names = attrs.field(converter=_selected, validator=_are_selectors)
     points: Names = attrs.field(converter=_selected, validator=_are_selectors)
@@ -83,16 +83,16 @@ class Augment(Elementwise[A, A, E], Generic[A, E]):
         if len(set(self._all)) < len(self._all):
             raise InvalidFlow(f"{self.title}: a component can be selected only once")
         like = Parts(self.images, self.masks, self.points)
-        for why in filter(None, [stage.refusal(like) for stage in self.stages]):
+        for why in filter(None, [adapter.refusal(like) for adapter in self.adapters]):
             raise InvalidFlow(f"{self.title}: {why}")
         refuse_mismatch(self)
 
     @property
     def title(self) -> str:
-        transforms = ", ".join(stage.title for stage in self.stages)
+        transforms = ", ".join(adapter.title for adapter in self.adapters)
         return format_call(
             "augment",
-            transforms if len(self.stages) == 1 else f"[{transforms}]",
+            transforms if len(self.adapters) == 1 else f"[{transforms}]",
             _names_unless_default("images", self.images, (0,)),
             _names_unless_default("masks", self.masks, ()),
             _names_unless_default("points", self.points, ()),
@@ -122,13 +122,13 @@ class Augment(Elementwise[A, A, E], Generic[A, E]):
     def _augmented(self, parts: Parts, names: list[str], epoch: int, position: int) -> Parts:
         _check_arrays(parts, names)
         protect = _copy if self.copy else _read_only
-        for number, stage in enumerate(self.stages):
+        for number, adapter in enumerate(self.adapters):
             salt = f"{self.salt}/{number}" if number else self.salt
             rng = generator(self.seed, salt, epoch, position)
             protected = Parts(
                 *([protect(x) for x in some] for some in attrs.astuple(parts, recurse=False))
             )
-            parts = _checked(stage.apply(protected, rng), parts, names, stage.title)
+            parts = _checked(adapter.apply(protected, rng), parts, names, adapter.title)
         return parts
 
     @cached_per_node
@@ -169,11 +169,11 @@ def _resolved(selectors: Names, form: type, names: Sequence[str]) -> list[str]:
     found: list[str] = []
     for selector in selectors:
         if isinstance(selector, str):
-            there, name = named and selector in names, selector
+            exists, name = named and selector in names, selector
         else:
-            there = numbered and -len(names) <= selector < len(names)
-            name = names[selector] if there else ""
-        if not there:
+            exists = numbered and -len(names) <= selector < len(names)
+            name = names[selector] if exists else ""
+        if not exists:
             has = ", ".join(map(repr, names)) if named else str(len(names))
             of = f" of {has}" if numbered or named else ""
             raise SpecMismatch(
@@ -352,4 +352,4 @@ class Augmenting(FlowBase[T, E]):
         ``AugmentImageCoordinates``; tf.data none; Grain ``RandomMapTransform``; torchdata none.
         """
         node = self.node
-        return flow(Augment(node, stages_of(t), images, masks, points, seed, node.depth, copy))
+        return flow(Augment(node, adapters_of(t), images, masks, points, seed, node.depth, copy))

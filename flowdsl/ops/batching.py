@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowdsl.effects import Endless, Resampled, Tag
-from flowdsl.elements.batch_specs import spec_of_batch, spec_of_parts
+from flowdsl.elements.batch_specs import spec_collated_by_component, spec_of_batch
 from flowdsl.elements.preallocated import Allocate, BatchRows
 from flowdsl.elements.specs import ArraySpec, Spec, StructSpec
-from flowdsl.elements.stacking import Collate, CollateParts, collated
+from flowdsl.elements.stacking import Collate, CollateByComponent, collated
 from flowdsl.elements.structure import Record, read_only
 from flowdsl.errors import InvalidFlow
 from flowdsl.nodes import (
@@ -89,7 +89,7 @@ def validate_collate(node: AnyNode, field: attrs.Attribute[Any], value: object) 
         )
 
 
-def spelled_collate(collate: Collate | CollateParts | None) -> str:
+def spelled_collate(collate: Collate | CollateByComponent | None) -> str:
     """The part of a title for ``collate``; empty for None."""
     if collate is None:
         return ""
@@ -105,7 +105,9 @@ def _named(func: Collate | None) -> str:
     return "None" if func is None else name_of(func)
 
 
-def spec_of_collated(rows: Spec, collate: Collate | CollateParts | None, n: int | None) -> Spec:
+def spec_of_collated(
+    rows: Spec, collate: Collate | CollateByComponent | None, n: int | None
+) -> Spec:
     """The spec of a batch, from the spec of its rows.
 
     Raises:
@@ -113,14 +115,18 @@ def spec_of_collated(rows: Spec, collate: Collate | CollateParts | None, n: int 
     """
     if collate is None:
         return spec_of_batch(rows, n)
-    return spec_of_result(collate) if callable(collate) else spec_of_parts(rows, collate, n)
+    return (
+        spec_of_result(collate)
+        if callable(collate)
+        else spec_collated_by_component(rows, collate, n)
+    )
 
 
 @attrs.frozen(repr=False)
 class Batch(Stacking[A, U, E], Generic[A, U, E]):
     """Groups of ``n`` consecutive elements, stacked; the last one may be smaller."""
 
-    collate: Collate | CollateParts | None = attrs.field(
+    collate: Collate | CollateByComponent | None = attrs.field(
         converter=deep_copied, validator=validate_collate
     )
 
@@ -261,7 +267,7 @@ class Batching(FlowBase[T, E]):
     ) -> Flow[tuple[B, NDArray[np.bool_]], E]: ...
     @overload
     def batch(
-        self, n: int, *, remainder: Remainder, collate: CollateParts
+        self, n: int, *, remainder: Remainder, collate: CollateByComponent
     ) -> Flow[tuple[Any, NDArray[np.bool_]], E]: ...
     @overload
     def batch(
@@ -292,7 +298,7 @@ class Batching(FlowBase[T, E]):
         *,
         drop_remainder: Literal[False] = False,
         remainder: None = None,
-        collate: CollateParts,
+        collate: CollateByComponent,
     ) -> Flow[B, E]: ...
     @overload
     def batch(
@@ -301,7 +307,7 @@ class Batching(FlowBase[T, E]):
         *,
         drop_remainder: bool,
         remainder: None = None,
-        collate: CollateParts,
+        collate: CollateByComponent,
     ) -> Flow[B, E | Resampled]: ...
     @overload
     def batch(
@@ -310,7 +316,7 @@ class Batching(FlowBase[T, E]):
         *,
         drop_remainder: Literal[False] = False,
         remainder: None = None,
-        collate: CollateParts,
+        collate: CollateByComponent,
     ) -> Flow[dict[str, Any], E]: ...
     @overload
     def batch(
@@ -319,7 +325,7 @@ class Batching(FlowBase[T, E]):
         *,
         drop_remainder: bool,
         remainder: None = None,
-        collate: CollateParts,
+        collate: CollateByComponent,
     ) -> Flow[dict[str, Any], E | Resampled]: ...
     @overload
     def batch(
@@ -328,11 +334,11 @@ class Batching(FlowBase[T, E]):
         *,
         drop_remainder: Literal[False] = False,
         remainder: None = None,
-        collate: CollateParts,
+        collate: CollateByComponent,
     ) -> Flow[tuple[Any, ...], E]: ...
     @overload
     def batch(
-        self, n: int, *, drop_remainder: bool, remainder: None = None, collate: CollateParts
+        self, n: int, *, drop_remainder: bool, remainder: None = None, collate: CollateByComponent
     ) -> Flow[tuple[Any, ...], E | Resampled]: ...
     @rejects_keywords(
         batch_size="write {name}({n})",
@@ -347,7 +353,7 @@ class Batching(FlowBase[T, E]):
         *,
         drop_remainder: bool = False,
         remainder: Remainder | None = None,
-        collate: Collate | CollateParts | None = None,
+        collate: Collate | CollateByComponent | None = None,
     ) -> Flow[Any, Any]:
         """Group ``n`` consecutive elements and stack their components along a new leading axis.
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from flowdsl.effects import Endless, Reordered, Resampled, Tag, Unsized
 from flowdsl.elements.specs import Spec, with_sizes
-from flowdsl.elements.stacking import Collate, CollateParts, collated
+from flowdsl.elements.stacking import Collate, CollateByComponent, collated
 from flowdsl.elements.structure import Record
 from flowdsl.errors import ElementError, SpecMismatch
 from flowdsl.nodes import (
@@ -63,7 +63,7 @@ class BatchByShape(Traceable[U, E | Reordered | Unsized], Generic[A, U, E]):
     n: int = attrs.field(converter=plain_int, validator=at_least(1))
     selector: Callable[[A], NDArray[np.generic]] = attrs.field(validator=validate_callable)
     drop_remainder: bool = attrs.field(validator=validate_flag)
-    collate: Collate | CollateParts | None = attrs.field(
+    collate: Collate | CollateByComponent | None = attrs.field(
         converter=deep_copied, validator=validate_collate
     )
 
@@ -188,7 +188,7 @@ class ShapeBatching(FlowBase[T, E]):
         selector: Callable[[T], NDArray[np.generic]],
         *,
         drop_remainder: Literal[False] = False,
-        collate: CollateParts,
+        collate: CollateByComponent,
     ) -> Flow[B, E | Reordered | Unsized]: ...
     @overload
     def batch_by_shape(
@@ -197,7 +197,7 @@ class ShapeBatching(FlowBase[T, E]):
         selector: Callable[[T], NDArray[np.generic]],
         *,
         drop_remainder: bool,
-        collate: CollateParts,
+        collate: CollateByComponent,
     ) -> Flow[B, E | Reordered | Resampled | Unsized]: ...
     @overload
     def batch_by_shape(
@@ -206,7 +206,7 @@ class ShapeBatching(FlowBase[T, E]):
         selector: Callable[[T], NDArray[np.generic]],
         *,
         drop_remainder: Literal[False] = False,
-        collate: CollateParts,
+        collate: CollateByComponent,
     ) -> Flow[dict[str, Any], E | Reordered | Unsized]: ...
     @overload
     def batch_by_shape(
@@ -215,7 +215,7 @@ class ShapeBatching(FlowBase[T, E]):
         selector: Callable[[T], NDArray[np.generic]],
         *,
         drop_remainder: bool,
-        collate: CollateParts,
+        collate: CollateByComponent,
     ) -> Flow[dict[str, Any], E | Reordered | Resampled | Unsized]: ...
     @overload
     def batch_by_shape(
@@ -224,7 +224,7 @@ class ShapeBatching(FlowBase[T, E]):
         selector: Callable[[T], NDArray[np.generic]],
         *,
         drop_remainder: Literal[False] = False,
-        collate: CollateParts,
+        collate: CollateByComponent,
     ) -> Flow[tuple[Any, ...], E | Reordered | Unsized]: ...
     @overload
     def batch_by_shape(
@@ -233,7 +233,7 @@ class ShapeBatching(FlowBase[T, E]):
         selector: Callable[[T], NDArray[np.generic]],
         *,
         drop_remainder: bool,
-        collate: CollateParts,
+        collate: CollateByComponent,
     ) -> Flow[tuple[Any, ...], E | Reordered | Resampled | Unsized]: ...
     @rejects_keywords(
         **{
@@ -248,7 +248,7 @@ class ShapeBatching(FlowBase[T, E]):
         selector: Callable[[Any], NDArray[np.generic]],
         *,
         drop_remainder: bool = False,
-        collate: Collate | CollateParts | None = None,
+        collate: Collate | CollateByComponent | None = None,
     ) -> Flow[Any, Any]:
         """Group ``n`` elements in which the selected array has the same shape, and stack them.
 

@@ -29,7 +29,7 @@ from flowdsl.nodes import (
     keyword_unless_default,
     plain_int,
 )
-from flowdsl.nodes.random_sequences import MOST_ROWS_TO_MIX, Draws, Independent, Mixed
+from flowdsl.nodes.random_sequences import MAX_ROWS_TO_MIX, Draws, Independent, Mixed
 
 if TYPE_CHECKING:
     from flowdsl.flow import Flow
@@ -108,18 +108,18 @@ _NEVER = np.iinfo(np.int64).max // 4096
 # -- at random -------------------------------------------------------------------------------------
 
 
-_MOST_TO_CHOOSE = 10**12
+_MAX_TO_CHOOSE = 10**12
 """The most elements of ``choose``: up to it, finding a flow's end takes milliseconds; beyond it,
 minutes."""
 
-_MOST_WEIGHT = 1e300
-_LEAST = 1e-6
+_MAX_WEIGHT = 1e300
+_MIN_WEIGHT = 1e-6
 """The least probability of a flow: the consumer of a rarer flow would wait very long."""
 
 
 def _are_weights(node: Choose[Any, Any], field: object, value: tuple[float, ...]) -> None:
-    numbers = (isinstance(p, (int, float, np.number)) and 0 < p < _MOST_WEIGHT for p in value)
-    if len(value) != len(node.parts) or not all(numbers) or min(value) < _LEAST * sum(value):
+    numbers = (isinstance(p, (int, float, np.number)) and 0 < p < _MAX_WEIGHT for p in value)
+    if len(value) != len(node.parts) or not all(numbers) or min(value) < _MIN_WEIGHT * sum(value):
         raise InvalidFlow(
             f"choose: probabilities must be {len(node.parts)} positive numbers, one for each "
             f"flow, and not below a millionth of their sum, got {list(value)!r}"
@@ -132,9 +132,9 @@ class Choose(Merging[T, E | Reordered], Generic[T, E]):
 
     def __attrs_post_init__(self) -> None:
         known = sum(part.length or 0 for part in self.parts)
-        if known > _MOST_TO_CHOOSE:
+        if known > _MAX_TO_CHOOSE:
             raise InvalidFlow(
-                f"choose: the flows may have at most {_MOST_TO_CHOOSE:,} rows together, got "
+                f"choose: the flows may have at most {_MAX_TO_CHOOSE:,} rows together, got "
                 f"{known:,}; for flows without end write repeat()"
             )
 
@@ -288,9 +288,9 @@ class Mix(Merging[T, E | Reordered], Generic[T, E]):
                     f"mix: {part.title} has no known length, without which flows cannot be "
                     f"mixed evenly; choose(...) does not need it"
                 )
-        if sum(self._lengths) >= MOST_ROWS_TO_MIX:
+        if sum(self._lengths) >= MAX_ROWS_TO_MIX:
             raise InvalidFlow(
-                f"mix: the flows may have at most {MOST_ROWS_TO_MIX - 1:,} rows together, got "
+                f"mix: the flows may have at most {MAX_ROWS_TO_MIX - 1:,} rows together, got "
                 f"{sum(self._lengths):,}"
             )
 

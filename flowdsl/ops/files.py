@@ -110,6 +110,6 @@ def _matching(pattern: str) -> list[str]:
             folder = os.path.dirname(folder)
         known = os.path.isdir(folder or ".")
         name = repr(folder or ".")
-        there = f"the folder {name} {'exists' if known else 'does not exist'}"
-        raise SourceError(f"from_files: no file matches {pattern!r}; {there}")
+        hint = f"the folder {name} {'exists' if known else 'does not exist'}"
+        raise SourceError(f"from_files: no file matches {pattern!r}; {hint}")
     return files

@@ -43,9 +43,9 @@ _NO_CODE = frozenset(
     | sys.stdlib_module_names
 )
 """Packages whose functions are not searched: their generators are known, or are arguments."""
-_MOST_OBJECTS = 10_000
+_MAX_OBJECTS = 10_000
 """The most objects that a search visits."""
-_MOST_ITEMS = 1000
+_MAX_ITEMS = 1000
 """The most items of a container that is searched; a larger one contains data."""
 _LEADING = 50
 """The number of first items of a container that decide whether it contains data."""
@@ -175,7 +175,7 @@ def generators_in(root: object, but: Iterable[object] = ()) -> list[Seedable]:
     left_out = {id(x) for x in but}
     seen: dict[int, object] = {}
     to_do = deque([root])
-    while to_do and len(seen) < _MOST_OBJECTS:
+    while to_do and len(seen) < _MAX_OBJECTS:
         x = to_do.popleft()
         if type(x) in PLAIN or id(x) in seen:
             continue
@@ -244,7 +244,7 @@ def _drawn_from_torch(function: Any) -> Iterator[object]:
 
 def _unless_data(items: Iterable[object], n: int) -> Iterable[object]:
     """The items of a container; empty if there are too many, or if the first ones are plain."""
-    if n > _MOST_ITEMS:
+    if n > _MAX_ITEMS:
         return ()
     kept = list(items)
     return () if all(map(_is_data, kept[:_LEADING])) and n > _LEADING else kept

@@ -67,11 +67,11 @@ class Shard(IndexTransform[T, E], Resumable[T, E], Reshardable[T, E], Generic[T,
     def first_of(self, n: int) -> AnyNode:
         return attrs.evolve(self, n=n, i=0)
 
-    def position_after_reshard(self, there: AnyNode, position: int) -> int | None:
-        if not isinstance(there, Shard):
+    def position_after_reshard(self, saved_flow: AnyNode, position: int) -> int | None:
+        if not isinstance(saved_flow, Shard):
             return None
-        yielded, rows = position * there.n, self.source.length
-        if rows is not None and yielded > rows - rows % there.n:
+        yielded, rows = position * saved_flow.n, self.source.length
+        if rows is not None and yielded > rows - rows % saved_flow.n:
             return None  # some shards have no element at this position
         return None if yielded % self.n else yielded // self.n
 
@@ -82,7 +82,7 @@ class Shard(IndexTransform[T, E], Resumable[T, E], Reshardable[T, E], Generic[T,
         return 0, (yielded - 1) * self.n + self.i + 1 if yielded else 0
 
     def rows_after(
-        self, epoch: int, yielded: int, over: int, sources: Sequence[PassFactory]
+        self, epoch: int, yielded: int, ended_passes: int, sources: Sequence[PassFactory]
     ) -> Iterator[Row[T]]:
         ahead = self.n - 1 if yielded else self.i
         mine = islice(sources[0](epoch), ahead, None, self.n)
@@ -143,17 +143,19 @@ class EvenShard(Shard[T, E | Resampled], Generic[T, E]):
         _, read = super().taken(yielded)
         if not read:
             return 0, 0
-        over, last = divmod(read - 1, max(self.source.length or 0, 1))
-        return over, last + 1
+        ended_passes, last = divmod(read - 1, max(self.source.length or 0, 1))
+        return ended_passes, last + 1
 
     def rows_after(
-        self, epoch: int, yielded: int, over: int, sources: Sequence[PassFactory]
+        self, epoch: int, yielded: int, ended_passes: int, sources: Sequence[PassFactory]
     ) -> Iterator[Row[T]]:
         left = self.length - yielded
         if not left:
             return iter(())
-        passes = (sources[0](epoch) for _ in range(over, self._passes))
-        rows = super().rows_after(epoch, yielded, over, [lambda _: chain.from_iterable(passes)])
+        passes = (sources[0](epoch) for _ in range(ended_passes, self._passes))
+        rows = super().rows_after(
+            epoch, yielded, ended_passes, [lambda _: chain.from_iterable(passes)]
+        )
         return islice(rows, left)
 
     @property

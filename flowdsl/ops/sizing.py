@@ -72,7 +72,7 @@ class Take(IndexTransform[T, E], Resumable[T, E], Generic[T, E]):
         return addresses
 
     def rows_after(
-        self, epoch: int, yielded: int, over: int, sources: Sequence[PassFactory]
+        self, epoch: int, yielded: int, ended_passes: int, sources: Sequence[PassFactory]
     ) -> Iterator[Row[T]]:
         return islice(sources[0](epoch), self.n - yielded)
 
@@ -100,7 +100,7 @@ class Skip(IndexTransform[T, E], Resumable[T, E], Generic[T, E]):
         return 0, yielded + self.n if yielded else 0
 
     def rows_after(
-        self, epoch: int, yielded: int, over: int, sources: Sequence[PassFactory]
+        self, epoch: int, yielded: int, ended_passes: int, sources: Sequence[PassFactory]
     ) -> Iterator[Row[T]]:
         ahead = 0 if yielded else self.n
         return enumerate((x for _, x in islice(sources[0](epoch), ahead, None)), yielded)
@@ -117,23 +117,24 @@ class _Repeating(IndexTransform[T, E], Resumable[T, E], Reshardable[T, E], Gener
         passes, position = divmod(addresses.position, max(self.source.length, 1))
         return Indices(epoch_of_pass(addresses.epoch, passes), position)
 
-    def position_after_reshard(self, there: AnyNode, position: int) -> int | None:
-        theirs, ours = there.sources[0].length, self.source.length
-        if not theirs or not ours:
+    def position_after_reshard(self, saved_flow: AnyNode, position: int) -> int | None:
+        saved_length, length = saved_flow.sources[0].length, self.source.length
+        if not saved_length or not length:
             return None
-        passes, position = divmod(position, theirs)
-        if passes and position_after_reshard(self.source, there.sources[0], theirs) != ours:
+        passes, position = divmod(position, saved_length)
+        saved_source = saved_flow.sources[0]
+        if passes and position_after_reshard(self.source, saved_source, saved_length) != length:
             return None
-        taken = position_after_reshard(self.source, there.sources[0], position)
-        return None if taken is None else passes * ours + taken
+        taken = position_after_reshard(self.source, saved_source, position)
+        return None if taken is None else passes * length + taken
 
     def taken(self, yielded: int) -> tuple[int, int]:
         if (
             not yielded or not self.source.length
         ):  # the first pass over an endless source never ends
             return 0, yielded
-        over, last = divmod(yielded - 1, self.source.length)
-        return over, last + 1
+        ended_passes, last = divmod(yielded - 1, self.source.length)
+        return ended_passes, last + 1
 
 
 @attrs.frozen(repr=False)
@@ -152,9 +153,9 @@ class Repeat(_Repeating[T, E | Resampled], Generic[T, E]):
         return None if self.source.length is None else self.n * self.source.length
 
     def rows_after(
-        self, epoch: int, yielded: int, over: int, sources: Sequence[PassFactory]
+        self, epoch: int, yielded: int, ended_passes: int, sources: Sequence[PassFactory]
     ) -> Iterator[Row[T]]:
-        passes = (sources[0](_inner(epoch, k)) for k in range(over, self.n))
+        passes = (sources[0](_inner(epoch, k)) for k in range(ended_passes, self.n))
         return enumerate((x for rows in passes for _, x in rows), yielded)
 
 
@@ -178,13 +179,15 @@ class RepeatForever(_Repeating[T, E | Resampled | Endless], Generic[T, E]):
         return None
 
     def rows_after(
-        self, epoch: int, yielded: int, over: int, sources: Sequence[PassFactory]
+        self, epoch: int, yielded: int, ended_passes: int, sources: Sequence[PassFactory]
     ) -> Iterator[Row[T]]:
-        return enumerate(self._elements(epoch, yielded, over, sources[0]), yielded)
+        return enumerate(self._elements(epoch, yielded, ended_passes, sources[0]), yielded)
 
-    def _elements(self, epoch: int, yielded: int, over: int, source: PassFactory) -> Iterator[T]:
-        for k in count(over):
-            empty = not yielded or k > over  # a resumed pass has yielded elements before
+    def _elements(
+        self, epoch: int, yielded: int, ended_passes: int, source: PassFactory
+    ) -> Iterator[T]:
+        for k in count(ended_passes):
+            empty = not yielded or k > ended_passes  # a resumed pass has yielded elements before
             for _, x in source(_inner(epoch, k)):
                 empty = empty and _has_failed(x)
                 yield x
@@ -274,7 +277,7 @@ class FixedSize(IndexTransform[T, E | Resampled], Generic[T, E]):
 
     @property
     def _last_to_continue(self) -> int:
-        return _MOST_BEFORE // max(self.n, 1)
+        return _MAX_BEFORE // max(self.n, 1)
 
     def _pass(self, k: int, rows: Iterator[Row[T]]) -> Iterator[T]:
         empty = True
@@ -288,7 +291,7 @@ class FixedSize(IndexTransform[T, E | Resampled], Generic[T, E]):
             )
 
 
-_MOST_BEFORE = 2**40
+_MAX_BEFORE = 2**40
 """The most elements before an epoch of ``fixed_size`` that continues the previous epoch. A larger
 epoch number is a hash made by an outer ``repeat``, so it has no previous epoch."""
 

@@ -31,7 +31,7 @@ from flowdsl.elements.specs import (
     StructSpec,
     ValueSpec,
     spec_of,
-    with_sizes,
+    without_sizes,
 )
 from flowdsl.elements.structure import PLAIN, from_dlpack, is_tensor, read_only
 from flowdsl.errors import FlowError, InvalidFlow, SourceError
@@ -130,7 +130,7 @@ class FromItems(IndexedSource[T], Generic[T]):
             return first
         # One item does not determine the sizes of the others, or the specs of other classes.
         alike = not isinstance(items, (list, tuple)) or len(set(map(type, items))) == 1
-        return with_sizes(first, UNKNOWN) if alike else UNKNOWN
+        return without_sizes(first) if alike else UNKNOWN
 
 
 @attrs.frozen(eq=False)
@@ -461,7 +461,7 @@ class Opened(Generic[T]):
     """The iterator that a pass reads from, and releases when it ends."""
 
     elements: Iterator[T]
-    ours: bool
+    owned: bool
     """True if the iterator was made for this pass, and is closed at its end."""
 
     def __enter__(self) -> Opened[T]:
@@ -473,7 +473,7 @@ class Opened(Generic[T]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        close = getattr(self.elements, "close", None) if self.ours else None
+        close = getattr(self.elements, "close", None) if self.owned else None
         try:
             if close is not None:
                 close()
@@ -496,13 +496,13 @@ class Once:
 
     iterator: Iterator[Any] | None
     refusal: str
-    ours: bool = False
+    owned: bool = False
     """True if only this object uses the iterator, so that it is closed at the end of the pass."""
 
     def __call__(self) -> Opened[Any]:
         if self.iterator is None:
             raise SourceError(self.refusal)
-        opened, self.iterator = Opened(self.iterator, self.ours), None
+        opened, self.iterator = Opened(self.iterator, self.owned), None
         return opened
 
 

@@ -26,7 +26,7 @@ from flowdsl.nodes import (
     is_int,
     plain_int,
 )
-from flowdsl.nodes.random_sequences import MOST_ROWS_TO_MIX, Counts, Mixed
+from flowdsl.nodes.random_sequences import MAX_ROWS_TO_MIX, Counts, Mixed
 
 if TYPE_CHECKING:
     from flowdsl.flow import Flow
@@ -70,9 +70,9 @@ class Split(IndexTransform[T, E], Generic[T, E]):
     def __attrs_post_init__(self) -> None:
         _check_exact(self.source)
         rows = self.source.length or 0
-        if rows >= MOST_ROWS_TO_MIX:
+        if rows >= MAX_ROWS_TO_MIX:
             raise InvalidFlow(
-                f"split: the flow may have at most {MOST_ROWS_TO_MIX - 1:,} rows, got {rows:,}"
+                f"split: the flow may have at most {MAX_ROWS_TO_MIX - 1:,} rows, got {rows:,}"
             )
         if min(self._counts) < 1:
             raise InvalidFlow(

@@ -87,8 +87,8 @@ class Parts:
 
 
 @attrs.frozen(eq=False)
-class TransformStage(ABC):
-    """A transform, applied to all parts of an element at once."""
+class TransformAdapter(ABC):
+    """A transform of one calling convention, applied to all parts of an element at once."""
 
     transform: Any
 
@@ -114,42 +114,42 @@ class TransformStage(ABC):
         """Return the parts transformed by one draw from ``rng``; it may change its argument."""
 
 
-def stages_of(t: object) -> tuple[TransformStage, ...]:
-    """The stages of a transform, or of a list of transforms.
+def adapters_of(t: object) -> tuple[TransformAdapter, ...]:
+    """The adapters of a transform, or of a list of transforms.
 
     Raises:
         InvalidFlow: A transform does not follow a known convention.
     """
-    each = tuple(map(_stage_of, t if isinstance(t, (list, tuple)) else [t]))
-    if not each:
+    adapters = tuple(map(_adapter_of, t if isinstance(t, (list, tuple)) else [t]))
+    if not adapters:
         raise InvalidFlow("augment: t must be a transform, or a list of one or more, got none")
-    return each
+    return adapters
 
 
-def _stage_of(t: Any) -> TransformStage:
+def _adapter_of(t: Any) -> TransformAdapter:
     if isinstance(t, type):
         raise InvalidFlow(f"augment: {t.__name__} is a class; pass an instance, {t.__name__}(...)")
     if callable(getattr(t, "draw", None)):
-        return _seedable(_Own(t))
+        return _check_seedable(_Own(t))
     if not callable(t):
         raise InvalidFlow(
             f"augment: a transform is an Augmentation, with a method draw(image, rng), or a "
             f"callable, such as one of albumentations or torchvision; got {t!r}"
         )
     if _packages(t) & {"torch", "torchvision"}:
-        return _seedable(_Torchvision(t))
-    return _seedable(_Keywords(t) if _takes_keywords(t) else _OfOneImage(t))
+        return _check_seedable(_Torchvision(t))
+    return _check_seedable(_Keywords(t) if _takes_keywords(t) else _OfOneImage(t))
 
 
-def _seedable(stage: TransformStage) -> TransformStage:
+def _check_seedable(adapter: TransformAdapter) -> TransformAdapter:
     """Refuse a transform that draws from a generator that cannot be seeded."""
-    for each in stage.generators:
-        if type(each.generator).__name__ == "SystemRandom":
+    for seedable in adapter.generators:
+        if type(seedable.generator).__name__ == "SystemRandom":
             raise InvalidFlow(
-                f"augment: {stage.title} draws from a SystemRandom, which cannot be seeded, so "
+                f"augment: {adapter.title} draws from a SystemRandom, which cannot be seeded, so "
                 f"that elements would differ between passes; use a random.Random in it"
             )
-    return stage
+    return adapter
 
 
 def _packages(t: object) -> set[str]:
@@ -160,7 +160,7 @@ _OTHERS = {"mask", "masks", "keypoints"}
 
 
 def _takes_keywords(t: Callable[..., object]) -> bool:
-    """Return True if it accepts ``image=``, and requires the keyword or accepts other keywords."""
+    """Return True if it takes ``image=``, either by keyword only or with other keywords besides."""
     try:
         parameters = inspect.signature(t).parameters.values()
     except (TypeError, ValueError):  # a builtin may have none
@@ -168,11 +168,11 @@ def _takes_keywords(t: Callable[..., object]) -> bool:
     named = [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     needed = {p.name for p in named if p.default is p.empty}
     more = any(p.kind is p.VAR_KEYWORD for p in parameters) or any(p.name in _OTHERS for p in named)
-    alone = any(p.name == "image" and p.kind is p.KEYWORD_ONLY for p in named)
-    return needed <= {"image", *_OTHERS} and (more or alone)
+    keyword_only = any(p.name == "image" and p.kind is p.KEYWORD_ONLY for p in named)
+    return needed <= {"image", *_OTHERS} and (more or keyword_only)
 
 
-class _Own(TransformStage):
+class _Own(TransformAdapter):
     """An ``Augmentation``."""
 
     def apply(self, parts: Parts, rng: np.random.Generator) -> Parts:
@@ -185,15 +185,16 @@ class _Own(TransformStage):
             )
 
 
-class _OfOneImage(TransformStage):
+class _OfOneImage(TransformAdapter):
     """A function of one image."""
 
     def refusal(self, parts: Parts) -> str | None:
         if len(parts.images) == 1 and not parts.masks and not parts.points:
             return None
         return (
-            f"{self.title} is a function of one image, so its draw cannot be shared; use an "
-            f"Augmentation, or a transform that takes image=, mask= and keypoints="
+            f"{self.title} is a function of one image, so it cannot apply one random draw to "
+            f"several arrays; use an Augmentation, or a transform that takes image=, mask= and "
+            f"keypoints="
         )
 
     def apply(self, parts: Parts, rng: np.random.Generator) -> Parts:
@@ -205,7 +206,7 @@ class _OfOneImage(TransformStage):
 
 
 @attrs.frozen(eq=False)
-class _Keywords(TransformStage):
+class _Keywords(TransformAdapter):
     """A transform that is called with ``image=``, ``mask=``, ``keypoints=``, and returns a dict.
 
     A transform with its own random state is copied for each thread, so that the user's transform is
@@ -236,17 +237,21 @@ class _Keywords(TransformStage):
             arguments |= {"masks": list(parts.masks)} if several else {"mask": parts.masks[0]}
         if parts.points:
             arguments["keypoints"] = np.concatenate(parts.points)
-        made = self._made(arguments, dict.fromkeys(images[1:], "image"), rng)
-        if not isinstance(made, Mapping) or not made.keys() >= arguments.keys():
-            got = f"one with {sorted(made)}" if isinstance(made, Mapping) else repr(type(made))
+        result = self._call_transform(arguments, dict.fromkeys(images[1:], "image"), rng)
+        if not isinstance(result, Mapping) or not result.keys() >= arguments.keys():
+            got = (
+                f"one with {sorted(result)}" if isinstance(result, Mapping) else repr(type(result))
+            )
             raise SpecMismatch(
                 f"{self.title} must return a dict with the keys {sorted(arguments)}; got {got}"
             )
-        masks = made["masks"] if several else [made["mask"]] if parts.masks else []
-        points = _split(made["keypoints"], parts.points, self.title) if parts.points else []
-        return Parts([made[name] for name in images], masks, points)
+        masks = result["masks"] if several else [result["mask"]] if parts.masks else []
+        points = _split(result["keypoints"], parts.points, self.title) if parts.points else []
+        return Parts([result[name] for name in images], masks, points)
 
-    def _made(self, arguments: dict[str, Any], targets: dict[str, str], rng: Any) -> object:
+    def _call_transform(
+        self, arguments: dict[str, Any], targets: dict[str, str], rng: Any
+    ) -> object:
         if not _has_state(self.transform):
             with _with_globals(self, rng):
                 return self.transform(**arguments)
@@ -254,7 +259,8 @@ class _Keywords(TransformStage):
 
         t, others = self._of_this_thread(targets)
         with seeded(others, _numbers(rng)):
-            # One state for all transforms in a Compose: their draws are independent.
+            # The transforms of a Compose share one generator: with equal generators of their own,
+            # all would draw the same numbers.
             if hasattr(t, "set_random_state"):
                 t.set_random_state(rng, Random(_number(rng)))
             else:
@@ -262,7 +268,7 @@ class _Keywords(TransformStage):
             return t(**arguments)
 
     def _of_this_thread(self, targets: dict[str, str]) -> tuple[Any, list[Seedable]]:
-        """The thread's copy, and the generators besides its own state, such as a function's."""
+        """The thread's copy, and the other generators that it uses, e.g. in a user's function."""
         if not hasattr(self._copies, "transform"):
             copied = deepcopy(self.transform)
             if targets:
@@ -296,7 +302,7 @@ def _split(made: Any, arrays: Sequence[NDArray[Any]], title: str) -> list[NDArra
     if len(points) != n:
         raise SpecMismatch(
             f"{title} got {n} points and returned {len(points)}: the number and order of points "
-            f"must stay the same; a point that leaves the image keeps its place, outside of it"
+            f"must stay the same; keep a point that leaves the image, with its coordinates"
         )
     return np.split(points, np.cumsum([len(x) for x in arrays])[:-1])
 
@@ -304,14 +310,14 @@ def _split(made: Any, arrays: Sequence[NDArray[Any]], title: str) -> list[NDArra
 # -- torchvision -----------------------------------------------------------------------------------
 
 
-class _Torchvision(TransformStage):
+class _Torchvision(TransformAdapter):
     """A transform of torchvision: its argument is one tensor, or a list of typed tensors."""
 
     def refusal(self, parts: Parts) -> str | None:
         alone = len(parts.images) == 1 and not parts.masks and not parts.points
         homes = [cls.__module__ for cls in type(self.transform).__mro__]
-        first = any(home.startswith("torchvision.transforms.transforms") for home in homes)
-        if first and not alone:
+        is_v1 = any(home.startswith("torchvision.transforms.transforms") for home in homes)
+        if is_v1 and not alone:
             return f"{self.title} takes one image only; use torchvision.transforms.v2 instead"
         if parts.points and not hasattr(_kinds_of_tensor(), "KeyPoints"):
             return "this torchvision has no KeyPoints, which points need; use 0.23 or later"
@@ -331,10 +337,12 @@ class _Torchvision(TransformStage):
                 f"{len(made) if isinstance(made, (list, tuple)) else type(made).__name__}"
             )
         arrays = [x.numpy() if isinstance(x, torch.Tensor) else x for x in made]
-        laid = [*parts.images, *parts.masks]
-        pictures = [_channels_last(x, was.ndim) for x, was in zip(arrays, laid, strict=False)]
+        originals = [*parts.images, *parts.masks]
+        pictures = [
+            _channels_last(x, original.ndim) for x, original in zip(arrays, originals, strict=False)
+        ]
         n = len(parts.images)
-        return Parts(pictures[:n], pictures[n:], arrays[len(laid) :])
+        return Parts(pictures[:n], pictures[n:], arrays[len(originals) :])
 
 
 def _kinds_of_tensor() -> Any:
@@ -355,14 +363,17 @@ def _channels_last(x: Any, ndim: int) -> Any:
 # -- global generators -----------------------------------------------------------------------------
 
 
-def _with_globals(stage: TransformStage, rng: np.random.Generator) -> AbstractContextManager[None]:
+def _with_globals(
+    adapter: TransformAdapter, rng: np.random.Generator
+) -> AbstractContextManager[None]:
     """Seed the global generators too, for a transform without a generator argument.
 
-    Their states are restored afterwards. One thread at a time: the draws of two would mix.
+    Their states are restored afterwards. ``seeded`` holds a lock meanwhile, as the draws of two
+    threads would mix.
     """
     shared = global_generators()
-    ids = {id(each.generator) for each in shared}
-    own = [each for each in stage.generators if id(each.generator) not in ids]
+    ids = {id(seedable.generator) for seedable in shared}
+    own = [seedable for seedable in adapter.generators if id(seedable.generator) not in ids]
     numbers = chain(repeat(_number(rng), len(shared)), _numbers(rng))
     return seeded([*shared, *own], numbers)
 

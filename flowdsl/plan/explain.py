@@ -9,7 +9,7 @@ from typing import Any
 from flowdsl.effects import Endless, Resampled, describe
 from flowdsl.elements.specs import Spec
 from flowdsl.errors import ElementError, FlowError, InvalidFlow
-from flowdsl.nodes import AnyNode, Copying, Merging, spec_of_all
+from flowdsl.nodes import AnyNode, Copying, Merging, spec_for_all_elements
 from flowdsl.plan.lower import plan_of
 from flowdsl.plan.optimize import optimize
 from flowdsl.plan.plan import Ahead, Base, Hosted, Lookup, Plan, Stage
@@ -27,8 +27,9 @@ def explain(node: AnyNode, stage: str = "plan", plan: Plan[object] | None = None
     Each line is an operator with its output: effects, number of elements, and their spec. Specs
     without an annotation are found by computing one element, which does not determine the sizes of
     the others: such sizes are ``?``. An operator keeps its number in the chain as written, also if
-    rules move it; ``prefetch`` and its arguments have no number. The operators of a flow that is
-    combined with another are indented. Notes come last. ``plan`` is the flow's plan, if it exists.
+    rules move it; ``prefetch`` has no number, nor have the lines of its arguments ``ordered=`` and
+    ``on_error=``. The operators of a flow that is combined with another are indented. Notes come
+    last. ``plan`` is the flow's plan, if it exists.
 
     Raises:
         InvalidFlow: ``stage`` is not "flow", "rules" or "plan".
@@ -54,9 +55,9 @@ def explain(node: AnyNode, stage: str = "plan", plan: Plan[object] | None = None
 def _notes(node: AnyNode) -> Iterator[str]:
     """Notes of operators, and on valid chains that are probably mistakes.
 
-    One mistake is to take rows by position after a shuffle that differs between epochs; if rows may
-    repeat, it is not noted, as ``take`` then sets the length. The other is to merge flows whose
-    elements differ.
+    One mistake is to take rows by position after a shuffle that differs between epochs. There is no
+    note if rows may repeat, as after ``repeat()``: there ``take`` sets the length. The other is to
+    merge flows whose elements differ.
     """
     for part in walk(node):
         if part.note is not None:
@@ -126,7 +127,7 @@ def _where(stage: Stage) -> str:
 
 def _cells(step: Step, specs: _Specs) -> tuple[str, ...]:
     node, number = step.node, str(step.number or "")
-    title, spec = "  " * step.depth + node.title, specs.spelled(node)
+    title, spec = "  " * step.depth + node.title, specs.text_of(node)
     return number, title, describe(node.effects), _length(node), spec
 
 
@@ -142,13 +143,14 @@ class _Specs:
     def __init__(self) -> None:
         self._known: dict[int, tuple[AnyNode, Spec | FlowError]] = {}
 
-    def spelled(self, node: AnyNode) -> str:
+    def text_of(self, node: AnyNode) -> str:
         """The spec as text, or the error that prevents it."""
         try:
             return str(self._of(node))
         except FlowError as error:  # a run will raise it; the plan can still be read
-            has_cause = isinstance(error, ElementError) or error.__cause__ is None
-            return f"! {error}" if has_cause else f"! {error}: {error.__cause__!r}"
+            # the message of an ElementError contains its cause
+            is_complete = isinstance(error, ElementError) or error.__cause__ is None
+            return f"! {error}" if is_complete else f"! {error}: {error.__cause__!r}"
 
     def _of(self, node: AnyNode) -> Spec:
         if id(node) not in self._known:
@@ -160,7 +162,7 @@ class _Specs:
 
     def _compute(self, node: AnyNode) -> Spec | FlowError:
         try:
-            return spec_of_all(node, tuple(map(self._of, node.sources)))
+            return spec_for_all_elements(node, tuple(map(self._of, node.sources)))
         except FlowError as error:
             return error
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from flowdsl.plan.rules import RULES
 from flowdsl.plan.tree import Step, rewrite
 
-_MOST_ROUNDS = 100
+_MAX_ROUNDS = 100
 
 
 def optimize(step: Step) -> Step:
@@ -15,7 +15,7 @@ def optimize(step: Step) -> Step:
         AssertionError: A rule changed the flow's effects or length, or the rules do not settle:
             a defect of flowdsl.
     """
-    for _ in range(_MOST_ROUNDS):
+    for _ in range(_MAX_ROUNDS):
         before = step
         for rule in RULES:
             changed = rewrite(step, rule)

@@ -46,7 +46,7 @@ class Step:
             step = step.sources[source]
         return step
 
-    def over(self, *sources: Step, **changes: Any) -> Step:
+    def with_sources(self, *sources: Step, **changes: Any) -> Step:
         """The operator over other sources, with the arguments in ``changes`` replaced."""
         node = with_sources(self.node, tuple(source.node for source in sources))
         if node is self.node and not changes:
@@ -85,7 +85,7 @@ def walk(tree: Any) -> list[Any]:
 
 def rewrite(step: Step, change: Callable[[Step], Step]) -> Step:
     """Apply ``change`` to every step, sources first."""
-    return change(step.over(*(rewrite(source, change) for source in step.sources)))
+    return change(step.with_sources(*(rewrite(source, change) for source in step.sources)))
 
 
 def runs_in_worker(node: AnyNode) -> bool:
@@ -117,10 +117,10 @@ def bases_of(step: Step) -> tuple[Step, ...]:
 
 def has_work(step: Step) -> bool:
     """Return True if workers could run some operator up to this step."""
-    return any(map(is_work, walk(step)))
+    return any(map(is_for_workers, walk(step)))
 
 
-def is_work(step: Step) -> bool:
+def is_for_workers(step: Step) -> bool:
     """Return True if workers could run this operator, and it justifies sending elements."""
     node = step.node
     light = isinstance(node, Elementwise) and node.light
@@ -150,4 +150,4 @@ def has_own_work(step: Step) -> bool:
     """Return True if there is work for workers down to the next prefetch."""
     if isinstance(step.node, Placement):
         return False
-    return is_work(step) or any(map(has_own_work, step.sources))
+    return is_for_workers(step) or any(map(has_own_work, step.sources))

@@ -20,7 +20,7 @@ from flowdsl.remote.receive_state import Tally
 from flowdsl.remote.receiver import Receiver
 from flowdsl.remote.schema import SchemaCheck
 from flowdsl.remote.security import Curve
-from flowdsl.remote.sockets import Ends, check_flags
+from flowdsl.remote.sockets import Endpoint, check_flags
 
 if TYPE_CHECKING:
     from flowdsl.flow import Flow
@@ -193,9 +193,10 @@ def from_zmq(
     ``Endless`` and ``Reordered``, and with the format zmq_ops also ``Resampled``.
 
     Errors: ``InvalidFlow`` for an argument, or an address that others can reach; ``SourceError``
-    for an address that cannot be bound, for an invalid, pickled or outdated message, for a sender
-    that fails or has another receiver, if no element arrives in time, and for a second pass;
-    ``SpecMismatch`` for an element that does not match its declaration.
+    for an address that cannot be bound, for an invalid or pickled message, for one of an
+    incompatible version of flowdsl, for a sender that fails or has another receiver, if no element
+    arrives in time, and for a second pass; ``SpecMismatch`` for an element that does not match its
+    declaration.
 
     >>> import flowdsl as fl, tempfile, threading
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -218,29 +219,30 @@ def from_zmq(
     who = "from_zmq"
     several = isinstance(address, Sequence) and not isinstance(address, str | bytes)
     addresses: Any = tuple(address) if several else (address,)
-    ends = Ends(who, addresses, bind, hwm, security, insecure, on_bound)
+    endpoint = Endpoint(who, addresses, bind, hwm, security, insecure, on_bound)
     check_timeout(who, timeout)
     check_flags(who, trusted=trusted)
     if senders is not None and not is_int(senders, 1):
         raise InvalidFlow(f"{who}: senders must be an int >= 1 or None, got {senders!r}")
     if tally is not None and not isinstance(tally, Tally):
         raise InvalidFlow(f"{who}: tally must be a Tally or None, got {tally!r}")
-    check_format(who, format, trusted=trusted, senders=senders != 1)
-    declared = SchemaCheck.of(who, element)
+    check_format(who, format, given={"trusted": trusted, "senders": senders != 1})
+    schema_check = SchemaCheck.of(who, element)
     tally = Tally() if tally is None else tally
-    for bound in addresses:
-        tally.addresses.setdefault(bound, 0)
+    for each_address in addresses:
+        tally.addresses.setdefault(each_address, 0)
     if format == "zmq_ops":
-        once = Once(pulled(ends, declared, timeout, tally), _SECOND_PASS, ours=True)
-        return flow(FromZmqOps[Any](ends.spelled, declared.spec, once))
+        once = Once(pulled(endpoint, schema_check, timeout, tally), _SECOND_PASS, owned=True)
+        return flow(FromZmqOps[Any](endpoint.addresses_text, schema_check.spec, once))
     if not bind and senders is not None and senders != len(addresses):
         raise InvalidFlow(
             f"{who}: with bind=False there is a sender at each address, so senders must be "
             f"{len(addresses)} or None, got {senders}"
         )
     kind: Any = FromSender if senders == 1 else FromAnySenders if senders is None else FromSenders
-    elements = Receiver(ends, declared, senders, trusted, timeout, tally).elements()
-    return flow(kind(ends.spelled, declared.spec, Once(elements, _SECOND_PASS, ours=True)))
+    elements = Receiver(endpoint, schema_check, senders, trusted, timeout, tally).elements()
+    once = Once(elements, _SECOND_PASS, owned=True)
+    return flow(kind(endpoint.addresses_text, schema_check.spec, once))
 
 
 _SECOND_PASS = (

@@ -29,8 +29,14 @@ _UNKNOWN: Final = "the public key of this end is not among those known there"
 _ONE_SIDED: Final = "only one of the two ends has security=Curve(...)"
 _MISTAKEN: Final = "it was given a wrong public key for this end"
 _OTHER_FORMAT: Final = "the other end has another format="
-_LEFT: Final = f"the other end broke off: it ended then, has another format=, or {_ONE_SIDED}"
-_ENDED: Final = "the other end broke off, as it does if the public key given for it is wrong"
+_CLOSED: Final = (
+    "the other end closed the connection during the handshake: it exited, has another format=, or "
+    f"{_ONE_SIDED}"
+)
+_CLOSED_BY_BINDING_END: Final = (
+    "the other end closed the connection during the handshake, as it does if the public key given "
+    "for it is wrong"
+)
 _SURE: Final = 3
 """After this many silent failures, the other end is not merely restarting."""
 
@@ -39,9 +45,9 @@ _SURE: Final = 3
 class _Monitor:
     """Reads the handshake events of one socket.
 
-    ZMQ's events for the begin and the end of a connection contain its descriptor, but the events
+    ZMQ's events for the start and the end of a connection contain its descriptor, but the events
     for the outcome of a handshake do not. So outcomes are assigned by order: a connection that ends
-    takes the first outcome since its begin that no other connection has taken. If there is none,
+    takes the first outcome since its start that no other connection has taken. If there is none,
     its handshake had no outcome and has failed. This never reports more failures than occurred.
     """
 
@@ -120,9 +126,9 @@ class Handshakes:
                 self._log(monitor.address, what, self.failed[monitor.address, what])
 
     def _log(self, address: str, what: str, times: int) -> None:
-        if times == (_SURE if what is _ENDED else 1):
+        if times == (_SURE if what is _CLOSED_BY_BINDING_END else 1):
             # without keys, the other end most likely just connected and left
-            level = logging.WARNING if self.secured or what is not _LEFT else logging.INFO
+            level = logging.WARNING if self.secured or what is not _CLOSED else logging.INFO
             _log.log(level, "%s: a handshake at %r failed: %s", self.who, address, what)
 
     @property
@@ -142,5 +148,5 @@ class Handshakes:
         if event == _GONE:  # ZMQ reports no error for incompatible socket types
             return _OTHER_FORMAT
         if event == _SILENT:
-            return _ENDED if self.secured and not self.binds else _LEFT
+            return _CLOSED_BY_BINDING_END if self.secured and not self.binds else _CLOSED
         return "the other end does not speak ZMQ's protocol"

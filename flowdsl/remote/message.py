@@ -32,20 +32,21 @@ from flowdsl.errors import SourceError, SpecMismatch
 from flowdsl.storage.codec import array_of_bytes, decode, encode
 
 Frame: TypeAlias = bytes | memoryview
-Step: TypeAlias = int | str
-Path: TypeAlias = tuple[Step, ...]
+Key: TypeAlias = int | str
+"""The index of an item in a tuple or list, or the name of a component."""
+Path: TypeAlias = tuple[Key, ...]
 Route: TypeAlias = tuple[int, bytes]
 """The route to a peer: the number of the socket, and the socket's name for the peer."""
 
 VERSION: Final = 1
 NO_RECEIVER: Final = bytes(16)
 """The id of an unknown receiver."""
-MOST_FRAMES: Final = 64
+MAX_ARRAY_FRAMES: Final = 64
 """The maximum number of arrays in separate frames; further arrays are part of the body."""
-MOST_FRAME_BYTES: Final = 1 << 32
+MAX_FRAME_BYTES: Final = 1 << 32
 """The maximum bytes of a frame, since ZMQ allocates the size that a frame claims to have."""
 _WORTH_A_FRAME: Final = 1 << 14
-_MOST_REASON_BYTES: Final = 2000
+_MAX_REASON_BYTES: Final = 2000
 _MAGIC = b"FLOW"
 _HEADER = struct.Struct("<4sBBxxI16s16sQQQ")
 _KINDS_IN_FRAMES = "iufc"
@@ -66,7 +67,8 @@ class Kind(IntEnum):
     DONE = 5
     """Sender: I know that you have all elements, and I disconnect."""
     WANT = 6
-    """Receiver: ``upto`` elements are taken, I expect ``number`` next, and can hold ``room``."""
+    """Receiver: ``upto`` elements are taken, I expect ``number`` next, and can store
+    ``room`` elements after those that are taken."""
     AGAIN = 7
     """Receiver: like ``WANT``, but ``number`` is missing in this ``attempt``: go back to it."""
     LEAVE = 8
@@ -146,17 +148,17 @@ def pack(element: object) -> Packed:
     Raises:
         SpecMismatch: A component has an unsupported type or value; the message names it.
     """
-    beside: dict[Path, NDArray[Any]] = {}
+    separate: dict[Path, NDArray[Any]] = {}
     try:
-        skeleton = _without_arrays(element, (), beside)
+        skeleton = _without_arrays(element, (), separate)
     except RecursionError as error:
         raise SpecMismatch("element: nested too deeply to be sent") from error
-    if not beside:
+    if not separate:
         return Packed(Kind.ELEMENT, (encode(element),))
-    arrays = [np.ascontiguousarray(array) for array in beside.values()]
+    arrays = [np.ascontiguousarray(array) for array in separate.values()]
     layout = [
         (list(path), np.empty(0, array.dtype), list(array.shape))
-        for path, array in zip(beside, arrays, strict=True)
+        for path, array in zip(separate, arrays, strict=True)
     ]
     contents = (array.reshape(-1).view(np.uint8).data.toreadonly() for array in arrays)
     return Packed(Kind.ELEMENT, (encode(skeleton), encode(layout), *contents))
@@ -172,7 +174,7 @@ def pack_trusted(element: object) -> Packed:
 
     def in_band(buffer: pickle.PickleBuffer) -> bool:
         content = buffer.raw()
-        if content.nbytes < _WORTH_A_FRAME or len(buffers) == MOST_FRAMES:
+        if content.nbytes < _WORTH_A_FRAME or len(buffers) == MAX_ARRAY_FRAMES:
             return True
         buffers.append(content.toreadonly())
         return False
@@ -184,7 +186,7 @@ def pack_trusted(element: object) -> Packed:
     return Packed(Kind.PICKLED, (body, *buffers))
 
 
-def packed(dump: Callable[[object], Packed], element: object, i: int) -> Packed:
+def pack_numbered(dump: Callable[[object], Packed], element: object, i: int) -> Packed:
     """Encode element ``i`` with ``dump``.
 
     Raises:
@@ -194,11 +196,11 @@ def packed(dump: Callable[[object], Packed], element: object, i: int) -> Packed:
         message = dump(element)
     except SpecMismatch as error:
         raise SpecMismatch(f"send_zmq: element {i}: {error}") from error
-    most = max(map(len, message.frames))
-    if most >= MOST_FRAME_BYTES:
+    largest = max(map(len, message.frames))
+    if largest >= MAX_FRAME_BYTES:
         raise SpecMismatch(
-            f"send_zmq: element {i}: an array or body of {most} bytes, and at most "
-            f"{MOST_FRAME_BYTES - 1} can be sent; split the element"
+            f"send_zmq: element {i}: an array or body of {largest} bytes, and at most "
+            f"{MAX_FRAME_BYTES - 1} can be sent; split the element"
         )
     return message
 
@@ -215,7 +217,7 @@ def unpack(kind: Kind, frames: Sequence[Frame], trusted: bool = False) -> Any:
             "trusted=True here too if you trust all who can reach this address, or remove "
             "trusted=True from the sender"
         )
-    if not 1 <= len(frames) <= MOST_FRAMES + 2:
+    if not 1 <= len(frames) <= MAX_ARRAY_FRAMES + 2:
         raise SourceError(f"not an element: {len(frames)} frames")
     if kind is Kind.PICKLED:
         try:
@@ -228,7 +230,9 @@ def unpack(kind: Kind, frames: Sequence[Frame], trusted: bool = False) -> Any:
         return element
     layout, contents = decode(frames[1]), frames[2:]
     if type(layout) is not list or len(layout) != len(contents):
-        raise SourceError(f"not an element: no layout of the {len(contents)} arrays beside it")
+        raise SourceError(
+            f"not an element: the layout does not describe its {len(contents)} arrays"
+        )
     try:
         for place, content in zip(layout, contents, strict=True):
             path, dtype, shape = _checked(place)
@@ -240,35 +244,36 @@ def unpack(kind: Kind, frames: Sequence[Frame], trusted: bool = False) -> Any:
 
 def encode_reason(text: str) -> bytes:
     """Encode a reason as the frame after a ``STOP``."""
-    return text.encode("utf-8", "replace")[:_MOST_REASON_BYTES]
+    return text.encode("utf-8", "replace")[:_MAX_REASON_BYTES]
 
 
 def decode_reason(frames: Sequence[Frame]) -> str:
     """Decode a peer's reason as one printable line of limited length."""
-    reason = bytes(frames[0][:_MOST_REASON_BYTES]).decode("utf-8", "replace") if frames else ""
+    reason = bytes(frames[0][:_MAX_REASON_BYTES]).decode("utf-8", "replace") if frames else ""
     return "".join(c if c.isprintable() else " " for c in reason) or "no reason given"
 
 
-def _without_arrays(x: Any, path: Path, beside: dict[Path, NDArray[Any]]) -> Any:
-    """Replace the large arrays of an element by None, and add them to ``beside``."""
+def _without_arrays(x: Any, path: Path, separate: dict[Path, NDArray[Any]]) -> Any:
+    """Replace the large arrays of an element by None, and add them to ``separate``."""
     kind = type(x)
     if kind is np.ndarray or kind is np.memmap:
         large = x.nbytes >= _WORTH_A_FRAME and x.dtype.kind in _KINDS_IN_FRAMES
-        if large and len(beside) < MOST_FRAMES and x.dtype == np.dtype(x.dtype.str):
-            beside[path] = x
+        # The layout names the dtype by its text, which need not mean a dtype of another package.
+        if large and len(separate) < MAX_ARRAY_FRAMES and x.dtype == np.dtype(x.dtype.str):
+            separate[path] = x
             return None
         return x
     if kind is list:
-        return [_without_arrays(v, (*path, i), beside) for i, v in enumerate(x)]
+        return [_without_arrays(v, (*path, i), separate) for i, v in enumerate(x)]
     parts = components(x)
     if parts is None:
         return x
     if isinstance(x, tuple):
-        return tuple(_without_arrays(v, (*path, i), beside) for i, (_, v) in enumerate(parts))
-    return {name: _without_arrays(v, (*path, name), beside) for name, v in parts}
+        return tuple(_without_arrays(v, (*path, i), separate) for i, (_, v) in enumerate(parts))
+    return {name: _without_arrays(v, (*path, name), separate) for name, v in parts}
 
 
-def _checked(place: Any) -> tuple[list[Step], np.dtype[Any], list[int]]:
+def _checked(place: Any) -> tuple[list[Key], np.dtype[Any], list[int]]:
     """Check the layout of an array, and return its path, dtype and shape."""
     path, empty, shape = place
     wrong = (
@@ -283,20 +288,20 @@ def _checked(place: Any) -> tuple[list[Step], np.dtype[Any], list[int]]:
     return path, empty.dtype, shape
 
 
-def _with_array(x: Any, path: list[Step], array: NDArray[Any]) -> Any:
+def _with_array(x: Any, path: list[Key], array: NDArray[Any]) -> Any:
     """Replace the None at ``path`` of an element by the array."""
     if not path:
         if x is not None:
             raise ValueError("an array in the place of something else")
         return array
-    step, rest = path[0], path[1:]
-    if type(x) is dict and isinstance(step, str):
-        x[step] = _with_array(x[step], rest, array)
+    key, rest = path[0], path[1:]
+    if type(x) is dict and isinstance(key, str):
+        x[key] = _with_array(x[key], rest, array)
         return x
-    if type(x) not in (tuple, list) or type(step) is not int or step < 0:
-        raise ValueError(f"no place {step!r} in a {type(x).__name__}")
-    changed = _with_array(x[step], rest, array)
+    if type(x) not in (tuple, list) or type(key) is not int or key < 0:
+        raise ValueError(f"no place {key!r} in a {type(x).__name__}")
+    changed = _with_array(x[key], rest, array)
     if type(x) is tuple:
-        return (*x[:step], changed, *x[step + 1 :])
-    x[step] = changed
+        return (*x[:key], changed, *x[key + 1 :])
+    x[key] = changed
     return x

@@ -8,7 +8,7 @@ sender exits before the receiver has read them.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from time import monotonic
 from typing import Any, Literal, TypeAlias
@@ -19,35 +19,40 @@ import zmq
 from flowdsl.elements.specs import Spec
 from flowdsl.errors import InvalidFlow, SourceError, SpecMismatch
 from flowdsl.remote import zmq_ops
-from flowdsl.remote.message import Frame, Kind, Packed, packed
+from flowdsl.remote.message import Frame, Kind, Packed, pack_numbered
 from flowdsl.remote.receive_state import Tally
 from flowdsl.remote.schema import SchemaCheck
-from flowdsl.remote.sockets import BEAT, LINGER, Ends, Link
+from flowdsl.remote.sockets import BEAT, LINGER, Endpoint, Link
 from flowdsl.remote.zmq_ops import Encoder
 
 Format: TypeAlias = Literal["flowdsl", "zmq_ops"]
 
 
-def check_format(who: str, value: object, **others: object) -> None:
-    """Refuse an unknown format, and arguments that the zmq_ops format does not support."""
+def check_format(who: str, value: object, given: Mapping[str, bool]) -> None:
+    """Refuse an unknown format, and arguments that the zmq_ops format does not support.
+
+    ``given`` says for each such argument whether the caller passed it.
+    """
     if value not in ("flowdsl", "zmq_ops"):
         raise InvalidFlow(f"{who}: format must be 'flowdsl' or 'zmq_ops', got {value!r}")
-    for name, argument in others.items():
-        if argument and value == "zmq_ops":
+    for name, is_given in given.items():
+        if is_given and value == "zmq_ops":
             raise InvalidFlow(f"{who}: there is no {name}= with format='zmq_ops'; leave it out")
 
 
-def pulled(ends: Ends, declared: SchemaCheck, timeout: float | None, tally: Tally) -> Iterator[Any]:
+def pulled(
+    endpoint: Endpoint, check: SchemaCheck, timeout: float | None, tally: Tally
+) -> Iterator[Any]:
     """Yield the elements that senders push."""
     received, since = 0, monotonic()
-    with Link(ends, zmq.PULL) as link:
+    with Link(endpoint, zmq.PULL) as link:
         while True:
             for route, frames in link.receive(BEAT, most=1):  # the rest waits in ZMQ's queue
                 where = f"from_zmq: element {received} at {link.address(route)!r}"
                 try:
                     if len(frames) > 1:
                         raise SourceError(f"not an element: {len(frames)} frames")
-                    element = declared(zmq_ops.decode(frames[0]))
+                    element = check(zmq_ops.decode(frames[0]))
                 except (SourceError, SpecMismatch) as error:
                     raise type(error)(f"{where}: {error}") from error
                 tally.addresses[link.address(route)] += 1
@@ -57,19 +62,19 @@ def pulled(ends: Ends, declared: SchemaCheck, timeout: float | None, tally: Tall
             if timeout is not None and monotonic() - since > timeout:
                 raise SourceError(
                     f"from_zmq: after {received} elements, none came in {timeout} s at "
-                    f"{ends.spelled}; is the sender running, with format='zmq_ops'?"
+                    f"{endpoint.addresses_text}; is the sender running, with format='zmq_ops'?"
                     f"{link.refusals}"
                 )
 
 
-def push(ends: Ends, elements: Iterator[object], spec: Spec, timeout: float | None) -> int:
+def push(endpoint: Endpoint, elements: Iterator[object], spec: Spec, timeout: float | None) -> int:
     """Send elements to the connected receivers, round-robin; return the number sent.
 
     An element counts as sent when the operating system has accepted it. ``spec`` is the spec of the
     elements, which determines the order of their components.
     """
-    with Link(ends, zmq.PUSH) as link:
-        pushed = _Pushed(f"{ends.who}: {ends.spelled}", link, timeout)
+    with Link(endpoint, zmq.PUSH) as link:
+        pushed = _Pushed(f"{endpoint.who}: {endpoint.addresses_text}", link, timeout)
         for frame in _frames_of(elements, Encoder(spec), pushed):
             pushed.put(frame)
         pushed.settle()
@@ -129,7 +134,7 @@ def _frames_of(elements: Iterator[object], encode: Encoder, pushed: _Pushed) -> 
     """Yield the frames of the elements; on an error, first wait until the others are accepted."""
     try:
         for i, x in enumerate(elements):
-            yield packed(lambda x: Packed(Kind.ELEMENT, (encode(x),)), x, i).frames[0]
+            yield pack_numbered(lambda x: Packed(Kind.ELEMENT, (encode(x),)), x, i).frames[0]
     except Exception as error:
         try:
             pushed.settle()

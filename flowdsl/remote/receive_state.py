@@ -47,7 +47,7 @@ class Tally:
 
 
 @attrs.define(eq=False)
-class Inbox:
+class SenderRecord:
     """The receiver's record of one sender."""
 
     sender: bytes
@@ -78,7 +78,7 @@ class Inbox:
 class Item:
     """A received element or the end of a sender, as frames."""
 
-    inbox: Inbox
+    record: SenderRecord
     kind: Kind
     frames: list[Frame]
 
@@ -92,15 +92,16 @@ class ReceiveState:
     hwm: int
     tally: Tally
     me: bytes = attrs.field(factory=lambda: secrets.token_bytes(16))
-    inboxes: dict[bytes, Inbox] = attrs.field(factory=dict[bytes, Inbox])
+    records: dict[bytes, SenderRecord] = attrs.field(factory=dict[bytes, SenderRecord])
     ready: deque[Item] = attrs.field(factory=deque[Item])
     """Received items that the consumer has not taken, in the order of arrival."""
-    _strangers: dict[Route, list[Frame]] = attrs.field(factory=dict[Route, list[Frame]])
+    _replies_to_others: dict[Route, list[Frame]] = attrs.field(factory=dict[Route, list[Frame]])
+    """Replies to senders that this receiver has not admitted."""
 
     @property
     def ended(self) -> bool:
         """True if all senders have ended and all their elements were delivered."""
-        ended = sum(inbox.ended for inbox in self.inboxes.values())
+        ended = sum(record.ended for record in self.records.values())
         return self.senders is not None and ended >= self.senders
 
     def receive(self, route: Route, frames: list[Frame]) -> None:
@@ -112,62 +113,68 @@ class ReceiveState:
         try:
             header = _header_of_a_sender(frames[0])
         except SourceError:
-            if self.senders is None and all(box.route != route for box in self.inboxes.values()):
+            if self.senders is None and all(
+                record.route != route for record in self.records.values()
+            ):
                 self.tally.refused += 1  # an unknown peer must not end the pass of the others
                 return
             raise
-        inbox = self.inboxes.get(header.sender)
-        if header.receiver != self.me or (inbox is None and header.kind is not Kind.HELLO):
+        record = self.records.get(header.sender)
+        if header.receiver != self.me or (record is None and header.kind is not Kind.HELLO):
             if header.receiver == self.me and header.kind in (Kind.REFUSE, Kind.STOP):
                 self._turned_away(header, decode_reason(frames[1:]))
             else:
-                self._greet(route, header, inbox)
+                self._greet(route, header, record)
             return
-        if inbox is None:
-            inbox = self._admit(route, header)
-            if inbox is None:
+        if record is None:
+            record = self._admit(route, header)
+            if record is None:
                 return
-        inbox.route, inbox.heard = route, monotonic()
+        record.route, record.heard = route, monotonic()
         if header.kind is Kind.DONE:
-            inbox.closed = True
+            record.closed = True
         elif header.kind in (Kind.STOP, Kind.REFUSE):
-            inbox.stopped = decode_reason(frames[1:])
+            record.stopped = decode_reason(frames[1:])
         else:
-            self._count(inbox, header, frames)
+            self._accept(record, header, frames)
 
     def hand_on(self) -> Item:
         """Remove and return the first ready item, and count it as taken."""
         item = self.ready.popleft()
-        inbox, tally = item.inbox, self.tally
-        inbox.taken += 1
+        record, tally = item.record, self.tally
+        record.taken += 1
         if item.kind is Kind.END:
-            inbox.ended = inbox.owed = True
+            record.ended = record.owed = True
             tally.ended += 1
         elif item.kind is Kind.FAILED:
-            inbox.stopped, inbox.owed = decode_reason(item.frames), True
+            record.stopped, record.owed = decode_reason(item.frames), True
         else:
-            tally.senders[inbox.name] += 1
-            inbox.owed |= inbox.taken - inbox.reported >= max(1, self.hwm // 4)
+            tally.senders[record.name] += 1
+            record.owed |= record.taken - record.reported >= max(1, self.hwm // 4)
         return item
 
     def replies(self, all_of_them: bool = True) -> Iterator[Reply]:
-        """Yield the messages to senders that wait for a reply, or whose count has changed."""
-        yield from self._strangers.items()
-        self._strangers.clear()
-        for inbox in self.inboxes.values():
-            if inbox.owed or (all_of_them and inbox.taken != inbox.reported):
-                kind = Kind.AGAIN if inbox.gap else Kind.WANT
-                inbox.reported, inbox.owed, inbox.gap = inbox.taken, False, False
-                yield inbox.route, self._message(kind, inbox)
+        """Yield the messages to senders that wait for a reply.
 
-    def farewells(self, culprit: Inbox | None = None, reason: str = "") -> Iterator[Reply]:
+        With ``all_of_them``, also the messages to senders of which elements were taken that were
+        not reported yet.
+        """
+        yield from self._replies_to_others.items()
+        self._replies_to_others.clear()
+        for record in self.records.values():
+            if record.owed or (all_of_them and record.taken != record.reported):
+                kind = Kind.AGAIN if record.gap else Kind.WANT
+                record.reported, record.owed, record.gap = record.taken, False, False
+                yield record.route, self._message(kind, record)
+
+    def farewells(self, culprit: SenderRecord | None = None, reason: str = "") -> Iterator[Reply]:
         """Yield the last messages to the senders; ``culprit`` is the sender that caused the end."""
-        for inbox in self.inboxes.values():
-            if inbox is culprit:
-                header = MessageHeader(Kind.STOP, inbox.sender, self.me)
-                yield inbox.route, [header.encode(), encode_reason(reason)]
-            elif not inbox.closed and inbox.stopped is None:
-                yield inbox.route, self._message(Kind.LEAVE, inbox)
+        for record in self.records.values():
+            if record is culprit:
+                header = MessageHeader(Kind.STOP, record.sender, self.me)
+                yield record.route, [header.encode(), encode_reason(reason)]
+            elif not record.closed and record.stopped is None:
+                yield record.route, self._message(Kind.LEAVE, record)
 
     def greeting(self) -> list[Frame]:
         """Create the message that announces this receiver to a sender."""
@@ -177,74 +184,75 @@ class ReceiveState:
         """Describe the state of each sender, for an error message."""
         now = monotonic()
         senders = [
-            f"{inbox.name}: {self.tally.senders[inbox.name]} elements, "
+            f"{record.name}: {self.tally.senders[record.name]} elements, "
             + (
                 "and the end"
-                if inbox.ended
-                else f"no end, last heard {now - inbox.heard:.1f} s ago"
+                if record.ended
+                else f"no end, last heard {now - record.heard:.1f} s ago"
             )
-            for inbox in self.inboxes.values()
+            for record in self.records.values()
         ]
         return "; ".join(senders) or "none has been heard"
 
-    def _count(self, inbox: Inbox, header: MessageHeader, frames: list[Frame]) -> None:
-        inbox.attempt = max(inbox.attempt, header.attempt)
+    def _accept(self, record: SenderRecord, header: MessageHeader, frames: list[Frame]) -> None:
+        """Accept the next item of a sender; note a missing or repeated one."""
+        record.attempt = max(record.attempt, header.attempt)
         if header.kind is Kind.HELLO:
-            inbox.gap |= header.upto > inbox.expected
-            inbox.owed = True
-        elif header.number > inbox.expected:
-            inbox.gap = inbox.owed = True
-        elif header.number < inbox.expected:
+            record.gap |= header.upto > record.expected
+            record.owed = True
+        elif header.number > record.expected:
+            record.gap = record.owed = True
+        elif header.number < record.expected:
             self.tally.duplicates += header.kind in (Kind.ELEMENT, Kind.PICKLED)
         else:
-            inbox.expected += 1
-            self.ready.append(Item(inbox, header.kind, frames[1:]))
+            record.expected += 1
+            self.ready.append(Item(record, header.kind, frames[1:]))
 
     def _turned_away(self, header: MessageHeader, reason: str) -> None:
         """Handle the message of a sender that was not admitted and rejects this receiver.
 
         Raises:
-            SourceError: The sender serves another receiver, or failed while it was awaited.
+            SourceError: The sender serves another receiver, or failed before it was admitted.
         """
         if header.kind is Kind.REFUSE:
             raise SourceError(reason)
         name = header.sender[:4].hex()
         if self.senders is None:
             self.tally.stopped[name] = reason
-        elif len(self.inboxes) < self.senders:
+        elif len(self.records) < self.senders:
             raise SourceError(f"the sender {name} failed: {reason}")
 
-    def _greet(self, route: Route, header: MessageHeader, inbox: Inbox | None) -> None:
+    def _greet(self, route: Route, header: MessageHeader, record: SenderRecord | None) -> None:
         """Announce this receiver to a sender that has another receiver or none."""
         if header.kind in (Kind.DONE, Kind.STOP, Kind.REFUSE):
             return
         self.tally.unclaimed += header.kind is not Kind.HELLO
-        if inbox is not None:
-            inbox.route, inbox.owed = route, True
+        if record is not None:
+            record.route, record.owed = route, True
         else:
             want = MessageHeader(Kind.WANT, header.sender, self.me, room=self.hwm)
-            self._strangers[route] = [want.encode()]
+            self._replies_to_others[route] = [want.encode()]
 
-    def _admit(self, route: Route, header: MessageHeader) -> Inbox | None:
+    def _admit(self, route: Route, header: MessageHeader) -> SenderRecord | None:
         """Add a new sender, or refuse it if ``senders`` have been admitted."""
-        if self.senders is not None and len(self.inboxes) >= self.senders:
+        if self.senders is not None and len(self.records) >= self.senders:
             reason = (
                 f"it takes {self.senders} sender{'s' if self.senders > 1 else ''} and already has "
-                f"{', '.join(inbox.name for inbox in self.inboxes.values())}; its from_zmq needs "
+                f"{', '.join(record.name for record in self.records.values())}; its from_zmq needs "
                 f"senders=n for more"
             )
             refusal = MessageHeader(Kind.STOP, header.sender, self.me)
-            self._strangers[route] = [refusal.encode(), encode_reason(reason)]
+            self._replies_to_others[route] = [refusal.encode(), encode_reason(reason)]
             return None
-        inbox = Inbox(header.sender, route, header.number, header.number)
-        self.inboxes[header.sender] = inbox
-        self.tally.senders[inbox.name] = 0
+        record = SenderRecord(header.sender, route, header.number, header.number)
+        self.records[header.sender] = record
+        self.tally.senders[record.name] = 0
         self.tally.earlier += header.number
-        return inbox
+        return record
 
-    def _message(self, kind: Kind, inbox: Inbox) -> list[Frame]:
+    def _message(self, kind: Kind, record: SenderRecord) -> list[Frame]:
         header = MessageHeader(
-            kind, inbox.sender, self.me, inbox.attempt, inbox.expected, inbox.taken, self.hwm
+            kind, record.sender, self.me, record.attempt, record.expected, record.taken, self.hwm
         )
         return [header.encode()]
 

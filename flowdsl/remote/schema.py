@@ -18,7 +18,7 @@ from flowdsl.elements.specs import (
 )
 from flowdsl.errors import SpecMismatch
 
-_MOST_KNOWN = 1000
+_MAX_KNOWN = 1000
 
 
 @attrs.define(eq=False)
@@ -26,7 +26,7 @@ class SchemaCheck:
     """Checks elements, and converts them to their declared classes."""
 
     spec: Spec
-    _names_classes: bool
+    _has_classes: bool
     _known: set[Spec] = attrs.field(factory=set[Spec])
     """The specs that passed the check, since most elements of a stream have equal specs."""
 
@@ -51,10 +51,12 @@ class SchemaCheck:
         received = spec_of(element)
         if received not in self._known:
             try:
+                # ``meet`` raises if the specs differ. A message has tuples and dicts in place of
+                # the declared classes, so the received spec gets these classes first.
                 meet(self.spec, as_declared(received, self.spec))
             except SpecMismatch as error:
                 raise SpecMismatch(f"{error}; declared {self.spec}, received {received}") from error
-            if len(self._known) == _MOST_KNOWN:
+            if len(self._known) == _MAX_KNOWN:
                 self._known.clear()
             self._known.add(received)
-        return restore_classes(element, self.spec) if self._names_classes else element
+        return restore_classes(element, self.spec) if self._has_classes else element

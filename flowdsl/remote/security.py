@@ -62,9 +62,9 @@ class Curve:
     """Encryption and authentication of both ends with CURVE keys.
 
     ``secret`` is the secret key of this end. ``peers`` are the public keys of the other ends. If
-    this end binds, only ends with these keys may connect. If this end connects, it is the key of
-    the end that binds, or one key for each of several addresses. Each end has its own pair of keys.
-    Errors: ``InvalidFlow`` for an invalid key.
+    this end binds, only ends with these keys may connect. If this end connects, ``peers`` is
+    the key of the end that binds, or one key for each of several addresses. Each end has its own
+    pair of keys. Errors: ``InvalidFlow`` for an invalid key.
 
     >>> from flowdsl.remote import Curve, make_keys
     >>> trainer, reader = make_keys(), make_keys()

@@ -45,7 +45,7 @@ class SendBuffer:
     """The number of the next element to send."""
     attempt: int = 0
     room: int = 0
-    """The number of elements that the receiver can store."""
+    """The number of elements, from ``base`` on, that the receiver can store."""
     items: deque[Packed] = attrs.field(factory=deque[Packed])
     """The elements not taken yet, beginning with number ``base``."""
     count: int | None = None
@@ -82,7 +82,7 @@ class SendBuffer:
         """Add the end of the elements; ``failure`` is the error of the flow, if it failed."""
         self.count = self.base + len(self.items)
         if self.deserted:
-            self.base += 1
+            self.base += 1  # no receiver will take the end, so it counts as taken
         elif failure is None:
             self.items.append(Packed(Kind.END))
         else:
@@ -105,11 +105,11 @@ class SendBuffer:
         return [self._header(Kind.HELLO, self.base, self.cursor).encode()]
 
     def done(self) -> list[Frame]:
-        """Create the message that this sender disconnects."""
+        """Create the message which says that this sender disconnects."""
         return [self._header(Kind.DONE).encode()]
 
     def stop(self, reason: str) -> list[Frame]:
-        """Create the message that this sender failed."""
+        """Create the message which says that this sender failed."""
         return [self._header(Kind.STOP).encode(), encode_reason(reason)]
 
     def receive(self, route: Route, frames: list[Frame]) -> list[Frame] | None:

@@ -85,14 +85,17 @@ class Sending(FlowBase[T, E]):
         """
         from flowdsl.remote.pushing import check_format, push
         from flowdsl.remote.sender import send
-        from flowdsl.remote.sockets import Ends, check_flags  # imports ZMQ, which few flows need
+        from flowdsl.remote.sockets import (
+            Endpoint,
+            check_flags,
+        )  # imports ZMQ, which few flows need
 
         who = "send_zmq"
-        ends = Ends(who, (address,), bind, hwm, security, insecure, on_bound)
+        endpoint = Endpoint(who, (address,), bind, hwm, security, insecure, on_bound)
         check_timeout(who, timeout)
         check_flags(who, trusted=trusted, serve=serve)
-        check_format(who, format, trusted=trusted, serve=serve)
+        check_format(who, format, given={"trusted": trusted, "serve": serve})
         with closing(iter(self)) as elements:
             if format == "zmq_ops":
-                return push(ends, elements, self.node.spec(False), timeout)
-            return send(ends, elements, trusted, serve, timeout)
+                return push(endpoint, elements, self.node.spec(False), timeout)
+            return send(endpoint, elements, trusted, serve, timeout)

@@ -13,10 +13,10 @@ import zmq
 
 from flowdsl.elements.specs import spec_of
 from flowdsl.errors import SourceError
-from flowdsl.remote.message import Frame, Packed, Route, pack, pack_trusted, packed
+from flowdsl.remote.message import Frame, Packed, Route, pack, pack_numbered, pack_trusted
 from flowdsl.remote.send_buffer import SendBuffer
-from flowdsl.remote.sockets import BEAT, LINGER, LINGER_OF_ERRORS, Ends, Link
-from flowdsl.storage.codec import SamePlaces
+from flowdsl.remote.sockets import BEAT, LINGER, LINGER_OF_ERRORS, Endpoint, Link
+from flowdsl.storage.codec import SameTupleNames
 
 
 @attrs.define
@@ -26,70 +26,71 @@ class _Connection:
     at: str
     """The operator and the address, for error messages."""
     link: Link
-    box: SendBuffer
+    buffer: SendBuffer
     timeout: float | None
     listened: float = 0.0
     """The time of the last look for messages."""
     announced: float = 0.0
     """The time when this sender last announced its position."""
 
-    def until(self, done: Callable[[], bool], most: float = inf) -> None:
-        """Send and listen until ``done()`` is True, or for ``most`` seconds.
+    def until(self, done: Callable[[], bool], limit: float = inf) -> None:
+        """Send and listen until ``done()`` is True, or for ``limit`` seconds.
 
         Raises:
             SourceError: The receiver cannot continue, or no element was taken for too long.
         """
-        box, link, began = self.box, self.link, monotonic()
+        buffer, link, began = self.buffer, self.link, monotonic()
         since = began
         while True:
             self._transmit()
             now = monotonic()
-            has_room = box.route is not None and 2 * len(box.items) <= box.hwm
-            if done() and has_room and now - self.listened < _LISTEN_INTERVAL:
+            half_empty = 2 * len(buffer.items) <= buffer.hwm
+            may_skip_listening = buffer.route is not None and half_empty
+            if done() and may_skip_listening and now - self.listened < _LISTEN_INTERVAL:
                 return  # listening after each element would cost more than sending it
             self.listened = now
             news = link.receive(0 if done() else BEAT)
-            before = box.base, box.receiver
+            before = buffer.base, buffer.receiver
             for route, frames in news:
                 self._process(route, frames)
             self._transmit()
             if not news and now - self.announced > BEAT:
                 self._announce()
                 self.announced = now
-            if done() or now - began > most:
+            if done() or now - began > limit:
                 return
-            if before != (box.base, box.receiver):
+            if before != (buffer.base, buffer.receiver):
                 since = now
             elif self.timeout is not None and now - since > self.timeout:
                 raise self._timed_out()
 
     def put(self, item: Packed) -> None:
         """Send an element as soon as there is room for it."""
-        with self._placed():
-            self.box.put(item)
-        self.until(lambda: not self.box.full)
+        with self._naming_address():
+            self.buffer.put(item)
+        self.until(lambda: not self.buffer.full)
 
     def fail(self, error: Exception) -> None:
         """Report the failure of the flow to the receiver, in place of the next element."""
-        self.box.end(_reason(error))
-        self.until(lambda: self.box.finished, most=_SECONDS_TO_REPORT)
+        self.buffer.end(_reason(error))
+        self.until(lambda: self.buffer.finished, limit=_SECONDS_TO_REPORT)
 
     def _transmit(self) -> None:
-        box = self.box
-        while (frames := box.due()) is not None:
-            assert box.route is not None
-            if not self.link.send(box.route, frames):
+        buffer = self.buffer
+        while (frames := buffer.due()) is not None:
+            assert buffer.route is not None
+            if not self.link.send(buffer.route, frames):
                 return
-            box.sent()
+            buffer.sent()
 
     def _process(self, route: Route, frames: list[Frame]) -> None:
-        with self._placed():
-            answer = self.box.receive(route, frames)
+        with self._naming_address():
+            answer = self.buffer.receive(route, frames)
         if answer is not None:
             self.link.send(route, answer)
 
     @contextmanager
-    def _placed(self) -> Iterator[None]:
+    def _naming_address(self) -> Iterator[None]:
         """Prefix errors with the operator and the address."""
         try:
             yield
@@ -97,17 +98,17 @@ class _Connection:
             raise SourceError(f"{self.at}: {error}") from error
 
     def _announce(self) -> None:
-        if self.box.route is not None:
-            self.link.send(self.box.route, self.box.hello())
-        elif not self.link.named:
-            self.link.send(_ONLY_PEER, self.box.hello())
+        if self.buffer.route is not None:
+            self.link.send(self.buffer.route, self.buffer.hello())
+        elif not self.link.addresses_peers:
+            self.link.send(_ONLY_PEER, self.buffer.hello())
 
     def _timed_out(self) -> SourceError:
-        box = self.box
-        what = "no receiver was there" if box.route is None else "the receiver took nothing"
+        buffer = self.buffer
+        what = "no receiver was there" if buffer.route is None else "the receiver took nothing"
         return SourceError(
-            f"{self.at}: after {box.taken} elements, {what} for {self.timeout} s; is fl.from_zmq "
-            f"running at the other end, with a key that is known here?"
+            f"{self.at}: after {buffer.taken} elements, {what} for {self.timeout} s; is "
+            f"fl.from_zmq running at the other end, with a key that is known here?"
             f"{self.link.refusals}"
         )
 
@@ -120,7 +121,11 @@ _ONLY_PEER: Route = (0, b"")
 
 
 def send(
-    ends: Ends, elements: Iterator[object], trusted: bool, serve: bool, timeout: float | None
+    endpoint: Endpoint,
+    elements: Iterator[object],
+    trusted: bool,
+    serve: bool,
+    timeout: float | None,
 ) -> int:
     """Send elements to a receiver; return their number when it has taken all of them.
 
@@ -128,37 +133,44 @@ def send(
         SourceError: No element is taken in ``timeout`` seconds, or the receiver leaves early.
         SpecMismatch: An element cannot be sent.
     """
-    kind, dump = zmq.ROUTER if ends.bind else zmq.DEALER, pack_trusted if trusted else _packing()
-    with Link(ends, kind) as link:
+    kind, dump = (
+        zmq.ROUTER if endpoint.bind else zmq.DEALER,
+        pack_trusted if trusted else _packing(),
+    )
+    with Link(endpoint, kind) as link:
 
         def is_gone(route: Route) -> bool:
-            return not (link.named and link.send(route, box.hello()))
+            # A DEALER has one peer at a time: if another receiver answers, the last one is gone.
+            return not (link.addresses_peers and link.send(route, buffer.hello()))
 
-        box = SendBuffer(ends.hwm, serve, is_gone)
-        connection = _Connection(f"{ends.who}: {ends.addresses[0]!r}", link, box, timeout)
-        items = (packed(dump, x, i) for i, x in enumerate(elements))
+        buffer = SendBuffer(endpoint.hwm, serve, is_gone)
+        connection = _Connection(
+            f"{endpoint.who}: {endpoint.addresses[0]!r}", link, buffer, timeout
+        )
+        items = (pack_numbered(dump, x, i) for i, x in enumerate(elements))
         try:
-            connection.until(lambda: box.route is not None)
+            connection.until(lambda: buffer.route is not None)
             while (item := _next(items, connection)) is not None:
                 connection.put(item)
-            box.end()
-            connection.until(lambda: box.finished)
+            buffer.end()
+            connection.until(lambda: buffer.finished)
         except BaseException as error:
-            if box.route is not None and not box.finished:
-                link.send(box.route, box.stop(_reason(error)))
-            link.close(LINGER_OF_ERRORS if box.route is not None else 0)
+            if buffer.route is not None and not buffer.finished:
+                link.send(buffer.route, buffer.stop(_reason(error)))
+            link.close(LINGER_OF_ERRORS if buffer.route is not None else 0)
             raise
-        if box.route is not None:
-            link.send(box.route, box.done())
+        if buffer.route is not None:
+            link.send(buffer.route, buffer.done())
         link.close(LINGER)
-        return box.taken
+        return buffer.taken
 
 
 def _packing() -> Callable[[object], Packed]:
-    places = SamePlaces()
+    # A message has tuples without names, like a file.
+    tuple_names = SameTupleNames()
 
     def dump(element: object) -> Packed:
-        places.check(spec_of(element))
+        tuple_names.check(spec_of(element))
         return pack(element)
 
     return dump

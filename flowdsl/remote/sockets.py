@@ -16,7 +16,7 @@ import zmq
 from flowdsl.errors import FlowError, InvalidFlow, SourceError
 from flowdsl.nodes import is_int
 from flowdsl.remote.handshakes import Handshakes
-from flowdsl.remote.message import MOST_FRAME_BYTES, MOST_FRAMES, Frame, Route
+from flowdsl.remote.message import MAX_ARRAY_FRAMES, MAX_FRAME_BYTES, Frame, Route
 from flowdsl.remote.security import Curve, check_address
 from flowdsl.resources.cancellation import is_cancelled
 
@@ -29,7 +29,7 @@ LINGER: Final = 1.0
 """Seconds to wait until the last messages are sent."""
 LINGER_OF_ERRORS: Final = 0.2
 """Seconds to wait for the last messages after an error or Ctrl-C, while the user waits."""
-_MOST_AT_ONCE = 1000
+_MAX_AT_ONCE = 1000
 _SOCKETS, _SOCKETS_AN_ADDRESS = 1000, 4
 """The limit on sockets of a context: a base, and four per address, two of them monitors."""
 _DOMAIN = "flowdsl"
@@ -37,7 +37,7 @@ _SECOND = 1000
 
 
 @attrs.frozen
-class Ends:
+class Endpoint:
     """The addresses and security options of a sender or receiver."""
 
     who: str
@@ -73,7 +73,7 @@ class Ends:
             )
 
     @property
-    def spelled(self) -> str:
+    def addresses_text(self) -> str:
         """The addresses, as titles and error messages show them."""
         return ", ".join(map(repr, self.addresses))
 
@@ -104,21 +104,22 @@ def check_flags(who: str, **flags: object) -> None:
 class Link:
     """The sockets of one pass, one for each address; a context manager that closes them."""
 
-    def __init__(self, ends: Ends, kind: int) -> None:
+    def __init__(self, endpoint: Endpoint, kind: int) -> None:
         """``kind`` is the ZMQ socket type. Raises SourceError if an address is not available."""
-        self._ends = ends
+        self._endpoint = endpoint
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._context.set(zmq.MAX_SOCKETS, _SOCKETS + _SOCKETS_AN_ADDRESS * len(ends.addresses))
+        self._context.set(zmq.MAX_SOCKETS, _SOCKETS + _SOCKETS_AN_ADDRESS * len(endpoint.addresses))
         self._sockets: list[zmq.Socket[bytes]] = []
         self._poller = zmq.Poller()
-        self._handshakes = Handshakes(ends.who, ends.bind, ends.security is not None)
-        self.named = kind == zmq.ROUTER
-        """True if there may be several peers, which are identified by name."""
+        self._handshakes = Handshakes(endpoint.who, endpoint.bind, endpoint.security is not None)
+        self.addresses_peers = kind == zmq.ROUTER
+        """True for a ROUTER socket: it may have several peers, and messages carry a peer's name. A
+        DEALER socket has one peer, which needs no name and can be reached before it answers."""
         self._authenticator: ThreadAuthenticator | None = None
         try:
-            if ends.bind and ends.security is not None:
-                self._authenticate(ends.security)
-            for k, address in enumerate(ends.addresses):
+            if endpoint.bind and endpoint.security is not None:
+                self._authenticate(endpoint.security)
+            for k, address in enumerate(endpoint.addresses):
                 self._sockets.append(self._open(kind, k, address))
         except BaseException as error:
             # An interrupt may have left an unregistered socket in a frame, and a context waits
@@ -135,14 +136,14 @@ class Link:
         self._authenticator.configure_curve_callback(_DOMAIN, _Known(security.peers))
 
     def _open(self, kind: int, k: int, address: str) -> zmq.Socket[bytes]:
-        ends = self._ends
+        endpoint = self._endpoint
         socket = self._context.socket(kind)
         options: dict[int, Any] = {
             # More than may be in flight: the send buffer enforces the actual limit.
-            zmq.SNDHWM: ends.hwm if kind == zmq.PUSH else 2 * ends.hwm + 100,
-            zmq.RCVHWM: ends.hwm if kind == zmq.PULL else 2 * ends.hwm + 100,
+            zmq.SNDHWM: endpoint.hwm if kind == zmq.PUSH else 2 * endpoint.hwm + 100,
+            zmq.RCVHWM: endpoint.hwm if kind == zmq.PULL else 2 * endpoint.hwm + 100,
             zmq.LINGER: 0,
-            zmq.MAXMSGSIZE: MOST_FRAME_BYTES,
+            zmq.MAXMSGSIZE: MAX_FRAME_BYTES,
             zmq.RECONNECT_IVL: 50,
             zmq.RECONNECT_IVL_MAX: 1 * _SECOND,
             zmq.IPV6: int("[" in address),
@@ -161,38 +162,38 @@ class Link:
             options[zmq.IMMEDIATE] = 1
         if kind == zmq.ROUTER:
             options[zmq.ROUTER_MANDATORY] = 1
-        if ends.bind and address.startswith("ipc://") and not ends.insecure:
+        if endpoint.bind and address.startswith("ipc://") and not endpoint.insecure:
             options[zmq.IPC_FILTER_UID] = os.getuid()
-        if ends.security is not None:
-            options[zmq.CURVE_SECRETKEY] = ends.security.secret.encode()
-            options[zmq.CURVE_PUBLICKEY] = ends.security.public.encode()
-            if ends.bind:
+        if endpoint.security is not None:
+            options[zmq.CURVE_SECRETKEY] = endpoint.security.secret.encode()
+            options[zmq.CURVE_PUBLICKEY] = endpoint.security.public.encode()
+            if endpoint.bind:
                 options |= {zmq.CURVE_SERVER: 1, zmq.ZAP_DOMAIN: _DOMAIN.encode()}
             else:
-                options[zmq.CURVE_SERVERKEY] = ends.security.peer(k).encode()
+                options[zmq.CURVE_SERVERKEY] = endpoint.security.peer(k).encode()
         for option, value in options.items():
             socket.setsockopt(option, value)
         try:
             self._handshakes.watch(socket, address, self._poller)
-            if ends.bind:
+            if endpoint.bind:
                 _check_free(address)
                 socket.bind(address)
             else:
                 socket.connect(address)
         except (zmq.ZMQError, OSError) as error:
             socket.close()
-            how = "bound" if ends.bind else "connected"
+            how = "bound" if endpoint.bind else "connected"
             raise SourceError(
-                f"{ends.who}: {address!r} cannot be {how}: {os.strerror(error.errno or 0)}"
+                f"{endpoint.who}: {address!r} cannot be {how}: {os.strerror(error.errno or 0)}"
             ) from error
         self._poller.register(socket, zmq.POLLIN)
-        if ends.bind and ends.on_bound is not None:
-            ends.on_bound(socket.getsockopt_string(zmq.LAST_ENDPOINT))
+        if endpoint.bind and endpoint.on_bound is not None:
+            endpoint.on_bound(socket.getsockopt_string(zmq.LAST_ENDPOINT))
         return socket
 
     def address(self, route: Route) -> str:
-        """Return the address at which a message arrived, as spelled by the user."""
-        return self._ends.addresses[route[0]]
+        """Return the address at which a message arrived, as the user wrote it."""
+        return self._endpoint.addresses[route[0]]
 
     @property
     def refusals(self) -> str:
@@ -203,7 +204,7 @@ class Link:
         """Return the routes of connecting sockets, even if no peer has answered yet."""
         return [(k, b"") for k in range(len(self._sockets))]
 
-    def receive(self, seconds: float, most: int = _MOST_AT_ONCE) -> list[tuple[Route, list[Frame]]]:
+    def receive(self, seconds: float, most: int = _MAX_AT_ONCE) -> list[tuple[Route, list[Frame]]]:
         """Return the waiting messages, or the next ones to arrive within this many seconds.
 
         At most ``most`` messages are returned for each address.
@@ -212,7 +213,7 @@ class Link:
             FlowError: The pass was cancelled.
         """
         if is_cancelled():
-            raise FlowError(f"{self._ends.who}: the pass was cancelled")
+            raise FlowError(f"{self._endpoint.who}: the pass was cancelled")
         messages: list[tuple[Route, list[Frame]]] = []
         ready = dict(self._poller.poll(round(seconds * _SECOND)))
         self._handshakes.update(ready)
@@ -221,7 +222,7 @@ class Link:
                 continue
             for _ in range(most):
                 try:
-                    name = socket.recv(zmq.NOBLOCK) if self.named else b""
+                    name = socket.recv(zmq.NOBLOCK) if self.addresses_peers else b""
                     messages.append(((k, name), _frames(socket)))
                 except zmq.Again:
                     break
@@ -230,7 +231,7 @@ class Link:
     def send(self, route: Route, frames: Sequence[Frame]) -> bool:
         """Send a message if that does not block; return True if it was sent."""
         k, name = route
-        parts = [name, *frames] if self.named else list(frames)
+        parts = [name, *frames] if self.addresses_peers else list(frames)
         try:
             self._sockets[k].send_multipart(parts, zmq.NOBLOCK, copy=False)
         except zmq.Again:
@@ -284,7 +285,7 @@ def _frames(socket: zmq.Socket[bytes]) -> list[Frame]:
     while more:
         frame = socket.recv(zmq.NOBLOCK, copy=False)
         more = frame.more
-        if len(frames) < MOST_FRAMES + 4:
+        if len(frames) < MAX_ARRAY_FRAMES + 4:
             frames.append(frame.buffer)
     return frames
 

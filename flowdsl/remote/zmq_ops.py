@@ -46,8 +46,8 @@ _CODES: Final = {
     }.items()
 }
 _DTYPES: Final = {code: dtype for dtype, code in _CODES.items()}
-_MOST_DIMENSIONS = 8  # TensorFlow's op aborts its process at more
-_MOST_INT32 = 2**31 - 1
+_MAX_DIMENSIONS = 8  # TensorFlow's op aborts its process at more
+_MAX_INT32 = 2**31 - 1
 _INT32, _INT64 = struct.Struct("<i"), struct.Struct("<q")
 
 
@@ -62,7 +62,12 @@ class Encoder:
         self._order = None if _is_plain(spec) else InSpecOrder(cast("StructSpec", spec))
 
     def __call__(self, element: object) -> bytes:
-        """Encode an element; raises SpecMismatch like ``encode``, or for other components."""
+        """Encode an element.
+
+        Raises:
+            SpecMismatch: As in ``encode``; or the components differ from the flow's spec, or from
+                those of the first element.
+        """
         if self._order is None:
             spec = UNKNOWN if isinstance(element, list) else spec_of(element)
             if _is_plain(spec):
@@ -100,8 +105,8 @@ def encode(element: object) -> bytes:
 def _encoded(parts: list[tuple[str, Any]]) -> bytes:
     pieces = [_INT32.pack(len(parts))]
     for name, value in parts:
-        at = f"element.{name}" if name else "element"
-        array = _to_array(value, at)
+        path = f"element.{name}" if name else "element"
+        array = _to_array(value, path)
         pieces += (
             struct.pack(f"<{2 + array.ndim}i", _CODES[array.dtype], array.ndim, *array.shape),
             _INT64.pack(array.nbytes),
@@ -124,28 +129,28 @@ def decode(frame: Frame) -> tuple[NDArray[Any], ...]:
 
 def _decode(view: memoryview) -> tuple[NDArray[Any], ...]:
     (count,) = _INT32.unpack_from(view)
-    at = _INT32.size
+    offset = _INT32.size
     arrays: list[NDArray[Any]] = []
     while len(arrays) != count:
-        code, ndim = struct.unpack_from("<ii", view, at)
+        code, ndim = struct.unpack_from("<ii", view, offset)
         if code not in _DTYPES:
             raise ValueError(f"unknown dtype {code}")
-        if not 0 <= ndim <= _MOST_DIMENSIONS:
+        if not 0 <= ndim <= _MAX_DIMENSIONS:
             raise ValueError(f"{ndim} dimensions")
-        shape = struct.unpack_from(f"<{ndim}i", view, at + 8)
-        at += 8 + 4 * ndim
-        (nbytes,) = _INT64.unpack_from(view, at)
-        at += _INT64.size
-        if not 0 <= nbytes <= len(view) - at:
-            raise ValueError(f"{len(view) - at} bytes left for an array of {nbytes}")
-        arrays.append(array_of_bytes(_DTYPES[code], shape, view[at : at + nbytes]))
-        at += nbytes
-    if at != len(view):
-        raise ValueError(f"{len(view) - at} bytes after the end")
+        shape = struct.unpack_from(f"<{ndim}i", view, offset + 8)
+        offset += 8 + 4 * ndim
+        (nbytes,) = _INT64.unpack_from(view, offset)
+        offset += _INT64.size
+        if not 0 <= nbytes <= len(view) - offset:
+            raise ValueError(f"{len(view) - offset} bytes left for an array of {nbytes}")
+        arrays.append(array_of_bytes(_DTYPES[code], shape, view[offset : offset + nbytes]))
+        offset += nbytes
+    if offset != len(view):
+        raise ValueError(f"{len(view) - offset} bytes after the end")
     return tuple(arrays)
 
 
-def _to_array(value: object, at: str) -> NDArray[Any]:
+def _to_array(value: object, path: str) -> NDArray[Any]:
     numeric = isinstance(value, bool | int | float | np.ndarray | np.generic)
     try:
         # ascontiguousarray alone would convert a scalar to an array of one dimension.
@@ -158,12 +163,12 @@ def _to_array(value: object, at: str) -> NDArray[Any]:
     if array is None or array.dtype not in _CODES:
         actual = f"an array of {array.dtype}" if array is not None else type(value).__name__
         raise SpecMismatch(
-            f"{at}: {actual} is not in the format zmq_ops, which has arrays and numbers of "
+            f"{path}: {actual} is not in the format zmq_ops, which has arrays and numbers of "
             f"{', '.join(map(str, _CODES))}"
         )
-    if array.ndim > _MOST_DIMENSIONS or max(array.shape, default=0) > _MOST_INT32:
+    if array.ndim > _MAX_DIMENSIONS or max(array.shape, default=0) > _MAX_INT32:
         raise SpecMismatch(
-            f"{at}: the format zmq_ops has at most {_MOST_DIMENSIONS} dimensions, of at most "
-            f"{_MOST_INT32}; got {list(array.shape)}"
+            f"{path}: the format zmq_ops has at most {_MAX_DIMENSIONS} dimensions, of at most "
+            f"{_MAX_INT32}; got {list(array.shape)}"
         )
     return array

@@ -23,8 +23,8 @@ T = TypeVar("T")
 EVERY = 0.25
 """Seconds between two drawings, each of which costs the loop about half a millisecond."""
 
-QUICK, MOST_A_LOOK = 0.001, 16
-"""If elements come faster than ``QUICK`` seconds, the clock is read once per ``MOST_A_LOOK``."""
+QUICK, MAX_PER_LOOK = 0.001, 16
+"""If elements come faster than ``QUICK`` seconds, the clock is read once per ``MAX_PER_LOOK``."""
 
 
 @attrs.frozen
@@ -87,7 +87,7 @@ def _drawn(run: Run[T], description: str, console: Console) -> Iterator[T]:
             yield from islice(run, many)
             ended = run.position < before + many
             now = clock()
-            many = min(2 * many, MOST_A_LOOK) if now - last < QUICK else 1
+            many = min(2 * many, MAX_PER_LOOK) if now - last < QUICK else 1
             last = now
             if now >= due:
                 bar.draw()

@@ -10,7 +10,7 @@ from itertools import zip_longest
 import attrs
 
 from flowdsl.statistics.accounting import Bins
-from flowdsl.statistics.run import MOST_SKIPS, RunStatistics
+from flowdsl.statistics.run import MAX_SKIPS, RunStatistics
 from flowdsl.statistics.stages import OperatorCost, StageStatistics, WorkerStatistics
 
 
@@ -22,7 +22,7 @@ def together(first: RunStatistics, other: RunStatistics) -> RunStatistics:
     (5.0, True)
     """
     both = _combined(first, other, 1)
-    return attrs.evolve(both, skips=(first.skips + other.skips)[:MOST_SKIPS])
+    return attrs.evolve(both, skips=(first.skips + other.skips)[:MAX_SKIPS])
 
 
 def since(now: RunStatistics, then: RunStatistics) -> RunStatistics:

@@ -18,7 +18,7 @@ from flowdsl.nodes import Dropped, Failed, Indices, Row
 from flowdsl.plan.plan import Stage
 from flowdsl.statistics.stages import StageStatistics
 
-_MOST_ROWS_A_BLOCK = 8192
+_MAX_ROWS_PER_BLOCK = 8192
 
 
 class Inline:
@@ -78,7 +78,7 @@ class Inline:
     def _blocks(self, epoch: int, start: int) -> Iterator[Indices]:
         """Yield addresses in blocks: small blocks first, so that the first element comes soon."""
         self._began = self._began or time.perf_counter()
-        most = max(1, _MOST_ROWS_A_BLOCK // self._stage.rows_per_element)
+        most = max(1, _MAX_ROWS_PER_BLOCK // self._stage.rows_per_element)
         end, size = self._stage.positions, 1
         while end is None or start < end:
             stop = start + size if end is None else min(start + size, end)

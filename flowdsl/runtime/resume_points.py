@@ -29,7 +29,7 @@ Place: TypeAlias = tuple[int, int]
 of elements yielded in that pass; for the part read by position, the second is its next position.
 """
 
-_MOST_PLACES = 6
+_MAX_PLACES = 6
 """A flow with more places than this records none, so that its state stays small."""
 
 
@@ -69,7 +69,7 @@ def resumable_path(node: AnyNode) -> tuple[AnyNode, ...]:
         elif not passes_on(node):
             return ()
         (node,) = node.sources
-    return (*placed, node) if node is not end and len(placed) < _MOST_PLACES else ()
+    return (*placed, node) if node is not end and len(placed) < _MAX_PLACES else ()
 
 
 def passes_on(node: AnyNode) -> bool:

@@ -12,7 +12,7 @@ from flowdsl.errors import ElementError, EndlessFlow
 from flowdsl.nodes import AnyNode, Failed
 from flowdsl.nodes.failures import Attempt, AttemptToRead, SkipFailed
 from flowdsl.plan.tree import Step, walk
-from flowdsl.statistics.run import MOST_SKIPS, Skip
+from flowdsl.statistics.run import MAX_SKIPS, Skip
 
 _log = logging.getLogger("flowdsl")
 
@@ -50,7 +50,7 @@ class Skips:
                 self._passes[id(step)] = _Pass(_repeated(node))
             self._passes[id(step)].note(error)
         self.count += 1
-        if len(self.first) < MOST_SKIPS:
+        if len(self.first) < MAX_SKIPS:
             self.first.append(Skip(str(error), _number(step, failed)))
         if node.handler is not None:
             node.handler(error)

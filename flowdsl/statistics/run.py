@@ -8,7 +8,7 @@ from flowdsl.statistics.figures import duration, number, share
 from flowdsl.statistics.stages import OperatorCost, StageStatistics
 from flowdsl.statistics.tables import printed, table
 
-MOST_SKIPS = 100
+MAX_SKIPS = 100
 """The most skipped elements that are listed in ``skips``."""
 
 
@@ -36,7 +36,7 @@ class RunStatistics:
     skipped: int = 0
     """The number of elements that were left out because they failed."""
     skips: tuple[Skip, ...] = ()
-    """The first ``MOST_SKIPS`` elements that were left out because they failed."""
+    """The first ``MAX_SKIPS`` elements that were left out because they failed."""
     length: int | None = None
     """The number of elements in the whole pass, if known."""
     profiled: bool = False

@@ -13,7 +13,7 @@ from flowdsl.elements.structure import leaves
 from flowdsl.errors import FlowError
 
 _BLOCK_SECONDS = 0.02
-_MOST_A_BLOCK = 256
+_MAX_PER_BLOCK = 256
 
 
 @attrs.frozen
@@ -53,7 +53,7 @@ def measure(elements: Iterator[object], size: int, warmup: int) -> Speed:
     warmed = sum(1 for _ in islice(elements, warmup))
     timed, nbytes, seconds = 0, 0, 0.0
     while timed < size:
-        block, spent = _timed(elements, min(size - timed, _MOST_A_BLOCK))
+        block, spent = _timed(elements, min(size - timed, _MAX_PER_BLOCK))
         if not block:
             break
         seconds += spent

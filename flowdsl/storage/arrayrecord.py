@@ -17,7 +17,7 @@ from flowdsl.elements.specs import Spec, ValueSpec, spec_declared, spec_of
 from flowdsl.errors import SourceError, SpecMismatch
 from flowdsl.nodes import FlowBase, IndexedSource, T, checked_int
 from flowdsl.storage.byte_files import ByteFile, open_file
-from flowdsl.storage.codec import SamePlaces, decode, encode
+from flowdsl.storage.codec import SameTupleNames, decode, encode
 from flowdsl.storage.file_source import file_has_changed
 from flowdsl.storage.index import Shards
 from flowdsl.storage.libraries import library
@@ -235,7 +235,7 @@ def _write(path: Path, rows: Iterable[object], group_size: int) -> None:
     module = library(_MODULE, "write_arrayrecord", "arrayrecord")
     writer = module.ArrayRecordWriter(str(path), f"group_size:{group_size}")
     raw: bool | None = None
-    places = SamePlaces()
+    tuple_names = SameTupleNames()
     try:
         for row in rows:
             is_raw = type(row) is bytes
@@ -248,7 +248,7 @@ def _write(path: Path, rows: Iterable[object], group_size: int) -> None:
             raw = is_raw
             if is_raw and cast("bytes", row).startswith(_MARK):
                 raise SpecMismatch("element: bytes that begin with the mark of encoded elements")
-            places.check(spec_of(row))
+            tuple_names.check(spec_of(row))
             record = cast("bytes", row) if is_raw else _MARK + encode(row)
             _call(writer.write, record)
     finally:

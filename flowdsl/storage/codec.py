@@ -240,7 +240,7 @@ _trusting_decoder = msgspec.msgpack.Decoder(ext_hook=_trusted_extension)
 _array_decoder = msgspec.msgpack.Decoder(tuple[str, tuple[int, ...], memoryview])
 
 
-class SamePlaces:
+class SameTupleNames:
     """Refuses a NamedTuple whose field names differ from the names in earlier elements.
 
     Files store tuples without names. NamedTuples with other names would be read back as tuples that

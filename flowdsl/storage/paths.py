@@ -87,10 +87,10 @@ def _named(operator: str, path: str) -> list[str]:
         while glob.has_magic(folder):
             folder = os.path.dirname(folder)
         exists = os.path.isdir(folder)
-        there = (
+        hint = (
             f"the folder {folder!r} exists" if exists else f"the folder {folder!r} does not exist"
         )
-        raise SourceError(f"{operator}: no file matches {path!r}; {there}")
+        raise SourceError(f"{operator}: no file matches {path!r}; {hint}")
     return files
 
 

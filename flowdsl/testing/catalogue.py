@@ -28,9 +28,9 @@ A model computes the expected elements of a flow in plain Python, without flowds
 Theme: TypeAlias = tuple[str | None, tuple[tuple[str, ...], ...]]
 """A source, or None for any, and the operators to choose from for each place above it."""
 
-MOST_ROWS = 24
+MAX_ROWS = 24
 
-_sizes = st.sampled_from([*range(MOST_ROWS + 1), *range(MOST_ROWS // 2, MOST_ROWS + 1)])
+_sizes = st.sampled_from([*range(MAX_ROWS + 1), *range(MAX_ROWS // 2, MAX_ROWS + 1)])
 """Numbers of rows, mostly large: operators of a chain leave many rows out."""
 
 

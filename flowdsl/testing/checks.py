@@ -25,7 +25,7 @@ from flowdsl.testing.laws import (
     running_gives_the_reference,
 )
 from flowdsl.testing.model import Model
-from flowdsl.testing.recipes import MOST_ELEMENTS, AnyFlow, Facts, Recipe
+from flowdsl.testing.recipes import MAX_ELEMENTS, AnyFlow, Facts, Recipe
 from flowdsl.testing.standard import CATALOGUE, chains
 
 _FEW = 2
@@ -147,8 +147,8 @@ def check_source(
 
 
 def _check_rows(rows: Sequence[object]) -> None:
-    if len(rows) > MOST_ELEMENTS:
-        raise ValueError(f"at most {MOST_ELEMENTS} rows are looked at, got {len(rows)}")
+    if len(rows) > MAX_ELEMENTS:
+        raise ValueError(f"at most {MAX_ELEMENTS} rows are looked at, got {len(rows)}")
     for i, row in enumerate(rows):
         for k in range(i):
             if same(row, rows[k]):
@@ -161,7 +161,7 @@ def _marked(rows: Sequence[object], row: object) -> Any:
 
 
 _places = st.integers(0, 9)
-_rows = st.integers(0, MOST_ELEMENTS - 1)
+_rows = st.integers(0, MAX_ELEMENTS - 1)
 
 
 @st.composite

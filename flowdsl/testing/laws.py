@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import attrs
 
 from flowdsl.effects import Effect, Endless, Reordered, Resampled, Unsized, describe
-from flowdsl.elements.specs import UNKNOWN, Spec, meet, spec_of, with_sizes
+from flowdsl.elements.specs import Spec, meet, spec_of, without_sizes
 from flowdsl.errors import ElementError, FlowError, NotResumable, SourceError, SpecMismatch
 from flowdsl.nodes import AnyNode, Elementwise, Failed, OneShot, with_sources
 from flowdsl.plan.tree import Step, steps_of, walk
@@ -29,14 +29,14 @@ from flowdsl.testing.outcomes import (
     reference_rows,
     require,
 )
-from flowdsl.testing.recipes import MOST_ELEMENTS, AnyFlow, Part, Recipe
+from flowdsl.testing.recipes import MAX_ELEMENTS, AnyFlow, Part, Recipe
 
 Law: TypeAlias = Callable[[Recipe], None]
 
 EPOCHS = range(3)
-MOST_RESUMED = 8
+MAX_RESUMED = 8
 """The number of positions, from the first on, at which a pass is resumed."""
-MOST_TRACED = 6
+MAX_TRACED = 6
 """The number of elements of a pass whose origins are checked."""
 
 
@@ -68,7 +68,7 @@ def _until_error(
 ) -> tuple[list[Any], Exception | None]:
     got: list[Any] = []
     try:
-        for row in islice(rows(), MOST_ELEMENTS):
+        for row in islice(rows(), MAX_ELEMENTS):
             got.append(row)  # noqa: PERF402  # rows before an error count, too
     except Exception as error:  # a model may raise any error
         return got, error.with_traceback(None)  # its frames would keep sources open
@@ -115,7 +115,7 @@ def length_is_true(recipe: Recipe) -> None:
         require(length is not None, "a flow that is not Unsized has no length")
     if length is not None and got.error is None:
         came = f"it has {len(got)}" + ("" if got.ended else " and more")
-        fits = len(got) == min(length, MOST_ELEMENTS)
+        fits = len(got) == min(length, MAX_ELEMENTS)
         require(fits, f"a flow of {length} elements: {came}")
 
 
@@ -162,7 +162,7 @@ def spec_is_true(recipe: Recipe) -> None:
         require(may_differ and recipe.chooses, f"the spec is unknown: {error}")
         return
     if recipe.is_ragged or recipe.is_combined:  # the probed element may differ in size
-        spec = with_sizes(spec, UNKNOWN)
+        spec = without_sizes(spec)
     for element in got.elements:
         try:
             meet(spec, spec_of(element))
@@ -174,7 +174,7 @@ def errors_name_the_row(recipe: Recipe) -> None:
     """An error names the rows of the failed element, if positions determine them."""
     flow = recipe.build()
     try:
-        for _ in islice(iter(flow), MOST_ELEMENTS):
+        for _ in islice(iter(flow), MAX_ELEMENTS):
             pass
     except ElementError as error:
         bad = re.fullmatch(r"row (\d+) is bad", str(error.__cause__))
@@ -249,7 +249,7 @@ def _origins(recipe: Recipe, flow: AnyFlow, epoch: int) -> Iterator[tuple[int, A
     if recipe.is_unordered or not flow.node.replayable:
         return
     elements = reference(recipe.build().node, epoch).elements
-    for position in range(0, len(elements), 1 + len(elements) // MOST_TRACED):
+    for position in range(0, len(elements), 1 + len(elements) // MAX_TRACED):
         yield position, elements[position], flow.origins(position, epoch)
 
 
@@ -350,7 +350,7 @@ def resuming_gives_the_rest(
             next(run)
         state = run.state_dict()
     with recipe.build(then_procs).resume(state) as rest:
-        got = outcome(rest, MOST_ELEMENTS - position)
+        got = outcome(rest, MAX_ELEMENTS - position)
     expected = Outcome(whole.elements[position:], whole.error, whole.ended)
     agree(f"resumed after {position} elements", got, expected, node)
     further = min(position + 2, len(whole))
@@ -359,7 +359,7 @@ def resuming_gives_the_rest(
             next(rest)
         state = rest.state_dict()
     with recipe.build(procs).resume(state) as rest:
-        got = outcome(rest, MOST_ELEMENTS - further)
+        got = outcome(rest, MAX_ELEMENTS - further)
     expected = attrs.evolve(expected, elements=whole.elements[further:])
     agree(f"resumed after {position}, and again after {further} elements", got, expected, node)
 
@@ -375,7 +375,7 @@ def _state_is_refused(recipe: Recipe, procs: int, epoch: int) -> None:
 
 def resuming_anywhere_gives_the_rest(recipe: Recipe) -> None:
     """After each of the first elements, a resumed run yields the rest, or is refused."""
-    for position in range(MOST_RESUMED):
+    for position in range(MAX_RESUMED):
         resuming_gives_the_rest(recipe, position)
 
 

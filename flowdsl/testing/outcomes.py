@@ -19,7 +19,7 @@ from flowdsl.plan.plan import Ahead, Hosted, Part
 from flowdsl.plan.rules import RULES, Rule
 from flowdsl.plan.tree import Step, rewrite, steps_of, walk
 from flowdsl.testing.elements import same
-from flowdsl.testing.recipes import MOST_ELEMENTS
+from flowdsl.testing.recipes import MAX_ELEMENTS
 
 
 def require(holds: bool, otherwise: str) -> None:
@@ -47,7 +47,7 @@ class Outcome:
         return len(self.elements)
 
 
-def outcome(elements: Iterator[Any], most: int = MOST_ELEMENTS) -> Outcome:
+def outcome(elements: Iterator[Any], most: int = MAX_ELEMENTS) -> Outcome:
     """Run a pass for at most ``most`` elements, and return its outcome."""
     got: list[Any] = []
     try:

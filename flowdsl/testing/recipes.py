@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 AnyFlow: TypeAlias = Flow[Any, Any]
 
-MOST_ELEMENTS = 60
+MAX_ELEMENTS = 60
 """The maximum number of elements of a pass to check: random chains may be endless or long."""
 
 _LONG = 150
@@ -292,7 +292,7 @@ class Recipe:
     def is_long(self) -> bool:
         """True if the flow has more than ``_LONG`` elements.
 
-        Repeated or concatenated, only its first ``MOST_ELEMENTS`` elements would be checked.
+        Repeated or concatenated, only its first ``MAX_ELEMENTS`` elements would be checked.
         """
         length = self.flow.node.length
         return length is not None and length > _LONG
@@ -313,4 +313,4 @@ def _size(element: Any) -> int:
 
 def _rows_of(model: Model) -> tuple[int, ...]:
     """Return the source rows by the marks of a model; empty if elements have no marks."""
-    return tuple(i for x in islice(model.elements(0), MOST_ELEMENTS) for i in ids(x))
+    return tuple(i for x in islice(model.elements(0), MAX_ELEMENTS) for i in ids(x))

@@ -97,7 +97,7 @@ class Case:
                 return step
             auto = bool(self.numbers)
             asked = attrs.evolve(step.node.workers, deaths=self.deaths, auto=auto)
-            return step.over(*step.sources, workers=asked)
+            return step.with_sources(*step.sources, workers=asked)
 
         return flow(rewrite(steps_of(built.node), change).node)
 

@@ -27,7 +27,7 @@ from flowdsl.plan.tree import walk
 from flowdsl.runtime.run import Run
 from flowdsl.testing.elements import same
 from flowdsl.testing.outcomes import computes_ahead
-from flowdsl.testing.recipes import MOST_ELEMENTS, AnyFlow
+from flowdsl.testing.recipes import MAX_ELEMENTS, AnyFlow
 from flowdsl.workers import processes, slabs, wire
 from flowdsl.workers.launching import Child, fork_server
 from flowdsl.workers.processes import Process, Processes, start_process
@@ -137,13 +137,13 @@ class _Trial:
             resumed = case.ending == "resume" and all(
                 not isinstance(part, OneShot) for part in walk(node)
             )
-            cut = case.cut if case.ending == "abandon" or resumed else MOST_ELEMENTS
+            cut = case.cut if case.ending == "abandon" or resumed else MAX_ELEMENTS
             got = self._consume(run, expected, cut, reported)
             self._count(run)
             lenient = computes_ahead(node)
             if resumed and got.error is None and not got.ended and case.ordered:
                 with flow(case.then_procs).resume(run.state_dict()) as rest:
-                    more = _outcome(rest, reported, MOST_ELEMENTS - cut)
+                    more = _outcome(rest, reported, MAX_ELEMENTS - cut)
                     self._count(rest)
                 joined = [*got.elements, *more.elements]
                 got = Outcome(joined, more.error, more.ended, [])
@@ -265,7 +265,7 @@ class _Trial:
             ) from got.error
 
 
-def _outcome(elements: Iterator[Any], reported: list[str], most: int = MOST_ELEMENTS) -> Outcome:
+def _outcome(elements: Iterator[Any], reported: list[str], most: int = MAX_ELEMENTS) -> Outcome:
     reported.clear()
     got: list[Any] = []
     try:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flowdsl.nodes import Positions
-from flowdsl.nodes.random_sequences import LEAF, MOST_ROWS_TO_MIX, Draws, Independent, Mixed
+from flowdsl.nodes.random_sequences import LEAF, MAX_ROWS_TO_MIX, Draws, Independent, Mixed
 
 seeds = st.integers(0, 5)
 # Small ones, and some that take several leaves of the tree.
@@ -80,7 +80,7 @@ def test_locating_no_positions_returns_empty_arrays() -> None:
     assert len(Mixed(0, "1", 0, (0, 0)).positions_of(1, none)) == 0
 
 
-@pytest.mark.parametrize("size", [40 * LEAF + 3, 10**7, MOST_ROWS_TO_MIX - 1])
+@pytest.mark.parametrize("size", [40 * LEAF + 3, 10**7, MAX_ROWS_TO_MIX - 1])
 def test_positions_of_agrees_with_position_of(size: int) -> None:
     draws = Mixed(2, "1", 0, (size // 10, size - size // 10))
     rank = np.random.default_rng(0).integers(0, size // 10, 60)
@@ -137,7 +137,7 @@ def test_blocks_cover_all_positions_once() -> None:
         low, size = draws.span(block)
         assert low == end
         assert draws.block_at(low) == draws.block_at(low + size - 1) == block
-        assert sum(draws.counts(block)) == size < MOST_ROWS_TO_MIX
+        assert sum(draws.counts(block)) == size < MAX_ROWS_TO_MIX
         end = low + size
 
 

@@ -24,7 +24,7 @@ from flowdsl.testing.operators import (
 )
 from tests import functions
 
-MOST_SIZE = 1000
+MAX_SIZE = 1000
 """A length that no first axis of a drawn element exceeds."""
 
 
@@ -59,7 +59,7 @@ def padded_batch(draw: Draw, recipe: Recipe) -> Recipe:
         return batch(draw, recipe)
     n, drop = draw(st.tuples(NUMBERS, st.booleans()))
     padding = _padding(draw, recipe.first[0])
-    length = draw(st.sampled_from([None, MOST_SIZE]))
+    length = draw(st.sampled_from([None, MAX_SIZE]))
     return recipe.then(
         f"padded_batch({n}{', drop' * drop}, {padding}, {length})",
         lambda f, _: f.padded_batch(n, drop_remainder=drop, padding=padding, length=length),

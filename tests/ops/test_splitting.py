@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import flowdsl as fl
 from flowdsl import Flow, InvalidFlow
-from flowdsl.nodes.random_sequences import LEAF, MOST_ROWS_TO_MIX
+from flowdsl.nodes.random_sequences import LEAF, MAX_ROWS_TO_MIX
 from flowdsl.plan.reference import interpret
 from tests.waiting import soonest
 
@@ -138,12 +138,12 @@ def test_the_rows_are_the_same_in_every_release() -> None:
     assert held_out.collect() == [2, 7]
     _, some, _ = fl.from_range(5000).split(0.5, 5, seed=3)
     assert some.collect() == [170, 225, 2575, 3065, 3862]
-    part, _ = fl.from_range(MOST_ROWS_TO_MIX - 1).split(0.5, seed=3)
+    part, _ = fl.from_range(MAX_ROWS_TO_MIX - 1).split(0.5, seed=3)
     assert part.skip(3 * 10**8).take(3).collect() == [599999693, 599999694, 599999698]
 
 
 def test_split_reads_late_at_a_thousand_million_rows() -> None:
-    flow = fl.from_range(MOST_ROWS_TO_MIX - 1)
+    flow = fl.from_range(MAX_ROWS_TO_MIX - 1)
     train, held_out = flow.split(0.8, seed=5)
     assert (len(train), len(held_out)) == (799_999_999, 200_000_000)
     state = {**iter(train).state_dict(), "position": 600_000_000}
@@ -159,7 +159,7 @@ def test_split_reads_late_at_a_thousand_million_rows() -> None:
 
 
 def test_split_resumes_at_once() -> None:
-    train, _ = fl.from_range(MOST_ROWS_TO_MIX - 1).split(0.8, seed=6)
+    train, _ = fl.from_range(MAX_ROWS_TO_MIX - 1).split(0.8, seed=6)
     places = iter(range(7, 799_999_999, 10_000_000))  # nothing was looked up there before
 
     def attempt() -> float:
@@ -272,7 +272,7 @@ def test_split_refuses_shares_that_leave_no_rows() -> None:
 
 def test_split_refuses_too_many_rows_and_invalid_seeds() -> None:
     with pytest.raises(InvalidFlow) as caught:
-        fl.from_range(MOST_ROWS_TO_MIX).split(0.5)
+        fl.from_range(MAX_ROWS_TO_MIX).split(0.5)
     assert str(caught.value) == (
         "split: the flow may have at most 999,999,999 rows, got 1,000,000,000"
     )

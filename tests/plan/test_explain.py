@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 import flowdsl as fl
 from flowdsl import Flow, FlowError, InvalidFlow, SpecMismatch
 from flowdsl.elements.specs import Spec, meet, spec_of
-from flowdsl.nodes import AnyNode, spec_of_all
+from flowdsl.nodes import AnyNode, spec_for_all_elements
 from flowdsl.plan.reference import interpret
 from flowdsl.testing.outcomes import outcome
 from flowdsl.testing.recipes import Recipe
@@ -235,7 +235,7 @@ def test_sources_of_a_nested_stage_are_indented_like_it() -> None:
 
 
 def of_all(node: AnyNode) -> Spec:
-    return spec_of_all(node, tuple(map(of_all, node.sources)))
+    return spec_for_all_elements(node, tuple(map(of_all, node.sources)))
 
 
 @settings(max_examples=examples(300))

@@ -33,7 +33,9 @@ def test_optimizing_twice_changes_nothing(recipe: Recipe) -> None:
 def test_rules_apply_until_no_rule_changes_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
     def count_down(step: Step) -> Step:
         if isinstance(step.node, Placement) and step.node.workers.count > 1:
-            return step.over(*step.sources, workers=Workers(count=step.node.workers.count - 1))
+            return step.with_sources(
+                *step.sources, workers=Workers(count=step.node.workers.count - 1)
+            )
         return step
 
     use(monkeypatch, count_down)
@@ -64,7 +66,9 @@ def test_a_rule_that_adds_an_effect_is_named(monkeypatch: pytest.MonkeyPatch) ->
 def test_rules_that_undo_each_other_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def flip(step: Step) -> Step:
         if isinstance(step.node, Placement):
-            return step.over(*step.sources, workers=Workers(count=3 - step.node.workers.count))
+            return step.with_sources(
+                *step.sources, workers=Workers(count=3 - step.node.workers.count)
+            )
         return step
 
     use(monkeypatch, flip)

@@ -37,12 +37,12 @@ class TestSteps:
 
     def test_steps_keep_their_number_over_other_sources(self) -> None:
         step = steps_of(fl.from_range(9).map(abs).take(3).node)
-        moved = step.over(*step.sources[0].sources)
+        moved = step.with_sources(*step.sources[0].sources)
         assert (moved.number, moved.node.sources) == (3, (step.sources[0].sources[0].node,))
 
     def test_steps_over_the_same_sources_are_unchanged(self) -> None:
         step = steps_of(fl.from_range(9).map(abs).node)
-        assert step.over(*step.sources) is step
+        assert step.with_sources(*step.sources) is step
 
     def test_steps_are_found_by_their_path(self) -> None:
         step = steps_of(fl.from_range(9).zip(fl.from_range(9).map(abs)).node)

@@ -38,10 +38,10 @@ from flowdsl.storage import codec
 Frames: TypeAlias = list[bytes]
 Decoder: TypeAlias = Callable[[Frames], object]
 
-MOST_BYTES_A_BYTE = 100
+MAX_BYTES_PER_BYTE = 100
 """The allowed memory of a frame, as a multiple of its size, plus this constant:"""
-MOST_BYTES_BESIDES = 300_000
-MOST_SECONDS = 2.0
+MAX_BYTES_BESIDES = 300_000
+MAX_SECONDS = 2.0
 _HANG_SECONDS = 60
 _NUMBERS = [0, 1, 127, 255, 2**15, 2**31 - 1, 2**31, 2**32 - 1, 2**63 - 1, 2**63, 2**64 - 1]
 _HERE = (0, b"peer")
@@ -145,14 +145,14 @@ def _received(frames: Frames) -> object:
 
 def _heard(frames: Frames) -> object:
     """Pass frames to a sender that knows a receiver."""
-    box = SendBuffer(4, True, lambda _: True, _THEM)
+    buffer = SendBuffer(4, True, lambda _: True, _THEM)
     for x in range(3):
-        box.put(pack(x))
-    box.receive(_HERE, [MessageHeader(Kind.WANT, _THEM, _ME, room=2).encode()])
-    box.sent()
-    answer = box.receive(_HERE, list(frames))
-    assert box.base <= box.cursor <= box.base + len(box.items)
-    assert box.base + len(box.items) == 3
+        buffer.put(pack(x))
+    buffer.receive(_HERE, [MessageHeader(Kind.WANT, _THEM, _ME, room=2).encode()])
+    buffer.sent()
+    answer = buffer.receive(_HERE, list(frames))
+    assert buffer.base <= buffer.cursor <= buffer.base + len(buffer.items)
+    assert buffer.base + len(buffer.items) == 3
     return answer
 
 
@@ -285,8 +285,8 @@ def throw(target: Target, frames: Frames, figures: Figures) -> None:
     if size >= 1000:
         figures.most_a_byte = max(figures.most_a_byte, (peak - before) / size)
     assert 0 < len(said) < 5000, "an error without a message, or one as long as the frame"
-    assert peak - before <= MOST_BYTES_BESIDES + MOST_BYTES_A_BYTE * size, "too much memory"
-    assert seconds < MOST_SECONDS, "too slow"
+    assert peak - before <= MAX_BYTES_BESIDES + MAX_BYTES_PER_BYTE * size, "too much memory"
+    assert seconds < MAX_SECONDS, "too slow"
 
 
 def fuzz(

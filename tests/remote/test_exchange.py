@@ -42,7 +42,7 @@ class Network:
     """A sender and its receiver, with the messages in flight in both directions."""
 
     count: int
-    box: SendBuffer
+    buffer: SendBuffer
     receive_state: ReceiveState
     up: deque[list[Frame]] = attrs.field(factory=deque[list[Frame]])
     down: deque[list[Frame]] = attrs.field(factory=deque[list[Frame]])
@@ -51,20 +51,20 @@ class Network:
     got: list[Any] = attrs.field(factory=list[Any])
 
     def make(self) -> None:
-        if self.made < self.count and not self.box.full:
-            self.box.put(pack(self.made))
+        if self.made < self.count and not self.buffer.full:
+            self.buffer.put(pack(self.made))
             self.made += 1
-        elif self.made == self.count and self.box.count is None:
-            self.box.end()
+        elif self.made == self.count and self.buffer.count is None:
+            self.buffer.end()
 
     def send(self) -> None:
-        frames = self.box.due()
+        frames = self.buffer.due()
         if frames is not None:
             self.up.append(frames)
-            self.box.sent()
+            self.buffer.sent()
 
     def say_hello(self) -> None:
-        self.up.append(self.box.hello())
+        self.up.append(self.buffer.hello())
 
     def arrive(self) -> None:
         if self.up:
@@ -87,12 +87,12 @@ class Network:
         self.down.append(self.receive_state.greeting())
 
     def remind(self) -> None:
-        for inbox in self.receive_state.inboxes.values():
-            inbox.owed = True
+        for record in self.receive_state.records.values():
+            record.owed = True
 
     def receive(self) -> None:
         if self.down:
-            reply = self.box.receive(HERE, self.down.popleft())
+            reply = self.buffer.receive(HERE, self.down.popleft())
             if reply is not None:
                 self.up.append(reply)
 
@@ -120,14 +120,14 @@ STEPS: list[Callable[[Network], None]] = [
 
 
 def network(count: int, sender_hwm: int, receiver_hwm: int) -> Network:
-    box = SendBuffer(sender_hwm, serve=False, gone=never)
-    return Network(count, box, ReceiveState(1, receiver_hwm, Tally()))
+    buffer = SendBuffer(sender_hwm, serve=False, gone=never)
+    return Network(count, buffer, ReceiveState(1, receiver_hwm, Tally()))
 
 
 def settle(net: Network, rounds: int) -> None:
     """Let both ends continue without further losses."""
     for _ in range(rounds):
-        if net.box.finished and net.receive_state.ended:
+        if net.buffer.finished and net.receive_state.ended:
             return
         net.say_hello()
         net.remind()
@@ -157,13 +157,13 @@ def test_each_element_arrives_once_and_in_order_despite_losses(
     net = network(count, sender_hwm, receiver_hwm)
     for step in steps:
         step(net)
-        assert len(net.box.items) <= sender_hwm + 1
+        assert len(net.buffer.items) <= sender_hwm + 1
         assert len(net.receive_state.ready) <= min(sender_hwm, receiver_hwm) + 1
         assert net.got == list(range(len(net.got)))
-        assert net.box.taken <= len(net.got)
+        assert net.buffer.taken <= len(net.got)
     settle(net, rounds=200)
     assert net.got == list(range(count))
-    assert net.box.taken == count
+    assert net.buffer.taken == count
     assert net.receive_state.tally.ended == 1
 
 
@@ -183,7 +183,7 @@ def test_the_next_receiver_gets_what_the_first_did_not_take(
     count: int, steps: list[Callable[[Network], None]], says_so: bool
 ) -> None:
     net = network(count, 4, 4)
-    net.box.serve, net.box.gone = True, always
+    net.buffer.serve, net.buffer.gone = True, always
     for step in (Network.say_hello, *steps):
         step(net)
     net.cut()
@@ -191,9 +191,9 @@ def test_the_next_receiver_gets_what_the_first_did_not_take(
         net.down += [frames for _, frames in net.receive_state.farewells()]
         while net.down:
             net.receive()
-    if net.box.finished:
+    if net.buffer.finished:
         return
-    taken = net.box.taken
+    taken = net.buffer.taken
     first, net.got, net.receive_state = net.got, [], ReceiveState(1, 4, Tally())
     settle(net, rounds=100)
     assert net.got == list(range(taken, count))
@@ -212,29 +212,29 @@ LEFT_EARLY = (
 def met(serve: bool, gone: bool, taken: int) -> tuple[SendBuffer, ReceiveState]:
     """A sender with a receiver that has taken some elements; and another receiver."""
     net = network(9, 4, 4)
-    net.box.serve, net.box.gone = serve, lambda _: gone
+    net.buffer.serve, net.buffer.gone = serve, lambda _: gone
     net.say_hello()
-    while net.box.taken < taken or not net.receive_state.inboxes:
+    while net.buffer.taken < taken or not net.receive_state.records:
         for step in STEPS[:6]:
             step(net)
     for step in (Network.answer, Network.receive, Network.receive):
         step(net)
-    return net.box, ReceiveState(1, 4, Tally())
+    return net.buffer, ReceiveState(1, 4, Tally())
 
 
 @pytest.mark.parametrize(("serve", "taken"), [(False, 0), (True, 2)])
 def test_a_new_receiver_replaces_a_dead_one(serve: bool, taken: int) -> None:
-    box, other = met(serve, True, taken)
-    reply = box.receive((0, b"other"), other.greeting())
+    buffer, other = met(serve, True, taken)
+    reply = buffer.receive((0, b"other"), other.greeting())
     assert reply is not None
     other.receive(HERE, reply)
-    assert other.inboxes[box.me].expected == box.cursor == taken
+    assert other.records[buffer.me].expected == buffer.cursor == taken
 
 
 @pytest.mark.parametrize(("serve", "taken"), [(False, 0), (True, 2)])
 def test_a_second_receiver_is_refused(serve: bool, taken: int) -> None:
-    box, other = met(serve, False, taken)
-    reply = box.receive((0, b"other"), other.greeting())
+    buffer, other = met(serve, False, taken)
+    reply = buffer.receive((0, b"other"), other.greeting())
     assert reply is not None
     with pytest.raises(SourceError) as caught:
         other.receive(HERE, reply)
@@ -245,68 +245,68 @@ def test_a_second_receiver_is_refused(serve: bool, taken: int) -> None:
 
 
 def test_a_new_receiver_that_would_miss_elements_is_an_error() -> None:
-    box, other = met(serve=False, gone=True, taken=2)
+    buffer, other = met(serve=False, gone=True, taken=2)
     with pytest.raises(SourceError) as caught:
-        box.receive((0, b"other"), other.greeting())
+        buffer.receive((0, b"other"), other.greeting())
     assert str(caught.value) == LEFT_EARLY
-    assert box.route == (0, b"other")
+    assert buffer.route == (0, b"other")
     with pytest.raises(SourceError) as caught:  # the new receiver gets the reason
-        other.receive(HERE, box.stop(LEFT_EARLY))
-    assert str(caught.value) == f"the sender {box.me[:4].hex()} failed: {LEFT_EARLY}"
+        other.receive(HERE, buffer.stop(LEFT_EARLY))
+    assert str(caught.value) == f"the sender {buffer.me[:4].hex()} failed: {LEFT_EARLY}"
 
 
 def test_a_new_receiver_that_accepts_failing_senders() -> None:
-    box, _ = met(serve=False, gone=True, taken=2)
+    buffer, _ = met(serve=False, gone=True, taken=2)
     other = ReceiveState(None, 4, Tally())
     with pytest.raises(SourceError):
-        box.receive((0, b"other"), other.greeting())
-    other.receive(HERE, box.stop("why"))
-    assert other.tally.stopped == {box.me[:4].hex(): "why"}
+        buffer.receive((0, b"other"), other.greeting())
+    other.receive(HERE, buffer.stop("why"))
+    assert other.tally.stopped == {buffer.me[:4].hex(): "why"}
 
 
 def test_a_new_receiver_after_one_took_all_elements() -> None:
-    box = SendBuffer(4, serve=False, gone=lambda _: True)
-    box.put(pack("only"))
-    box.end()
+    buffer = SendBuffer(4, serve=False, gone=lambda _: True)
+    buffer.put(pack("only"))
+    buffer.end()
     first, other = ReceiveState(1, 4, Tally()), ReceiveState(1, 4, Tally())
-    box.receive(HERE, first.greeting())
-    box.receive(HERE, [MessageHeader(Kind.WANT, box.me, box.receiver, upto=1).encode()])
-    assert (box.finished, box.route) == (False, HERE)
-    assert box.receive((0, b"other"), other.greeting()) is None
-    assert (box.finished, box.taken) == (True, 1)
+    buffer.receive(HERE, first.greeting())
+    buffer.receive(HERE, [MessageHeader(Kind.WANT, buffer.me, buffer.receiver, upto=1).encode()])
+    assert (buffer.finished, buffer.route) == (False, HERE)
+    assert buffer.receive((0, b"other"), other.greeting()) is None
+    assert (buffer.finished, buffer.taken) == (True, 1)
 
 
 def test_a_receiver_that_leaves_early_is_an_error() -> None:
-    box, _ = met(serve=False, gone=True, taken=2)
-    assert box.items
-    leave = MessageHeader(Kind.LEAVE, box.me, box.receiver, upto=2)
+    buffer, _ = met(serve=False, gone=True, taken=2)
+    assert buffer.items
+    leave = MessageHeader(Kind.LEAVE, buffer.me, buffer.receiver, upto=2)
     with pytest.raises(SourceError) as caught:
-        box.receive(HERE, [leave.encode()])
+        buffer.receive(HERE, [leave.encode()])
     assert str(caught.value) == LEFT_EARLY
 
 
 @pytest.mark.parametrize("ended", [True, False])
 def test_a_receiver_may_leave_after_the_last_element(ended: bool) -> None:
-    box = SendBuffer(4, serve=False, gone=never)
+    buffer = SendBuffer(4, serve=False, gone=never)
     receive_state = ReceiveState(1, 4, Tally())
-    box.put(pack("only"))
+    buffer.put(pack("only"))
     if ended:
-        box.end()
-    box.receive(HERE, receive_state.greeting())
-    box.receive(HERE, [MessageHeader(Kind.LEAVE, box.me, box.receiver, upto=1).encode()])
+        buffer.end()
+    buffer.receive(HERE, receive_state.greeting())
+    buffer.receive(HERE, [MessageHeader(Kind.LEAVE, buffer.me, buffer.receiver, upto=1).encode()])
     if not ended:
-        box.end()
-    assert box.finished
-    assert box.taken == 1
+        buffer.end()
+    assert buffer.finished
+    assert buffer.taken == 1
 
 
 def test_a_receiver_that_leaves_before_more_elements_is_an_error() -> None:
-    box = SendBuffer(4, serve=False, gone=never)
-    box.put(pack("first"))
-    box.receive(HERE, ReceiveState(1, 4, Tally()).greeting())
-    box.receive(HERE, [MessageHeader(Kind.LEAVE, box.me, box.receiver, upto=1).encode()])
+    buffer = SendBuffer(4, serve=False, gone=never)
+    buffer.put(pack("first"))
+    buffer.receive(HERE, ReceiveState(1, 4, Tally()).greeting())
+    buffer.receive(HERE, [MessageHeader(Kind.LEAVE, buffer.me, buffer.receiver, upto=1).encode()])
     with pytest.raises(SourceError, match="the receiver left after it had taken 1 elements"):
-        box.put(pack("second"))
+        buffer.put(pack("second"))
 
 
 def sent(count: int) -> tuple[Network, list[list[Frame]]]:
@@ -325,7 +325,7 @@ def sent(count: int) -> tuple[Network, list[list[Frame]]]:
 
 def test_a_gap_is_reported_immediately_and_resent_once() -> None:
     net, (_, second, third) = sent(3)
-    attempt = net.box.attempt
+    attempt = net.buffer.attempt
     answers: list[list[Frame]] = []
     for frames in (second, third):
         net.receive_state.receive(HERE, frames)
@@ -333,29 +333,29 @@ def test_a_gap_is_reported_immediately_and_resent_once() -> None:
     assert not net.receive_state.ready
     headers = [MessageHeader.decode(answer[0]) for answer in answers]
     assert [(h.kind, h.number, h.attempt) for h in headers] == [(Kind.AGAIN, 0, attempt)] * 2
-    net.box.receive(HERE, answers[0])
-    assert (net.box.cursor, net.box.attempt) == (0, attempt + 1)
+    net.buffer.receive(HERE, answers[0])
+    assert (net.buffer.cursor, net.buffer.attempt) == (0, attempt + 1)
     net.send()
-    net.box.receive(HERE, answers[1])
-    assert net.box.cursor == 1
+    net.buffer.receive(HERE, answers[1])
+    assert net.buffer.cursor == 1
 
 
 def test_taken_elements_are_not_sent_again() -> None:
     net, elements = sent(3)
-    net.box.receive(HERE, [header(net, Kind.AGAIN, number=0).encode()])
+    net.buffer.receive(HERE, [header(net, Kind.AGAIN, number=0).encode()])
     for frames in elements:  # they come all the same, by the old connection
         net.receive_state.receive(HERE, frames)
         net.take()
-    net.box.receive(HERE, [header(net, Kind.WANT, number=2, upto=2).encode()])
-    assert (net.box.base, net.box.cursor) == (2, 2)
-    due = net.box.due()
+    net.buffer.receive(HERE, [header(net, Kind.WANT, number=2, upto=2).encode()])
+    assert (net.buffer.base, net.buffer.cursor) == (2, 2)
+    due = net.buffer.due()
     assert due is not None
     assert MessageHeader.decode(due[0]).number == 2
 
 
 def header(net: Network, kind: Kind, **numbers: int) -> MessageHeader:
-    box = net.box
-    return MessageHeader(kind, box.me, box.receiver, box.attempt, **numbers, room=8)
+    buffer = net.buffer
+    return MessageHeader(kind, buffer.me, buffer.receiver, buffer.attempt, **numbers, room=8)
 
 
 def test_elements_for_another_receiver_are_not_taken() -> None:
@@ -370,17 +370,17 @@ def test_elements_for_another_receiver_are_not_taken() -> None:
 def test_a_surplus_sender_is_refused_and_others_continue() -> None:
     receive_state = ReceiveState(1, 4, Tally())
     first, second = (SendBuffer(4, serve=False, gone=never) for _ in range(2))
-    for box in (first, second):
-        box.receive(HERE, receive_state.greeting())
-        receive_state.receive(HERE, box.hello())
-    (inbox,) = receive_state.inboxes.values()
+    for buffer in (first, second):
+        buffer.receive(HERE, receive_state.greeting())
+        receive_state.receive(HERE, buffer.hello())
+    (record,) = receive_state.records.values()
     (_, refusal), (_, want) = receive_state.replies()
     assert MessageHeader.decode(want[0]).kind is Kind.WANT
     with pytest.raises(SourceError) as caught:
         second.receive(HERE, refusal)
     assert str(caught.value) == (
-        f"the receiver refused: it takes 1 sender and already has {inbox.name}; its from_zmq needs "
-        f"senders=n for more"
+        f"the receiver refused: it takes 1 sender and already has {record.name}; its from_zmq "
+        f"needs senders=n for more"
     )
     assert second.route is None  # there is nobody to take leave of
     assert first.receive(HERE, refusal) is None  # it is not for this one
@@ -390,19 +390,19 @@ def test_a_surplus_sender_is_refused_and_others_continue() -> None:
 def test_a_refused_sender_does_not_end_the_pass() -> None:
     receive_state = ReceiveState(1, 4, Tally())
     first, second = (SendBuffer(4, serve=False, gone=never) for _ in range(2))
-    for box in (first, second):
-        box.receive(HERE, receive_state.greeting())
-        receive_state.receive(HERE, box.hello())
+    for buffer in (first, second):
+        buffer.receive(HERE, receive_state.greeting())
+        receive_state.receive(HERE, buffer.hello())
     receive_state.receive(HERE, second.stop("gave up"))
-    assert [inbox.stopped for inbox in receive_state.inboxes.values()] == [None]
+    assert [record.stopped for record in receive_state.records.values()] == [None]
 
 
 def test_messages_for_another_receiver_are_ignored() -> None:
     receive_state = ReceiveState(1, 4, Tally())
-    box = SendBuffer(4, serve=False, gone=never)
-    box.put(pack(1))
-    box.receive(HERE, ReceiveState(1, 4, Tally()).greeting())
-    element = box.due()
+    buffer = SendBuffer(4, serve=False, gone=never)
+    buffer.put(pack(1))
+    buffer.receive(HERE, ReceiveState(1, 4, Tally()).greeting())
+    element = buffer.due()
     assert element is not None
     receive_state.receive(HERE, element)
     assert (list(receive_state.ready), receive_state.tally.unclaimed) == ([], 1)
@@ -417,10 +417,10 @@ STRAY = [
 
 @pytest.mark.parametrize("frames", STRAY, ids=["of others", "of a receiver", "of a version"])
 def test_an_invalid_message_does_not_end_an_open_receiver(frames: list[Frame]) -> None:
-    receive_state, box = ReceiveState(None, 4, Tally()), SendBuffer(4, serve=False, gone=never)
-    box.receive(HERE, receive_state.greeting())
+    receive_state, buffer = ReceiveState(None, 4, Tally()), SendBuffer(4, serve=False, gone=never)
+    buffer.receive(HERE, receive_state.greeting())
     receive_state.receive((0, b"stranger"), frames)
-    receive_state.receive(HERE, box.hello())
+    receive_state.receive(HERE, buffer.hello())
     receive_state.receive((0, b"stranger"), frames)
     assert receive_state.tally.refused == 2
     with pytest.raises(SourceError):  # of who is known
@@ -450,13 +450,13 @@ def test_a_reason_is_one_printable_line() -> None:
 
 
 def test_the_receiver_limits_the_elements_sent() -> None:
-    box = SendBuffer(5, serve=False, gone=never)
+    buffer = SendBuffer(5, serve=False, gone=never)
     for i in range(5):
-        box.put(Packed(Kind.ELEMENT, (bytes([i]),)))
-    assert box.due() is None  # nobody is there
-    box.receive(HERE, ReceiveState(1, 2, Tally()).greeting())
+        buffer.put(Packed(Kind.ELEMENT, (bytes([i]),)))
+    assert buffer.due() is None  # nobody is there
+    buffer.receive(HERE, ReceiveState(1, 2, Tally()).greeting())
     sent = 0
-    while box.due() is not None:
-        box.sent()
+    while buffer.due() is not None:
+        buffer.sent()
         sent += 1
     assert sent == 2

@@ -53,7 +53,7 @@ def test_a_broken_handshake_may_be_a_restart(
         handshakes.update()
         assert len(caplog.records) == (times >= 3)
     assert handshakes.summary.startswith(
-        f"; failed handshakes at {ADDRESS!r}: 5, the other end broke"
+        f"; failed handshakes at {ADDRESS!r}: 5, the other end closed"
     )
 
 
@@ -71,8 +71,20 @@ def test_a_broken_handshake_may_be_a_restart(
             False,
             "the other end does not speak",
         ),
-        ("NO_DETAIL", 32, True, True, "the other end broke off: it ended then, has another"),
-        ("NO_DETAIL", 32, False, False, "the other end broke off: it ended then, has another"),
+        (
+            "NO_DETAIL",
+            32,
+            True,
+            True,
+            "the other end closed the connection during the handshake: it",
+        ),
+        (
+            "NO_DETAIL",
+            32,
+            False,
+            False,
+            "the other end closed the connection during the handshake: it",
+        ),
     ],
 )
 def test_each_failure_is_described(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from flowdsl.errors import SourceError, SpecMismatch
 from flowdsl.remote.message import (
-    MOST_FRAMES,
+    MAX_ARRAY_FRAMES,
     Kind,
     MessageHeader,
     Packed,
@@ -98,10 +98,10 @@ def test_large_arrays_are_not_copied() -> None:
 
 
 def test_the_number_of_frames_is_limited() -> None:
-    element = [np.full(20_000, i, np.uint8) for i in range(MOST_FRAMES + 9)]
+    element = [np.full(20_000, i, np.uint8) for i in range(MAX_ARRAY_FRAMES + 9)]
     for dump in (pack, pack_trusted):
         packed = dump(element)
-        assert len(packed.frames) <= MOST_FRAMES + 2
+        assert len(packed.frames) <= MAX_ARRAY_FRAMES + 2
         assert same(through(packed), element)
 
 
@@ -193,6 +193,6 @@ def test_forged_layouts_are_refused(
 
 
 def test_an_invalid_number_of_frames_is_refused() -> None:
-    for count in (0, MOST_FRAMES + 3):
+    for count in (0, MAX_ARRAY_FRAMES + 3):
         with pytest.raises(SourceError, match=f"not an element: {count} frames"):
             unpack(Kind.ELEMENT, [msgspec.msgpack.encode(1)] * count)

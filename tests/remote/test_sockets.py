@@ -29,7 +29,7 @@ import flowdsl as fl
 from flowdsl import SourceError, SpecMismatch
 from flowdsl.remote import Curve, Tally, make_keys
 from flowdsl.remote.message import Kind, MessageHeader, Route
-from flowdsl.remote.sockets import Ends, Link
+from flowdsl.remote.sockets import Endpoint, Link
 from flowdsl.remote.zmq_ops import decode
 from flowdsl.workers.launching import fork_server
 from tests.remote.wires import ANY_PORT, WAIT, AnyFlow, bound, receiving, relayed, sending
@@ -757,8 +757,8 @@ class TestZmqOps:
         self, kind: int, other: int, ipc: str
     ) -> None:
         def link(bind: bool) -> Link:
-            ends = Ends("here" if bind else "there", (ipc,), bind, 9, None, False, None)
-            return Link(ends, kind if bind else other)
+            endpoint = Endpoint("here" if bind else "there", (ipc,), bind, 9, None, False, None)
+            return Link(endpoint, kind if bind else other)
 
         with link(True) as here, link(False) as there:
             until = time.monotonic() + WAIT
@@ -768,8 +768,8 @@ class TestZmqOps:
 
     def test_a_peer_that_leaves_is_not_a_format_mismatch(self, ipc: str) -> None:
         def link(bind: bool) -> Link:
-            ends = Ends("here" if bind else "there", (ipc,), bind, 9, None, False, None)
-            return Link(ends, zmq.ROUTER if bind else zmq.DEALER)
+            endpoint = Endpoint("here" if bind else "there", (ipc,), bind, 9, None, False, None)
+            return Link(endpoint, zmq.ROUTER if bind else zmq.DEALER)
 
         with link(True) as here:
             with link(False) as one, link(False) as two, link(False) as three:
@@ -840,9 +840,9 @@ class TestZmqOps:
 
     def test_elements_of_one_address_do_not_block_another(self, tmp_path: Path) -> None:
         addresses = f"ipc://{tmp_path}/a", f"ipc://{tmp_path}/b"
-        ends = Ends("from_zmq", addresses, True, 9, None, False, None)
+        endpoint = Endpoint("from_zmq", addresses, True, 9, None, False, None)
         context = zmq.Context[zmq.Socket[bytes]]()
-        with Link(ends, zmq.PULL) as link:
+        with Link(endpoint, zmq.PULL) as link:
             sockets = [context.socket(zmq.PUSH) for _ in addresses]
             for socket, address in zip(sockets, addresses, strict=True):
                 socket.connect(address)
@@ -953,7 +953,7 @@ class TestCurve:
             (
                 Curve(reader.secret, [stranger.public]),  # takes the receiver for somebody else
                 "it was given a wrong public key for this end",
-                "the other end broke off, as it does if the public key given for it is wrong",
+                "as it does if the public key given for it is wrong",
             ),
             (
                 None,

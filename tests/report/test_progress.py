@@ -18,7 +18,7 @@ from rich.progress import Progress
 
 import flowdsl as fl
 from flowdsl import InvalidFlow
-from flowdsl.report.progress import EVERY, MOST_A_LOOK, Watched
+from flowdsl.report.progress import EVERY, MAX_PER_LOOK, Watched
 from flowdsl.report.progress_bar import Bar, shows, standard_error
 
 SHOWN, HIDDEN = "\x1b[?25h", "\x1b[?25l"
@@ -134,8 +134,8 @@ def test_the_bar_is_drawn_by_time_and_not_per_element(
             now[0] += EVERY
     first, second, third, last = draws
     assert (first, last) == (1, 1000)
-    assert 301 <= second < 301 + MOST_A_LOOK
-    assert 701 <= third < 701 + MOST_A_LOOK
+    assert 301 <= second < 301 + MAX_PER_LOOK
+    assert 701 <= third < 701 + MAX_PER_LOOK
 
 
 def test_the_bar_is_drawn_for_each_slow_element(
@@ -146,7 +146,7 @@ def test_the_bar_is_drawn_for_each_slow_element(
     monkeypatch.setattr(Bar, "draw", lambda bar: draws.append(run.position))
     for x in Watched(run, "", terminal()):
         now[0] += EVERY if x >= 50 else 0
-    assert draws[1] <= 51 + MOST_A_LOOK
+    assert draws[1] <= 51 + MAX_PER_LOOK
     assert sorted({*draws[1:]}) == list(range(draws[1], 101))
 
 

@@ -20,8 +20,8 @@ from flowdsl.errors import ElementError, FlowError, NotResumable
 from flowdsl.executor.execute import EndToEnd
 from flowdsl.nodes import Indices, Node, PassFactory, Row
 from flowdsl.testing import functions
-from flowdsl.testing.catalogue import MOST_ROWS, Draw
-from flowdsl.testing.recipes import MOST_ELEMENTS, Recipe
+from flowdsl.testing.catalogue import MAX_ROWS, Draw
+from flowdsl.testing.recipes import MAX_ELEMENTS, Recipe
 from flowdsl.workers.processes import Processes
 from tests.sampling import examples
 from tests.strategies import CATALOGUE, OPERATORS
@@ -368,7 +368,7 @@ def _run_to_its_end(flow: fl.Flow[Any, Any], end: str, position: int) -> object:
     run = iter(flow)
     try:
         if end == "end":
-            for _ in islice(run, MOST_ELEMENTS):
+            for _ in islice(run, MAX_ELEMENTS):
                 pass
         elif end == "resume":
             for _ in islice(run, position):
@@ -402,7 +402,7 @@ def _run_to_its_end(flow: fl.Flow[Any, Any], end: str, position: int) -> object:
     streams(),
     st.integers(0, 2),
     st.sampled_from(["end", "close", "with", "deleted", "resume", "take", "error"]),
-    st.integers(0, MOST_ROWS),
+    st.integers(0, MAX_ROWS),
 )
 def _random(counted: _Counted, recipe: Recipe, procs: int, end: str, position: int) -> None:
     if end == "resume" and not recipe.is_in_order(procs):

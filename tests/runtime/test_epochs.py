@@ -15,9 +15,9 @@ from flowdsl import Endless
 from flowdsl.errors import FlowError, InvalidFlow, StateMismatch
 from flowdsl.nodes import OneShot
 from flowdsl.plan.tree import walk
-from flowdsl.testing.catalogue import MOST_ROWS
+from flowdsl.testing.catalogue import MAX_ROWS
 from flowdsl.testing.elements import same
-from flowdsl.testing.recipes import MOST_ELEMENTS, Recipe
+from flowdsl.testing.recipes import MAX_ELEMENTS, Recipe
 from flowdsl.workers.processes import Processes
 from tests.sampling import examples
 from tests.strategies import chains
@@ -39,7 +39,7 @@ def loop(flow: fl.Flow[Any, Any], n: int, state: Any = None) -> Iterator[tuple[i
     st.integers(0, 2),
     st.sampled_from([(0, 0), (0, 2), (2, 0), (2, 2)]),
     st.integers(0, 2),
-    st.integers(0, 2 * MOST_ROWS),
+    st.integers(0, 2 * MAX_ROWS),
 )
 def _goes_on(recipe: Recipe, more: int, procs: tuple[int, int], epoch: int, position: int) -> None:
     before, after = procs
@@ -50,10 +50,10 @@ def _goes_on(recipe: Recipe, more: int, procs: tuple[int, int], epoch: int, posi
     if Endless in flow.effects:
         return
     try:
-        whole = list(islice(loop(flow, n), 8 * MOST_ELEMENTS))
+        whole = list(islice(loop(flow, n), 8 * MAX_ELEMENTS))
     except FlowError:
         return
-    if len(whole) >= 4 * MOST_ELEMENTS:
+    if len(whole) >= 4 * MAX_ELEMENTS:
         return
     position = min(position, sum(k == epoch for k, _ in whole))
     with flow.epoch(epoch) as run:

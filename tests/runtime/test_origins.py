@@ -22,7 +22,7 @@ from flowdsl.plan.tree import steps_of
 from flowdsl.runtime.origins import traced
 from flowdsl.runtime.random_access import without_workers
 from flowdsl.testing import Recipe, laws
-from flowdsl.testing.catalogue import MOST_ROWS
+from flowdsl.testing.catalogue import MAX_ROWS
 from flowdsl.testing.outcomes import outcome, reference
 from tests.sampling import examples
 from tests.strategies import chains
@@ -365,7 +365,7 @@ def test_runs_work_with_operators_that_do_not_support_origins() -> None:
 
 
 @settings(max_examples=examples(250))
-@given(chains(most=6), st.integers(0, 2 * MOST_ROWS), st.integers(0, 2))
+@given(chains(most=6), st.integers(0, 2 * MAX_ROWS), st.integers(0, 2))
 def test_changing_a_row_changes_exactly_its_elements(recipe: Recipe, row: int, epoch: int) -> None:
     laws.origins_name_the_rows(recipe)
     laws.changing_a_row_changes_exactly_its_elements(recipe, row, epoch)

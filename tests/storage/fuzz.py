@@ -38,8 +38,8 @@ from tests.storage.others import OTHERS
 
 READERS = {**FORMATS, **OTHERS}
 
-MOST_SECONDS = 20
-MOST_BYTES = 1 << 30
+MAX_SECONDS = 20
+MAX_BYTES = 1 << 30
 """Address space beyond what a process has before it reads: a file here has some kilobytes."""
 _BATCH = 200
 _NUMBERS = [0, 1, 127, 255, 2**15, 2**31 - 1, 2**31, 2**32 - 1, 2**63 - 1, 2**63, 2**64 - 1]
@@ -152,7 +152,7 @@ def wrong(sample: Sample, number: int, seed: int) -> str | None:
         took = time.monotonic() - began
         file.unlink()
         file.write_bytes(content)
-        if took > MOST_SECONDS:
+        if took > MAX_SECONDS:
             return f"it took {took:.1f} seconds"  # noqa: B012  # worse than what it hides
 
 
@@ -213,7 +213,7 @@ def _batch(name: str, first: int, end: int, seed: int) -> Iterator[tuple[int, st
     os.close(writing)
     number = first
     with os.fdopen(reading) as lines:
-        while select.select([lines], [], [], 3 * MOST_SECONDS)[0] and (line := lines.readline()):
+        while select.select([lines], [], [], 3 * MAX_SECONDS)[0] and (line := lines.readline()):
             number = int(line.partition(" ")[0])
             yield number, line.partition(" ")[2].rstrip("\n").replace("\\n", "\n") or None
             number += 1
@@ -232,7 +232,7 @@ def _read_all(name: str, first: int, end: int, seed: int, log: IO[str]) -> None:
         ready = sample(READERS[name], Path(folder))
         held = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # decoders of images print of their own
-        resource.setrlimit(resource.RLIMIT_AS, (held + MOST_BYTES, held + MOST_BYTES))
+        resource.setrlimit(resource.RLIMIT_AS, (held + MAX_BYTES, held + MAX_BYTES))
         for number in range(first, end):
             what = (wrong(ready, number, seed) or "").replace("\n", "\\n")
             log.write(f"{number} {what}\n")

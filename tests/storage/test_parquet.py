@@ -297,7 +297,7 @@ def test_row_group_that_claims_to_be_huge_is_refused(
 ) -> None:
     pq.write_table(table(x=[0] * 100_000), path)
     assert len(fl.from_parquet(path).take(3).collect()) == 3
-    monkeypatch.setattr(parquet_files, "_MOST_BYTES", 1000)
+    monkeypatch.setattr(parquet_files, "_MAX_BYTES", 1000)
     with pytest.raises(ElementError) as raised:
         fl.from_parquet(path).collect()
     assert "it claims to be 800,000 bytes" in str(raised.value.__cause__)
@@ -309,7 +309,7 @@ def test_a_long_text_in_many_rows_does_not_fill_the_memory(
 ) -> None:
     text = pa.DictionaryArray.from_arrays(pa.array([0] * 3000, pa.int32()), ["x" * 10_000])
     pq.write_table(table(s=text), path, store_schema=in_arrow)
-    monkeypatch.setattr(parquet_files, "_MOST_BYTES", 10_000_000)
+    monkeypatch.setattr(parquet_files, "_MAX_BYTES", 10_000_000)
     first = fl.from_parquet(path).take(1)
     if in_arrow:  # the rows share one object
         assert first.collect() == [{"s": "x" * 10_000}]

@@ -169,7 +169,7 @@ class GoesOnElsewhere(_Keeping[T, E], Resumable[T, E]):
         return False
 
     def rows_after(
-        self, epoch: int, yielded: int, over: int, sources: Sequence[PassFactory]
+        self, epoch: int, yielded: int, ended_passes: int, sources: Sequence[PassFactory]
     ) -> Iterator[Row[T]]:
         rows = (x for _, x in sources[0](epoch))
         if yielded:

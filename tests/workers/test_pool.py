@@ -32,7 +32,7 @@ from flowdsl.workers.tasks import InputRows, TaskInput, TaskSizer
 from tests.paces import paced, tuned, whims
 from tests.sampling import examples
 
-MOST_DEATHS = 12
+MAX_DEATHS = 12
 
 
 @attrs.frozen
@@ -62,7 +62,7 @@ class ChosenEvents:
     choices: Iterator[int]
     poison: frozenset[int] = frozenset()
     nbytes_each: int = 0
-    deaths_left: int = MOST_DEATHS
+    deaths_left: int = MAX_DEATHS
     deaths: Counter[int] = attrs.field(factory=Counter[int])
     """The deaths of tasks of one element, by position."""
     open: list[Handed] = attrs.field(factory=list[Handed])
@@ -194,7 +194,7 @@ def test_random_event_orders_yield_the_reference(
     """For any events, and any changes of the number of workers."""
     flow = FLOWS[name]
     whole = flow.collect()
-    stage = stage_of(flow.prefetch(procs, memory=memory, ordered=ordered, deaths=MOST_DEATHS + 1))
+    stage = stage_of(flow.prefetch(procs, memory=memory, ordered=ordered, deaths=MAX_DEATHS + 1))
     backend = ChosenEvents(stage, cycle(choices), nbytes_each=10)
     if numbers is not None:
         stage = attrs.evolve(stage, workers=attrs.evolve(stage.workers, auto=True))
@@ -205,7 +205,7 @@ def test_random_event_orders_yield_the_reference(
     expected = whole[start:]
     assert got == expected if ordered else Counter(map(str, got)) == Counter(map(str, expected))
     statistics = pool.statistics()
-    assert statistics.deaths == MOST_DEATHS - backend.deaths_left
+    assert statistics.deaths == MAX_DEATHS - backend.deaths_left
     assert statistics.in_flight == 0
     assert pool._in_flight == 0
     assert backend.discarded == 0

@@ -19,7 +19,7 @@ from flowdsl.plan.lower import plan_of
 from flowdsl.plan.plan import Lookup, Stage
 from flowdsl.testing.elements import same
 from flowdsl.testing.outcomes import outcome, reference
-from flowdsl.testing.recipes import MOST_ELEMENTS, Recipe
+from flowdsl.testing.recipes import MAX_ELEMENTS, Recipe
 from flowdsl.workers.tasks import (
     BYTES_PER_TASK,
     MOST_PER_TASK,
@@ -148,7 +148,7 @@ def test_random_stages_from_any_position(recipe: Recipe, sizes: list[int], start
     expected = reference(recipe.build().node)
     if stage is None or stage.drops or expected.error is not None:
         return
-    left = MOST_ELEMENTS - start
+    left = MAX_ELEMENTS - start
     got = outcome(work_off(work_of(stage, Whim(sizes)), 0, start), left)
     assert same(got.elements, expected.elements[start:])
 

@@ -31,7 +31,7 @@ from flowdsl.plan.lower import plan_of
 from flowdsl.plan.plan import Stage
 from flowdsl.resources.worker_kinds import Label, WorkerKind, Workers
 from flowdsl.testing import laws as laws_of_flows
-from flowdsl.testing.catalogue import MOST_ROWS
+from flowdsl.testing.catalogue import MAX_ROWS
 from flowdsl.testing.recipes import AnyFlow, Recipe
 from flowdsl.testing.worker_backends import Law, Trial, laws
 from flowdsl.workers.backend import (
@@ -321,7 +321,7 @@ class TestRandomChains:
             laws_of_flows.running_gives_the_reference(recipe, n, epoch)
 
     @settings(max_examples=examples(100))
-    @given(chains(most=5, prefetched=True), few, few, st.integers(0, 2 * MOST_ROWS), epochs, whims)
+    @given(chains(most=5, prefetched=True), few, few, st.integers(0, 2 * MAX_ROWS), epochs, whims)
     def test_resume_from_a_state(
         self, recipe: Recipe, n: int, then: int, position: int, epoch: int, sizes: list[int]
     ) -> None:

@@ -20,7 +20,7 @@ def absorb_prefetch(step: Step) -> Step:
         absorbed: list[Workers] = []
         source = _without_prefetch(step.sources[0], 1, absorbed)
         if absorbed:
-            return step.over(source, workers=node.workers.within(absorbed))
+            return step.with_sources(source, workers=node.workers.within(absorbed))
     return step
 
 
@@ -33,5 +33,7 @@ def _without_prefetch(step: Step, rows: int, absorbed: list[Workers]) -> Step:
         return _without_prefetch(step.sources[0], rows, absorbed)
     if runs_in_worker(node):
         rows *= node.n if isinstance(node, Windowed) else 1
-        return step.over(*(_without_prefetch(source, rows, absorbed) for source in step.sources))
+        return step.with_sources(
+            *(_without_prefetch(source, rows, absorbed) for source in step.sources)
+        )
     return step

@@ -25,10 +25,10 @@ def sink_prefetch(step: Step) -> Step:
                 return step
             share = step.node.workers.share(sum(busy))
             moved = (
-                attrs.evolve(step.over(source, workers=share), depth=source.depth)
+                attrs.evolve(step.with_sources(source, workers=share), depth=source.depth)
                 if works or is_read_alone(source)
                 else source
                 for source, works in zip(below.sources, busy, strict=True)
             )
-            return below.over(*moved)
+            return below.with_sources(*moved)
     return step

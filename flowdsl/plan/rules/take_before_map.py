@@ -11,5 +11,5 @@ def take_before_map(step: Step) -> Step:
     if isinstance(step.node, IndexTransform) and step.node.keeps_positions:
         (below,) = step.sources
         if isinstance(below.node, Elementwise) and not below.node.drops:
-            return below.over(step.over(*below.sources))
+            return below.with_sources(step.with_sources(*below.sources))
     return step

@@ -35,11 +35,11 @@ HEADER = "__flowdsl__"
 """The name of the file attribute and the dataset that store flowdsl's header and checksums."""
 VERSION = 1
 _BLOCK_BYTES = 1 << 18
-_MOST_BLOCK_BYTES = 1 << 26
+_MAX_BLOCK_BYTES = 1 << 26
 """Blocks larger than this are not cached: their rows are read one by one."""
 _DEFLATES_TO = 1032
 """The highest ratio of uncompressed to compressed bytes that deflate can reach."""
-_MOST_LINKS = 16
+_MAX_LINKS = 16
 _ERRORS = (
     *(OSError, RuntimeError, ValueError, KeyError, TypeError, AttributeError),
     *(MemoryError, OverflowError, NotImplementedError),
@@ -177,7 +177,7 @@ class RowsFile:
             column = Column(form, dtype, shape)
             if form not in FORMS or not column.valid() or (text is None and form == "str"):
                 raise ValueError(f"{dataset.dtype}{list(shape)} are not values of {form!r}")
-            if column.nbytes > max(_MOST_BLOCK_BYTES, _DEFLATES_TO * self.size):
+            if column.nbytes > max(_MAX_BLOCK_BYTES, _DEFLATES_TO * self.size):
                 raise ValueError(f"a row of {column.nbytes:,} bytes in a file of {self.size:,}")
             return _Dataset(name, dataset, column, digests, self._rows_at_once(dataset, column))
 
@@ -200,7 +200,7 @@ class RowsFile:
                 raise self._elsewhere(name, f"a link to {link.filename!r}")
             if isinstance(link, h5py.SoftLink):
                 links += 1
-                if links > _MOST_LINKS or not isinstance(link.path, str):
+                if links > _MAX_LINKS or not isinstance(link.path, str):
                     raise self._missing(name)
                 if link.path.startswith("/"):
                     at = self._file
@@ -234,13 +234,13 @@ class RowsFile:
             raise SourceError(f"from_hdf5: {self.path!r}: {name!r} holds several texts for a row")
 
     def _missing(self, name: str) -> SourceError:
-        there = [] if self.header is None else list(self.header.paths)
-        if not there:
+        paths = [] if self.header is None else list(self.header.paths)
+        if not paths:
             with self._errors("its names cannot be read"):
                 self._file.visititems(
-                    lambda at, x: there.append(at) if hasattr(x, "dtype") else None
+                    lambda at, x: paths.append(at) if hasattr(x, "dtype") else None
                 )
-        names = ", ".join(map(repr, sorted(there)[:20])) or "none"
+        names = ", ".join(map(repr, sorted(paths)[:20])) or "none"
         return SourceError(f"from_hdf5: {self.path!r} has no dataset {name!r}; it has {names}")
 
     def _rows_at_once(self, dataset: Any, column: Column) -> int:
@@ -251,9 +251,9 @@ class RowsFile:
         chunk = n * row
         for size, of in zip(dataset.chunks[1:], dataset.shape[1:], strict=True):
             chunk = chunk * max(int(size), 1) // max(1, min(int(size), int(of)))
-        if chunk > max(_MOST_BLOCK_BYTES, _DEFLATES_TO * self.size):
+        if chunk > max(_MAX_BLOCK_BYTES, _DEFLATES_TO * self.size):
             raise ValueError(f"a chunk of {chunk:,} bytes in a file of {self.size:,}")
-        return n if n * row <= _MOST_BLOCK_BYTES else 1
+        return n if n * row <= _MAX_BLOCK_BYTES else 1
 
     def _length(self, names: Sequence[str]) -> int:
         lengths = [len(column.dataset) for column in self._columns]

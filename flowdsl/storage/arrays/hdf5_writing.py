@@ -27,7 +27,7 @@ from flowdsl.storage.writing import write_file
 
 _BLOCK_BYTES = 1 << 18
 _BLOCK_ROWS = 1024
-_MOST_ROW_BYTES = 2**32 - 1
+_MAX_ROW_BYTES = 2**32 - 1
 """The largest chunk that HDF5 supports."""
 
 
@@ -167,7 +167,7 @@ class _Block:
         row = []
         for x, column, at in zip(parts, self.columns, ats, strict=True):
             same_column(column, x, at)
-            if column.nbytes > _MOST_ROW_BYTES:
+            if column.nbytes > _MAX_ROW_BYTES:
                 raise SpecMismatch(f"{at}: {column.nbytes:,} bytes; HDF5 stores at most 4 GiB")
             content = content_of(x, at)
             digests.append(xxh3_64_intdigest(content, i))

@@ -64,7 +64,7 @@ class NpyRows:
             raise ValueError(
                 f"an array of {dtype}{list(shape)} does not fit {size - stream.tell():,} bytes"
             )
-        if not row and self.length > _MOST_EMPTY:
+        if not row and self.length > _MAX_EMPTY:
             raise ValueError(f"{self.length:,} rows of zero bytes")
         self._at_once = max(1, _BLOCK_BYTES // max(1, row))
         self._block: tuple[int, bytes] = -1, b""
@@ -95,7 +95,7 @@ class NpyRows:
         return digest
 
 
-_MOST_EMPTY = 2**32
+_MAX_EMPTY = 2**32
 """The most rows of an array without bytes, such as one of shape (7, 0)."""
 
 

@@ -24,10 +24,10 @@ Encoded: TypeAlias = "bytes | bytearray | memoryview | Image"
 Size: TypeAlias = "int | tuple[int, int]"
 Channels: TypeAlias = Literal[1, 3]
 
-MOST_PIXELS = 2**27
+MAX_PIXELS = 2**27
 """The default limit on an image's pixels: a few bytes can claim a huge image."""
 
-_MOST_SCANS = 500
+_MAX_SCANS = 500
 """The limit on scans of a progressive JPEG. Each covers all pixels; usually there are ten."""
 _REDUCTIONS = (8, 4, 2)
 """The scales that libjpeg decodes fast; other scales take longer than full size."""
@@ -45,7 +45,7 @@ def decode_image(
     resize: Size | None = None,
     crop: tuple[int, int, int, int] | None = None,
     antialias: bool = True,
-    most_pixels: int = MOST_PIXELS,
+    most_pixels: int = MAX_PIXELS,
 ) -> Image:
     """Decode an image into ``uint8[height, width, channels]``, in the order R, G, B.
 
@@ -227,8 +227,8 @@ def _reduction(part: tuple[int, int], size: tuple[int, int] | None) -> int:
 
 def _with_libjpeg(data: memoryview, color: bool, room: Image | None) -> Image:
     """Decode a JPEG; into ``room`` if there is one, at the scale that fits it."""
-    if is_progressive(data) and bytes(data).count(b"\xff\xda") > _MOST_SCANS:
-        raise SourceError(f"this JPEG image has more than {_MOST_SCANS} scans")
+    if is_progressive(data) and bytes(data).count(b"\xff\xda") > _MAX_SCANS:
+        raise SourceError(f"this JPEG image has more than {_MAX_SCANS} scans")
     jpeg = library("simplejpeg", "decode_image", "images")
     height, width = (0, 0) if room is None else room.shape[:2]
     try:

@@ -12,7 +12,7 @@ import threading
 import numpy as np
 from numpy.typing import NDArray
 
-_MOST_KEPT = 2**23
+_MAX_KEPT = 2**23
 """The limit, in bytes, of the memory that each thread keeps; larger arrays are not kept."""
 
 
@@ -28,6 +28,6 @@ class Scratch(threading.local):
         kept = self._kept
         if kept.size < size:
             kept = np.empty(size, np.uint8)
-            if size <= _MOST_KEPT:
+            if size <= _MAX_KEPT:
                 self._kept = kept
         return kept[:size].reshape(shape)

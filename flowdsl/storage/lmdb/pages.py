@@ -37,7 +37,7 @@ BIG, _NAMED, _DUPLICATES = 1, 2, 4  # flags of a node
 _ORDERS = {2: "reversed keys", 4: "several values for a key", 8: "integers for keys"}
 _NO_PAGE = 2**64 - 1
 _DEEPEST = 32  # LMDB's own limit
-MOST_KEPT = 4096  # pages, of some kilobytes each
+MAX_KEPT = 4096  # pages, of some kilobytes each
 
 
 class _Root(NamedTuple):
@@ -181,7 +181,7 @@ class Tree:
         page = self._kept.get(number)
         if page is None or page.kind != kind:
             page = self._page(number, kind)
-            if len(self._kept) >= MOST_KEPT:
+            if len(self._kept) >= MAX_KEPT:
                 self._kept, self._separators = {}, {}
             self._kept[number] = page
         return page
@@ -230,16 +230,16 @@ class Tree:
 
     def _require_the_end(self, free: _Root) -> None:
         """Check that pages missing at the end of the file are free pages."""
-        there = self._file.size // self._page_size
-        missing = self._last + 1 - there
+        stored_pages = self._file.size // self._page_size
+        missing = self._last + 1 - stored_pages
         if missing <= 0:
             return
         cut = SourceError(
             f"it is cut short: it has {self._file.size} bytes, and page {self._last} is in use"
         )
-        if missing > there:
+        if missing > stored_pages:
             raise cut
-        left = set(range(there, self._last + 1))
+        left = set(range(stored_pages, self._last + 1))
         for numbers in self._values(free):
             left.difference_update(array("Q", numbers[: len(numbers) // 8 * 8])[1:])
         if left:

@@ -20,8 +20,8 @@ from xxhash import xxh3_64_digest, xxh3_64_intdigest
 
 from flowdsl.elements.specs import UNKNOWN, Spec, join, spec_of
 from flowdsl.errors import SourceError
-from flowdsl.storage.codec import SamePlaces, decode, encode, spec_from_plain, spec_to_plain
-from flowdsl.storage.lmdb.pages import BIG, MOST_KEPT, Page, Tree
+from flowdsl.storage.codec import SameTupleNames, decode, encode, spec_from_plain, spec_to_plain
+from flowdsl.storage.lmdb.pages import BIG, MAX_KEPT, Page, Tree
 
 VERSION = 2
 MARGIN_BYTES = 1 << 17
@@ -91,7 +91,7 @@ _NODE_OF_ROW = struct.Struct("=HHHH10sQ")
 _KEY_END = _NODE_OF_ROW.size - 8
 _STRIDES_A_LEAF = 8
 """Leaves are cached by a row's number, divided by an eighth of the rows per leaf."""
-_MOST_STRIDES = _STRIDES_A_LEAF * MOST_KEPT
+_MAX_STRIDES = _STRIDES_A_LEAF * MAX_KEPT
 
 
 class _Leaf(NamedTuple):
@@ -196,7 +196,7 @@ class RowsFile(Tree):
             int(end) if end is not None and end.isdigit() else sys.maxsize,
             page,
         )
-        if len(self._leaves) >= _MOST_STRIDES:
+        if len(self._leaves) >= _MAX_STRIDES:
             self._leaves = {}
         self._leaves[i // self._stride] = leaf
         return leaf
@@ -213,20 +213,20 @@ class Batch:
     stored: Spec | None = None
     """The spec in the header before this writer."""
     _spec: Spec | None = None
-    _places: SamePlaces = attrs.field(factory=SamePlaces)
+    _tuple_names: SameTupleNames = attrs.field(factory=SameTupleNames)
     _pairs: list[tuple[bytes, bytes]] = attrs.field(factory=list)
     _bytes: int = 0
     _due: float = attrs.field(factory=lambda: monotonic() + _COMMIT_SECONDS)
 
     def __attrs_post_init__(self) -> None:
         if self.stored is not None:
-            self._places.check(self.stored)
+            self._tuple_names.check(self.stored)
 
     def add(self, row: object) -> None:
         """Add the next row; raises SpecMismatch if it cannot be written."""
         sealed = seal(self.length, encode(row, self.trusted))
         seen = spec_of(row)
-        self._places.check(seen)
+        self._tuple_names.check(seen)
         self._spec = seen if self._spec is None else join(self._spec, seen)
         self.digest = xxh3_64_intdigest(sealed[-_CHECKSUM_BYTES:], self.digest)
         self._pairs.append((key_of(self.length), sealed))

@@ -32,9 +32,9 @@ _TRACES = (ABOUT.encode(), SEAL.encode(), b"xxh3:", b'"digests":"')
 _DIGESTS = re.compile(rb'"digests":"([0-9a-f]*)"')
 _TAIL = 8
 _BATCH_ROWS = 1 << 10
-_MOST_BYTES = 1 << 28
-_MOST_TIMES = 256
-"""A row group whose claimed size exceeds both _MOST_BYTES and _MOST_TIMES its bytes in the file is
+_MAX_BYTES = 1 << 28
+_MAX_TIMES = 256
+"""A row group whose claimed size exceeds both _MAX_BYTES and _MAX_TIMES its bytes in the file is
 refused: it would fill the memory."""
 
 
@@ -203,7 +203,7 @@ class ParquetFile:
             max(chunk.uncompressed, chunk.values * _WIDTHS.get(chunk.physical, 8))
             for _, chunk in chunks
         )
-        most = max(_MOST_BYTES, size * _MOST_TIMES)
+        most = max(_MAX_BYTES, size * _MAX_TIMES)
         if large > most:
             raise ValueError(f"it claims to be {large:,} bytes, from {size:,} bytes of the file")
         for start, end in _merged(sorted((chunk.start, chunk.end) for _, chunk in chunks)):

@@ -308,31 +308,31 @@ def _chosen(file: ParquetFile, columns: Sequence[str] | None) -> list[str]:
         InvalidFlow: A column does not exist.
         SourceError: Two columns have the same name.
     """
-    there = list(file.schema.names)
+    names = list(file.schema.names)
     if columns is None:
-        chosen = there
+        chosen = names
     elif isinstance(columns, str) or not columns or len(set(columns)) != len(columns):
         raise InvalidFlow(f"from_parquet: columns must be a list of names, got {columns!r}")
     else:
         chosen = list(columns)
     for name in chosen:
-        if there.count(name) > 1:
+        if names.count(name) > 1:
             raise SourceError(f"from_parquet: {file.path!r} has two columns {name!r}")
-        if name not in there:
+        if name not in names:
             raise InvalidFlow(
                 f"from_parquet: {file.path!r} has no column {name!r}, it has "
-                f"{', '.join(map(repr, there))}"
+                f"{', '.join(map(repr, names))}"
             )
     return chosen
 
 
 def _check_alike(first: ParquetFile, file: ParquetFile, chosen: Sequence[str]) -> None:
     for name in chosen:
-        here, there = (f.types.get(name, "missing") for f in (file, first))
-        if here != there or file.form != first.form:
+        kind, expected = (f.types.get(name, "missing") for f in (file, first))
+        if kind != expected or file.form != first.form:
             raise SourceError(
                 f"from_parquet: {file.path!r} has other columns than {first.path!r}: {name!r} is "
-                f"{here}, there it is {there}"
+                f"{kind}, there it is {expected}"
             )
 
 

@@ -32,9 +32,9 @@ T_co = TypeVar("T_co", covariant=True)
 STRETCH = 1 << 13
 """The size of the byte range in which the rows of one block begin."""
 
-_MOST_BLOCKS = 8
+_MAX_BLOCKS = 8
 _READ_BYTES = 1 << 21
-_MOST_AHEAD = 1 << 22
+_MAX_AHEAD = 1 << 22
 _FILES_OPEN = 16
 _BOM = b"\xef\xbb\xbf"
 _EMPTY_LINES = (b"\n", b"\r\n", b"\r")
@@ -423,7 +423,7 @@ class _Blocks(Generic[T]):
         # The cache has an entry per block, so several blocks are read at once only when it is full
         # or off.
         in_order = (k, block) == self._next and not self._cache_bytes_left
-        count = min(2 * self._count, _MOST_BLOCKS) if in_order else 1
+        count = min(2 * self._count, _MAX_BLOCKS) if in_order else 1
         last = min(block + count, file.blocks.shape[1] - 1)
         self._next, self._count = (k, last), count
         (start, first, lines), (end, after, _) = file.blocks[:3, [block, last]].T.tolist()
@@ -543,7 +543,7 @@ class ReadAhead:
         begin, data = self._latest
         if not begin <= start <= end <= begin + len(data):
             in_order = start == begin + len(data)
-            self._count = min(max(4 * self._count, STRETCH), _MOST_AHEAD) if in_order else 0
+            self._count = min(max(4 * self._count, STRETCH), _MAX_AHEAD) if in_order else 0
             begin, data = start, self._file.read(start, max(end - start, self._count))
             self._latest = begin, data
             if len(data) < end - start:

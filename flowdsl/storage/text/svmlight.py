@@ -36,7 +36,7 @@ _KEPT_BYTES = 1 << 28
 """The number of bytes of the files that a process caches: parsing a line takes far longer than
 copying its features, and rows are mostly shuffled."""
 
-_MOST_FEATURES = 1 << 24
+_MAX_FEATURES = 1 << 24
 """A larger feature number needs ``n_features``: otherwise one damaged digit would make rows of
 gigabytes."""
 
@@ -181,7 +181,7 @@ def _indexed(path: str) -> TextFile:
 def _scan(file: ByteFile) -> Table:
     lines = scan("from_svmlight", file)
     starts, _, before = lines.columns
-    rows, most, least = [0], [-1], [_MOST_INDEX]
+    rows, most, least = [0], [-1], [_MAX_INDEX]
     ahead = ReadAhead(file)
     for start, end, line in zip(starts[:-1], starts[1:], before[:-1], strict=True):
         data = ahead.read(int(start), int(end))
@@ -191,13 +191,13 @@ def _scan(file: ByteFile) -> Table:
             raise _damaged(file.path, data, int(line)) from error
         rows.append(rows[-1] + len(labels))
         most.append(int(indices.max(initial=-1)))
-        least.append(int(indices.min(initial=_MOST_INDEX)))
+        least.append(int(indices.min(initial=_MAX_INDEX)))
     # The last column is the end of the file. The features of block k are in column k + 1, and
     # column 0 has none: only their largest and smallest over all columns are used.
     return Table(np.array([starts, rows, before, most, least]), lines.digest)
 
 
-_MOST_INDEX = 2**31 - 1
+_MAX_INDEX = 2**31 - 1
 
 
 def _damaged(path: str, data: bytes, before: int) -> SourceError:
@@ -223,7 +223,7 @@ def _first_feature(files: Sequence[TextFile], zero_based: bool | Literal["auto"]
 def _size(files: Sequence[TextFile], first: int, requested: int | None) -> int:
     most, path = max(_largest(files))
     needed = max(most + 1 - first, 1)
-    if requested is None and needed > _MOST_FEATURES:
+    if requested is None and needed > _MAX_FEATURES:
         raise SourceError(
             f"from_svmlight: {path!r} has a feature {most}, so that a row takes {8 * needed:,} "
             f"bytes; if that is intended, pass n_features={needed}"

@@ -38,7 +38,7 @@ _LISTS: dict[type, str] = {
 }
 """The kind of feature that stores values of a class."""
 
-_LEAST, _MOST = -(2**63), 2**63 - 1
+_MIN, _MAX = -(2**63), 2**63 - 1
 
 
 @cache
@@ -130,8 +130,8 @@ class ExampleParser(Generic[A]):
 def _value(stored: Any, wanted: _Feature) -> Any:
     name = wanted.name
     if name not in stored:  # indexing would create it
-        there = ", ".join(map(repr, sorted(stored))) or "no features"
-        raise SpecMismatch(f"parse_example: no feature {name!r}; there are {there}")
+        listed = ", ".join(map(repr, sorted(stored))) or "no features"
+        raise SpecMismatch(f"parse_example: no feature {name!r}; there are {listed}")
     feature = stored[name]
     kind = feature.WhichOneof("kind")
     if kind not in (wanted.kind, None):
@@ -312,7 +312,7 @@ def _converted(at: str, value: Any) -> Any:
             return value.encode()
         except UnicodeEncodeError as error:
             raise SpecMismatch(f"to_example: {at}: text that is not Unicode: {error}") from error
-    if type(value) is int and not _LEAST <= value <= _MOST:
+    if type(value) is int and not _MIN <= value <= _MAX:
         raise SpecMismatch(f"to_example: {at}: {value} has more than 64 bits")
     if type(value) is float and not _is_float32(value):
         raise SpecMismatch(

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 A = TypeVar("A")
 
 _BYTES = ValueSpec(bytes)
-_MOST_OPEN = 64
+_MAX_OPEN = 64
 """The limit on files that one reader keeps open."""
 
 
@@ -111,7 +111,7 @@ class FromTFRecord(IndexedSource[T], Generic[T]):
     def open(self) -> Callable[[int], T]:
         checksum = checksum_for("from_tfrecord")
         form = self.row_spec if self.encoded else None
-        opened = lru_cache(_MOST_OPEN)(partial(_opened, self.parts, checksum, form))
+        opened = lru_cache(_MAX_OPEN)(partial(_opened, self.parts, checksum, form))
         if len(self.parts) == 1:
             return opened(0)
         return partial(_row_of_shards, opened, Shards([part.rows for part in self.parts]))

@@ -13,7 +13,7 @@ from flowdsl.effects import Finite
 from flowdsl.elements.specs import UNKNOWN, Spec, ValueSpec, join, spec_of
 from flowdsl.errors import SpecMismatch
 from flowdsl.nodes import FlowBase
-from flowdsl.storage.codec import SamePlaces, encode_numbered, spec_to_plain
+from flowdsl.storage.codec import SameTupleNames, encode_numbered, spec_to_plain
 from flowdsl.storage.paths import OnePath
 from flowdsl.storage.tfrecord.ending import END, VERSION, End
 from flowdsl.storage.tfrecord.framing import Checksum, checksum_for, framed
@@ -69,7 +69,7 @@ class _Deflated:
 def _write(out: _Output, elements: Iterable[object], checksum: Checksum, raw: bool) -> None:
     """Write rows; ``raw`` is used only if there are none: True if they would be bytes."""
     spec: Spec | None = None
-    length, places = 0, SamePlaces()
+    length, tuple_names = 0, SameTupleNames()
     for row in elements:
         if length == 0:
             raw = type(row) is bytes
@@ -84,7 +84,7 @@ def _write(out: _Output, elements: Iterable[object], checksum: Checksum, raw: bo
         out.write(framed(cast("bytes", row) if raw else encode_numbered(length, row), checksum))
         if not raw:
             seen = spec_of(row)
-            places.check(seen)
+            tuple_names.check(seen)
             spec = seen if spec is None else join(spec, seen)
         length += 1
     if not raw:

@@ -18,7 +18,7 @@ from flowdsl.workers.slabs import ALIGNMENT
 _LARGE = 1 << 20
 """The size in bytes from which a copy made here is faster than TensorFlow's copy."""
 
-_MOST_FREE = 4
+_MAX_FREE = 4
 """The most blocks of memory that are kept for reuse."""
 
 
@@ -48,7 +48,7 @@ class AlignedCopies:
     def _give_back(self, memory: NDArray[np.uint8]) -> None:
         """Keep memory for reuse; called in the thread that drops the last reference to a copy."""
         self._free.append(memory)
-        del self._free[:-_MOST_FREE]
+        del self._free[:-_MAX_FREE]
 
 
 def _is_in_place(array: NDArray[Any]) -> bool:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_MOST_IN_A_QUEUE = 2**31
+_MAX_QUEUE_CAPACITY = 2**31
 """The limit of a queue's capacity: TensorFlow counts elements as int32."""
 
 
@@ -46,7 +46,7 @@ class QueuedInput(InputSource):
         self, signature: Signature, queue: tf.queue.QueueBase | None, capacity: int
     ) -> None:
         name = type(self).__name__
-        self.capacity = checked_int(f"{name}: capacity", capacity, 1, _MOST_IN_A_QUEUE)
+        self.capacity = checked_int(f"{name}: capacity", capacity, 1, _MAX_QUEUE_CAPACITY)
         self._signature = signature
         self._given = None if queue is None else _fitting(name, queue, signature)
         self._epoch = 0

@@ -39,12 +39,12 @@ def cluster_from_environment(trainer: str, cluster: str) -> Cluster:
 
 def require_jobs(trainer: str, resolver: Cluster, jobs: Sequence[str]) -> None:
     """Raise InvalidArgument if a job has no process in the cluster."""
-    there = resolver.cluster_spec().jobs
-    missing = [job for job in jobs if job not in there]
+    known_jobs = resolver.cluster_spec().jobs
+    missing = [job for job in jobs if job not in known_jobs]
     if missing:
         raise InvalidArgument(
             f"{trainer}: the cluster has no {' and no '.join(missing)}, only "
-            f"{', '.join(there) or 'nothing'}"
+            f"{', '.join(known_jobs) or 'nothing'}"
         )
 
 

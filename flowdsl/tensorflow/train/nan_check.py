@@ -9,7 +9,7 @@ from flowdsl.errors import FlowError, NotResumable, UnknownLength
 from flowdsl.runtime.origins import Origin
 from flowdsl.tensorflow.inputs.source import InputSource, Taken
 
-_MOST_ROWS = 12
+_MAX_ROWS = 12
 """The most rows that an error lists."""
 
 
@@ -34,8 +34,8 @@ def non_finite_loss(
     """
     step_elements = source.taken(elements, elements_since)
     origins = [] if step_elements is None else _origins(step_elements)
-    rows = ", ".join(map(str, origins[:_MOST_ROWS]))
-    more = f" and {len(origins) - _MOST_ROWS} more" if len(origins) > _MOST_ROWS else ""
+    rows = ", ".join(map(str, origins[:_MAX_ROWS]))
+    more = f" and {len(origins) - _MAX_ROWS} more" if len(origins) > _MAX_ROWS else ""
     # ``loss`` is the latest one read; it can be finite if an earlier step's loss was not.
     value = "not finite" if isfinite(loss) else str(loss)
     made_of = f"; its elements were made of {rows}{more}" if origins else ""

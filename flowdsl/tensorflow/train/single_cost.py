@@ -127,13 +127,13 @@ class SingleCost:
     def apply(self, gradients: Gradients) -> None:
         """Run the optimizer on the variables that have a gradient."""
         pairs = zip(gradients, self.model.trainable_variables, strict=True)
-        there = [(gradient, variable) for gradient, variable in pairs if gradient is not None]
-        if not there:
+        trained = [(gradient, variable) for gradient, variable in pairs if gradient is not None]
+        if not trained:
             raise InvalidArgument(
                 f"{type(self.model).__name__}.loss depends on none of the model's trainable "
                 f"variables, so there is nothing to train"
             )
-        gradients, variables = zip(*there, strict=True)
+        gradients, variables = zip(*trained, strict=True)
         if hasattr(self.optimizer, "dynamic_scale"):
             gradients = self.towers.overflow_together(gradients)
         self.optimizer.apply(gradients, variables)

@@ -212,13 +212,13 @@ def _sums(every: Sequence[Scalars]) -> Scalars:
 
 def _sum_of_gradients(gradients: tuple[Any, ...]) -> Any:
     """Sum the gradients of one variable, None if it has none; sparse ones stay sparse."""
-    there = [gradient for gradient in gradients if gradient is not None]
-    if not there:
+    present = [gradient for gradient in gradients if gradient is not None]
+    if not present:
         return None
-    if all(isinstance(gradient, tf.IndexedSlices) for gradient in there):
+    if all(isinstance(gradient, tf.IndexedSlices) for gradient in present):
         return tf.IndexedSlices(
-            tf.concat([gradient.values for gradient in there], 0),
-            tf.concat([gradient.indices for gradient in there], 0),
-            there[0].dense_shape,
+            tf.concat([gradient.values for gradient in present], 0),
+            tf.concat([gradient.indices for gradient in present], 0),
+            present[0].dense_shape,
         )
-    return tf.add_n([tf.convert_to_tensor(gradient) for gradient in there])
+    return tf.add_n([tf.convert_to_tensor(gradient) for gradient in present])

@@ -14,7 +14,7 @@ import attrs
 import numpy as np
 import tensorflow as tf
 
-MOST = 40
+MAX_EVALUATIONS = 40
 """Evaluations of a case that has no end."""
 
 

@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 
 from flowdsl.tensorflow import queues
-from tests.tensorflow.queues.cases import CASES, MOST, Case
+from tests.tensorflow.queues.cases import CASES, MAX_EVALUATIONS, Case
 from tests.tensorflow.queues.outcome import Outcome, from_json, plain
 
 ROOT = Path(__file__).parents[3]
@@ -44,7 +44,7 @@ def outcome_of(case: Case) -> Outcome:
     ended = ""
     with queues.running(made):
         try:
-            while len(seen) < MOST:
+            while len(seen) < MAX_EVALUATIONS:
                 seen.append(plain(step()))
         except tf.errors.OpError as error:
             ended = type(error).__name__

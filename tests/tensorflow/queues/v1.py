@@ -14,7 +14,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tests.tensorflow.queues.cases import CASES, MOST, Case
+from tests.tensorflow.queues.cases import CASES, MAX_EVALUATIONS, Case
 from tests.tensorflow.queues.outcome import Outcome, as_json, plain
 
 v1: Any = tf.compat.v1
@@ -48,7 +48,7 @@ def outcome_of(case: Case) -> Outcome:
             threads = v1.train.start_queue_runners(session, coordinator)
             ended = ""
             try:
-                while len(seen) < MOST:
+                while len(seen) < MAX_EVALUATIONS:
                     seen.append(plain(session.run(made)))
             except tf.errors.OpError as error:
                 ended = type(error).__name__
