@@ -23,7 +23,7 @@ import math
 import attrs
 
 from flowdsl.errors import InvalidArgument
-from flowdsl.report.phrasing import MOST_WORKERS, Phrasing
+from flowdsl.report.phrasing import MAX_WORKERS, Phrasing
 from flowdsl.report.shares import Shares, inverse
 from flowdsl.report.verdict import Limit, Verdict
 from flowdsl.resources.cores import cores as available_cores
@@ -38,13 +38,17 @@ SIMILAR_FACTOR = 1.15
 """Two parts are equally limiting if relieving one of them gains less than this factor."""
 
 UNEVEN = 0.3
-"""A worker is a straggler if it is busy longer than the average by at least this share."""
+"""A worker is a straggler if its busy time exceeds the average by at least this share of it."""
 
 SLOW_ELEMENT = 10
 """Slow elements are the cause if they take at least this many times the median."""
 
 WORTHWHILE = 1.15
 """The least speed-up for which advice is worthwhile."""
+
+NEAR_GREATEST = 0.8
+"""Of several readings, the first is named whose share is at least this part of the greatest one: a
+later reading includes the earlier ones."""
 
 
 def verdict(statistics: RunStatistics, cores: int | None = None) -> Verdict:
@@ -96,7 +100,7 @@ class Diagnosis:
             parts = self.shares.thread
             return (
                 self._consumer_verdict()
-                if parts["consumer"] > parts["thread"]
+                if parts["consumer"] > parts["hosted"]
                 else self._hosted_verdict()
             )
         working = 1 - self.shares.blocked
@@ -110,6 +114,7 @@ class Diagnosis:
             return self._thread_verdict()
         if stage.utilisation >= BUSY:
             return self._workers_verdict(k)
+        # the stage for which the consumer's thread waited longest
         k, stage = max(self.shares.pools.items(), key=lambda pair: pair[1].waited)
         if _busiest(stage) >= BUSY and stage.skew >= UNEVEN:
             return self._slow_worker_verdict(k)
@@ -126,29 +131,29 @@ class Diagnosis:
 
     def _thread_verdict(self) -> Verdict:
         parts = self.shares.thread
-        what = max(parts, key=lambda part: parts[part])
-        if what == "consumer" and self.shares.hosted and not self.run.profiled:
+        greatest = max(parts, key=lambda part: parts[part])
+        if greatest == "consumer" and self.shares.hosted and not self.run.profiled:
             last = name(list(self.shares.hosted.values())[-1])
             return self.unclear(
                 f"{number(self.run.rate)} elements/s, limited by the consumer or by {last}, which "
                 f"runs in its thread: only a profile shows which of the two.",
                 "flow.profile(step=...) times both.",
             )
-        if what == "consumer":
+        if greatest == "consumer":
             return self._consumer_verdict()
-        if what == "input":
+        if greatest == "input":
             return self._input_verdict()
-        return self._hosted_verdict() if what == "thread" else self._handing_over_verdict()
+        return self._hosted_verdict() if greatest == "hosted" else self._handing_over_verdict()
 
     def _workers_verdict(self, k: int) -> Verdict:
         stage, rate = self.run.stages[k], self.run.rate
-        operator, what = self.phrasing.operator(stage)
-        count, headroom = len(stage.workers), inverse(self.shares.others(k))
+        operator, subject = self.phrasing.operator(stage)
+        count, headroom = len(stage.workers), inverse(self.shares.greatest_other(k))
         are = "is" if count == 1 else "are"
         finding = (
-            f"{what} limits the run to {number(rate)} "
-            f"elements/s{self.phrasing.calls(stage, operator)}: its {where(stage, 'one')} {are} "
-            f"busy {share(stage.utilisation)} of the time."
+            f"{subject} limits the run to {number(rate)} "
+            f"elements/s{self.phrasing.calls(stage, operator)}: its {where(stage, one='one')} "
+            f"{are} busy {share(stage.utilisation)} of the time."
         )
         advice, expected, workers = self._more_workers(k, headroom)
         return self._make_verdict(
@@ -164,8 +169,8 @@ class Diagnosis:
 
     def _more_workers(self, k: int, headroom: float) -> tuple[str, float | None, int | None]:
         stage, rate = self.run.stages[k], self.run.rate
-        make = f"make it cheaper: {self.phrasing.rest(headroom)}."
-        if stage.copies == "passes":
+        make = f"make it cheaper: {self.phrasing.rate_of_rest(headroom)}."
+        if stage.copies == "passes":  # each worker of a replicate runs a pass of its own
             reason = "replicate(procs=n) runs n passes, so another number changes the elements"
             return f"{reason}; {make}", None, None
         count = len(stage.workers)
@@ -173,8 +178,8 @@ class Diagnosis:
             call = f'prefetch({self.phrasing.keyword(k)}="auto")'
             tried = f"{call} tried other numbers of workers and none was faster"
             return f"{tried}; {make}", None, None
-        desired = min(MOST_WORKERS, count * headroom)
-        most = self.phrasing.room(k)
+        desired = min(MAX_WORKERS, count * headroom)
+        most = self.phrasing.most_busy_workers(k)
         workers = max(count, math.ceil(min(desired, most) - 0.1))
         expected = rate * min(headroom, workers / count)
         computing = stage.computing
@@ -203,11 +208,11 @@ class Diagnosis:
 
     def _slow_worker_verdict(self, k: int) -> Verdict:
         stage = self.run.stages[k]
-        operator, what = self.phrasing.operator(stage)
+        operator, subject = self.phrasing.operator(stage)
         busiest = _busiest(stage)
-        headroom_if_even = inverse(max(self.shares.others(k), stage.utilisation))
+        headroom_if_even = inverse(max(self.shares.greatest_other(k), stage.utilisation))
         finding = (
-            f"One worker of {what} limits the run to {number(self.run.rate)} elements/s: it is "
+            f"One worker of {subject} limits the run to {number(self.run.rate)} elements/s: it is "
             f"busy {share(busiest)} of the time, its {where(stage)} {share(stage.utilisation)} on "
             f"average. The others wait for it, to keep the order."
         )
@@ -231,11 +236,11 @@ class Diagnosis:
 
     def _slow_elements_verdict(self, k: int) -> Verdict:
         stage = self.run.stages[k]
-        operator, what = self.phrasing.operator(stage)
-        headroom_if_even = inverse(max(self.shares.others(k), stage.utilisation))
+        operator, subject = self.phrasing.operator(stage)
+        headroom_if_even = inverse(max(self.shares.greatest_other(k), stage.utilisation))
         finding = (
-            f"A few slow elements of {what} limit the run to {number(self.run.rate)} elements/s: "
-            f"one in a hundred takes {duration(stage.p99)} or more, half take "
+            f"A few slow elements of {subject} limit the run to {number(self.run.rate)} "
+            f"elements/s: one in a hundred takes {duration(stage.p99)} or more, half take "
             f"{duration(stage.p50)} or less; finished elements wait for the slow ones, to keep the "
             "order."
         )
@@ -258,14 +263,14 @@ class Diagnosis:
 
     def _hosted_verdict(self) -> Verdict:
         rate, parts = self.run.rate, self.shares.thread
-        spent = parts["thread"]
+        spent = parts["hosted"]
         hosted = self.shares.hosted
         k = self.phrasing.costliest(hosted, spent)
-        operator, what = (
+        operator, subject = (
             self.phrasing.operator(self.run.stages[k]) if k is not None else (None, "The flow")
         )
         finding = (
-            f"{what} limits the run to {number(rate)} elements/s"
+            f"{subject} limits the run to {number(rate)} elements/s"
             f"{self.phrasing.calls(self.run.stages[k], operator) if k is not None else ''}: in the "
             f"consumer's thread, where it takes {share(spent)} of the time."
         )
@@ -274,11 +279,11 @@ class Diagnosis:
         if movable_share < WORTHWHILE - 1 or (
             operator is not None and operator in self.phrasing.fixed_operators(hosted)
         ):
-            headroom = inverse(self.shares.others("thread"))
+            headroom = inverse(self.shares.greatest_other("hosted"))
             advice = (
                 f"No worker can run it, as it must see the elements in order. Make it cheaper, "
                 f"or move work from it into a map, which workers can run: "
-                f"{self.phrasing.rest(headroom)}."
+                f"{self.phrasing.rate_of_rest(headroom)}."
             )
             return self._make_verdict(
                 "thread", finding, advice, headroom, stage=k, operator=operator
@@ -288,7 +293,7 @@ class Diagnosis:
         headroom = inverse(max(remaining_share, self.shares.most_utilised))
         workers = max(
             1,
-            min(self.phrasing.cores, math.ceil(min(movable_share * headroom, MOST_WORKERS) - 0.1)),
+            min(self.phrasing.cores, math.ceil(min(movable_share * headroom, MAX_WORKERS) - 0.1)),
         )
         expected = rate * min(headroom, workers / movable_share)
         known = all(s.costs for s in hosted.values())
@@ -319,20 +324,21 @@ class Diagnosis:
 
     def _input_verdict(self) -> Verdict:
         read = self.shares.inputs
-        most = max(read.values())
-        k = next(k for k, part in read.items() if part >= 0.8 * most)
-        spent, headroom = self.shares.thread["input"], inverse(self.shares.others("input"))
+        greatest = max(read.values())
+        k = next(k for k, part in read.items() if part >= NEAR_GREATEST * greatest)
+        spent, headroom = self.shares.thread["input"], inverse(self.shares.greatest_other("input"))
+        # Stages are numbered sources first: one without workers before this one is its input.
         supply = self.run.stages[k - 1] if k and self.run.stages[k - 1].kind is None else None
-        operator, what = self.phrasing.operator(supply) if supply else (None, None)
-        what = what or f"The input of {name(self.run.stages[k])}"
+        operator, subject = self.phrasing.operator(supply) if supply else (None, None)
+        subject = subject or f"The input of {name(self.run.stages[k])}"
         finding = (
-            f"{what} limits the run to {number(self.run.rate)} elements/s: it is read in the "
+            f"{subject} limits the run to {number(self.run.rate)} elements/s: it is read in the "
             f"consumer's thread, which takes {share(spent)} of the time."
         )
         advice = (
             f"No number of {self.phrasing.keyword(k)} changes that. Move work from it into a map "
             f"before the prefetch, or make it a source that workers read by themselves, e.g. with "
-            f"write_lmdb, once: {self.phrasing.rest(headroom)}."
+            f"write_lmdb, once: {self.phrasing.rate_of_rest(headroom)}."
         )
         at = k - 1 if supply else k
         return self._make_verdict("input", finding, advice, headroom, stage=at, operator=operator)
@@ -340,7 +346,7 @@ class Diagnosis:
     def _handing_over_verdict(self) -> Verdict:
         spent, headroom = (
             self.shares.thread["handing over"],
-            inverse(self.shares.others("handing over")),
+            inverse(self.shares.greatest_other("handing over")),
         )
         k = max(self.shares.pools, key=lambda j: self.shares.pools[j].delivered)
         finding = (
@@ -368,8 +374,8 @@ class Diagnosis:
             f"The consumer limits the run to {number(rate)} elements/s: its own work takes "
             f"{share(parts['consumer'])} of the time."
         )
-        if not self.shares.pools and parts["thread"] >= 1 - 1 / WORTHWHILE:
-            expected = rate / max(parts["consumer"], parts["thread"])
+        if not self.shares.pools and parts["hosted"] >= 1 - 1 / WORTHWHILE:
+            expected = rate / max(parts["consumer"], parts["hosted"])
             advice = (
                 f"prefetch(procs=1) would run the flow in parallel with the consumer: about "
                 f"{about(expected)} elements/s."
@@ -401,16 +407,17 @@ class Diagnosis:
     def _balanced_verdict(self, k: int) -> Verdict:
         stage = self.run.stages[k]
         parts = self.shares.thread
-        what = max(parts, key=lambda part: parts[part])
+        greatest = max(parts, key=lambda part: parts[part])
         mostly = {
             "consumer": "the consumer's own work",
             "input": "reading the input of workers",
-            "thread": "the work of operators that run in it",
-        }.get(what, "handing elements over")
+            "hosted": "the work of operators that run in it",
+        }.get(greatest, "handing elements over")
         finding = (
-            f"The run is balanced at {number(self.run.rate)} elements/s: the {where(stage, 'one')} "
-            f"of {name(stage)} are busy {share(stage.utilisation)} of the time, and the consumer's "
-            f"thread {share(1 - self.shares.blocked)}; most of the thread's time is {mostly}."
+            f"The run is balanced at {number(self.run.rate)} elements/s: the "
+            f"{where(stage, one='one')} of {name(stage)} are busy {share(stage.utilisation)} of "
+            f"the time, and the consumer's thread {share(1 - self.shares.blocked)}; most of the "
+            f"thread's time is {mostly}."
         )
         headroom = inverse(max(1 - self.shares.blocked, stage.utilisation))
         advice = "Speeding up only one of them will not help; both must become faster."

@@ -31,8 +31,8 @@ class Operator:
     """The operator's effects, and the number of elements that leave it."""
     depth: int = 0
     """The depth of nesting in flows that are arguments of other operators."""
-    stage: int | None = None
-    """The number of the stage, in the diagram, whose figures include the operator."""
+    entry: int | None = None
+    """The index in ``Diagram.entries`` of the figures that include the operator."""
     step: int = 0
     """The operator's number in ``flow.explain()``."""
 
@@ -49,39 +49,39 @@ class Box:
     """The kind of data sent to workers; None if the consumer's thread runs the operators."""
     ahead: bool = False
     """True if a separate thread runs it ahead of the boxes above."""
-    stage: int | None = None
-    """The number of the stage, in the diagram, whose elements leave the box."""
+    entry: int | None = None
+    """The index in ``Diagram.entries`` of the figures of the elements that leave the box."""
 
-    def by_stage(self) -> dict[int, tuple[Operator, ...]]:
-        """The operators of each stage in this box and its sources."""
-        stages: dict[int, tuple[Operator, ...]] = {}
+    def by_entry(self) -> dict[int, tuple[Operator, ...]]:
+        """The operators of each entry in this box and its sources."""
+        entries: dict[int, tuple[Operator, ...]] = {}
         for source in self.sources:
-            stages |= source.by_stage()
+            entries |= source.by_entry()
         for line in self.operators:
-            if line.stage is not None:
-                stages[line.stage] = (*stages.get(line.stage, ()), line)
-        return stages
+            if line.entry is not None:
+                entries[line.entry] = (*entries.get(line.entry, ()), line)
+        return entries
 
 
-Numbers: TypeAlias = tuple[int, ...]
+StageNumbers: TypeAlias = tuple[int, ...]
 
 
 @attrs.frozen
 class Diagram:
-    """The boxes of a flow, starting from the last, and the stages with figures."""
+    """The boxes of a flow, starting from the last, and the entries with figures."""
 
     root: Box
-    stages: tuple[Numbers | StageStatistics, ...]
-    """For each stage, sources first: its numbers in the statistics of a run (several if it has
-    copies), or empty statistics for operators of the consumer's thread outside of stages."""
+    entries: tuple[StageNumbers | StageStatistics, ...]
+    """Sources first. An entry for a stage is its numbers in the statistics of a run, several if it
+    has copies. An entry for operators that the consumer hosts is their statistics, still empty."""
 
-    def over(self, statistics: RunStatistics) -> RunStatistics:
-        """The statistics of a run, rearranged to one entry for each of ``stages``."""
-        numbers = [k for entry in self.stages if isinstance(entry, tuple) for k in entry]
+    def arrange(self, statistics: RunStatistics) -> RunStatistics:
+        """The statistics of a run, with one stage for each of ``entries``."""
+        numbers = [k for entry in self.entries if isinstance(entry, tuple) for k in entry]
         assert len(numbers) == len(statistics.stages), "these are the figures of another plan"
-        operators = self.root.by_stage()
+        operators = self.root.by_entry()
         stages: list[StageStatistics] = []
-        for k, entry in enumerate(self.stages):
+        for k, entry in enumerate(self.entries):
             lines = operators.get(k, ())
             if isinstance(entry, tuple):
                 seen = as_one([statistics.stages[number] for number in entry])
@@ -111,14 +111,16 @@ def diagram_of(plan: Plan[Any]) -> Diagram:
 
 @attrs.define
 class _Drawing:
-    stages: list[Numbers | StageStatistics] = attrs.field(factory=list[Numbers | StageStatistics])
+    entries: list[StageNumbers | StageStatistics] = attrs.field(
+        factory=list[StageNumbers | StageStatistics]
+    )
 
     def diagram(self, plan: Plan[Any]) -> Diagram:
-        return Diagram(self._box(plan.root), tuple(self.stages))
+        return Diagram(self._box(plan.root), tuple(self.entries))
 
     def _box(self, part: Base) -> Box:
         if isinstance(part, Stage):
-            return self._worked(part) if part.workers.count else self._inline(part)
+            return self._worker_box(part) if part.workers.count else self._inline(part)
         if isinstance(part, Lookup):
             return Box("this process", tuple(_lines(part.steps, part.top, None)))
         if isinstance(part, Ahead):
@@ -129,21 +131,21 @@ class _Drawing:
             part.top.node, Identity
         ):  # it sets the workers or the order, and does not compute elements
             return self._box(part.sources[0])
-        return self._with(part.top, [self._box(source) for source in part.sources])
+        return self._thread_box(part.top, [self._box(source) for source in part.sources])
 
-    def _stage(self, *numbers: int) -> int:
-        self.stages.append(numbers)
-        return len(self.stages) - 1
+    def _add_entry(self, *numbers: int) -> int:
+        self.entries.append(numbers)
+        return len(self.entries) - 1
 
-    def _worked(self, stage: Stage) -> Box:
+    def _worker_box(self, stage: Stage) -> Box:
         sources = tuple(map(self._ahead, stage.bases))
-        number = self._stage(stage.number)
+        entry = self._add_entry(stage.number)
         return Box(
             str(stage.workers) + ("" if stage.ordered else ", in any order"),
-            tuple(_lines(stage.steps, stage.top, number)),
+            tuple(_lines(stage.steps, stage.top, entry)),
             sources,
             "elements" if stage.bases else "positions",
-            stage=number,
+            entry=entry,
         )
 
     def _ahead(self, part: Base) -> Box:
@@ -154,18 +156,18 @@ class _Drawing:
         return attrs.evolve(box, where="this process, read ahead", ahead=True)
 
     def _inline(self, stage: Stage) -> Box:
-        number = self._stage(stage.number)
-        lines = tuple(_lines(stage.steps, stage.top, number))
-        return Box("this process", lines, stage=number)
+        entry = self._add_entry(stage.number)
+        lines = tuple(_lines(stage.steps, stage.top, entry))
+        return Box("this process", lines, entry=entry)
 
     def _copied(self, part: Hosted) -> Box:
         copies = [copy for copy in part.sources if isinstance(copy, Stage)]
-        box = self._worked(copies[0])
-        self.stages[-1] = tuple(copy.number for copy in copies)
+        box = self._worker_box(copies[0])
+        self.entries[-1] = tuple(copy.number for copy in copies)
         box = attrs.evolve(box, where=f"{Workers(count=len(copies))}, a copy each")
-        return self._with(part.top, [box])
+        return self._thread_box(part.top, [box])
 
-    def _with(self, step: Step, below: list[Box]) -> Box:
+    def _thread_box(self, step: Step, below: list[Box]) -> Box:
         """A box of an operator in the consumer's thread, with operators below it that run there."""
         lines: list[Operator] = []
         sources: list[Box] = []
@@ -175,29 +177,29 @@ class _Drawing:
                 sources += box.sources
             else:
                 sources.append(box)
-        stage = self._host(step.node, lines)
-        lines += _lines([step], step, stage)
-        return Box("this process", tuple(lines), tuple(sources), stage=stage)
+        entry = self._host(step.node, lines)
+        lines += _lines([step], step, entry)
+        return Box("this process", tuple(lines), tuple(sources), entry=entry)
 
     def _host(self, node: AnyNode, below: list[Operator]) -> int:
-        """Add an operator of the consumer's thread to the last such stage, or start a new stage."""
-        stays = () if runs_in_worker(node) else (node.title,)
-        last = self.stages[-1] if self.stages else None
-        number = len(self.stages) - 1
-        if isinstance(last, StageStatistics) and any(line.stage == number for line in below):
-            self.stages[-1] = attrs.evolve(
-                last, operators=(*last.operators, node.title), stays=last.stays + stays
+        """Add an operator of the consumer's thread to the last such entry, or start a new entry."""
+        cannot_move = () if runs_in_worker(node) else (node.title,)
+        last = self.entries[-1] if self.entries else None
+        index = len(self.entries) - 1
+        if isinstance(last, StageStatistics) and any(line.entry == index for line in below):
+            self.entries[-1] = attrs.evolve(
+                last, operators=(*last.operators, node.title), stays=last.stays + cannot_move
             )
-            return number
-        self.stages.append(StageStatistics((node.title,), 0.0, 0, 0, stays=stays))
-        return number + 1
+            return index
+        self.entries.append(StageStatistics((node.title,), 0.0, 0, 0, stays=cannot_move))
+        return index + 1
 
 
-def _lines(steps: Iterable[Step], top: Step, stage: int | None) -> Iterator[Operator]:
+def _lines(steps: Iterable[Step], top: Step, entry: int | None) -> Iterator[Operator]:
     """The lines of a box, each with its depth relative to the box's last operator."""
     for step in steps:
         node, depth = step.node, step.depth - top.depth
-        yield Operator(node.title, _note(node), depth, stage, step.number)
+        yield Operator(node.title, _note(node), depth, entry, step.number)
 
 
 def _note(node: AnyNode) -> str:

@@ -33,7 +33,7 @@ _STYLE = """
 .flowdsl .cost { fill: #54aeff; }
 .flowdsl .hot { fill: #e16f24; }
 .flowdsl .consumer { fill: #8250df; }
-.flowdsl .thread { fill: #218bff; }
+.flowdsl .hosted { fill: #218bff; }
 .flowdsl .input { fill: #1a7f37; }
 .flowdsl .handing { fill: #d4a72c; }
 """
@@ -52,7 +52,7 @@ _DARK = """
 .flowdsl .cost { fill: #388bfd; }
 .flowdsl .hot { fill: #f0883e; }
 .flowdsl .consumer { fill: #ab7df8; }
-.flowdsl .thread { fill: #388bfd; }
+.flowdsl .hosted { fill: #388bfd; }
 .flowdsl .input { fill: #3fb950; }
 .flowdsl .handing { fill: #d29922; }
 """

@@ -12,7 +12,7 @@ from flowdsl.statistics.figures import about, name, number
 from flowdsl.statistics.run import RunStatistics
 from flowdsl.statistics.stages import StageStatistics
 
-MOST_WORKERS = 64
+MAX_WORKERS = 64
 """The most workers to advise on the basis of a forecast alone."""
 
 
@@ -50,7 +50,7 @@ class Phrasing:
         calls = cost.calls / self.run.seconds
         return "" if 0.8 < calls / self.run.rate < 1.25 else f" ({number(calls)} calls/s)"
 
-    def rest(self, headroom: float) -> str:
+    def rate_of_rest(self, headroom: float) -> str:
         """A phrase with the possible rate without the part that limits."""
         if headroom > 100:
             return "the rest could go more than 100 times as fast"
@@ -92,11 +92,11 @@ class Phrasing:
         total = sum(cost.seconds for cost in costs)
         return sum(c.seconds for c in costs if c.title in fixed) / total if total else 0.0
 
-    def room(self, k: int) -> float:
+    def most_busy_workers(self, k: int) -> float:
         """The number of workers of a stage that the machine can keep busy."""
         stage = self.run.stages[k]
         if stage.computing is not None and stage.computing < 0.1:
-            return MOST_WORKERS
+            return MAX_WORKERS
         taken = sum(
             s.utilisation * len(s.workers) * (1.0 if s.computing is None else s.computing)
             for j, s in self.shares.pools.items()

@@ -32,7 +32,7 @@ _BAR = 92.0
 
 _WORDS: dict[Part, str] = {
     "consumer": "the consumer's own work",
-    "thread": "operators here",
+    "hosted": "operators here",
     "input": "reading for workers",
     "handing over": "handing over",
 }
@@ -275,9 +275,9 @@ class _Picture:
     # -- figures -------------------------------------------------------------------------------
 
     def _stage(self, box: Box) -> StageStatistics | None:
-        if self._figures is None or box.stage is None:
+        if self._figures is None or box.entry is None:
             return None
-        return self._figures.statistics.stages[box.stage]
+        return self._figures.statistics.stages[box.entry]
 
     def _flow(self, box: Box) -> str:
         stage = self._stage(box)
@@ -287,10 +287,10 @@ class _Picture:
         verdict = self._figures.verdict if self._figures else None
         if verdict is None or verdict.stage is None or verdict.limiting == "handing over":
             return False
-        return any(line.stage == verdict.stage for line in box.operators)
+        return any(line.entry == verdict.stage for line in box.operators)
 
     def _names(self, line: Operator) -> bool:
-        if self._figures is None or line.stage != self._figures.verdict.stage:
+        if self._figures is None or line.entry != self._figures.verdict.stage:
             return False
         return line.title == self._figures.verdict.operator
 
@@ -303,7 +303,7 @@ def _costs_by_line(box: Box, statistics: RunStatistics) -> dict[int, OperatorCos
     by_line: dict[int, OperatorCost] = {}
     left = {k: list(stage.costs) for k, stage in enumerate(statistics.stages)}
     for line in box.operators:
-        costs = [] if line.stage is None else left[line.stage]
+        costs = [] if line.entry is None else left[line.entry]
         cost = next((c for c in costs if c.title == line.title), None)
         if cost is not None:
             costs.remove(cost)

@@ -111,7 +111,7 @@ def profile(plan: Plan[T], seconds: float, step: Callable[[T], object] | None = 
     watch = _Watch(seconds, step)
     whole: RunStatistics | None = None
     for epoch in count():
-        seen = watch.over(Run(plan, epoch, profile=True))
+        seen = watch.measure(Run(plan, epoch, profile=True))
         if not seen.elements:
             break
         whole = seen if whole is None else together(whole, seen)
@@ -122,7 +122,7 @@ def profile(plan: Plan[T], seconds: float, step: Callable[[T], object] | None = 
             f"profile: the pass ended without an element, so there is nothing to time; "
             f"see what {node.title} leaves out"
         )
-    figures = diagram.over(attrs.evolve(whole, length=None, profiled=True))
+    figures = diagram.arrange(attrs.evolve(whole, length=None, profiled=True))
     return Profile(figures, verdict(figures), diagram)
 
 
@@ -139,11 +139,11 @@ class _Watch(Generic[T]):
     deadline: float | None = None
     done: bool = False
 
-    def over(self, run: Run[T]) -> RunStatistics:
+    def measure(self, run: Run[T]) -> RunStatistics:
         """The statistics of a pass, without the warm-up, up to its end or the deadline."""
         before: RunStatistics | None = None
         clock, step = time.perf_counter, self.step
-        due, latest = 0.0, None
+        next_check, warmup_deadline = 0.0, None
         with run:
             for x in run:
                 if step is not None:
@@ -153,11 +153,11 @@ class _Watch(Generic[T]):
                     if now >= self.deadline:
                         self.done = True
                         break
-                elif now >= due:
-                    due = now + _LOOK
-                    latest = latest or now + min(self.seconds, _PATIENCE)
+                elif now >= next_check:
+                    next_check = now + _LOOK
+                    warmup_deadline = warmup_deadline or now + min(self.seconds, _PATIENCE)
                     before = run.statistics()
-                    if now >= latest or at_work(before):
+                    if now >= warmup_deadline or at_work(before):
                         self.deadline = now + self.seconds
         seen = run.statistics()
         if self.deadline is None:  # a pass shorter than the warm-up counts as a whole

@@ -10,9 +10,9 @@ import attrs
 from flowdsl.statistics.run import RunStatistics
 from flowdsl.statistics.stages import StageStatistics
 
-Part: TypeAlias = Literal["consumer", "input", "thread", "handing over"]
+Part: TypeAlias = Literal["consumer", "input", "hosted", "handing over"]
 """The activities of the consumer's thread: the consumer's own work, reading rows for workers,
-running operators, and moving elements between workers and consumer."""
+running the operators that it hosts, and moving elements between workers and consumer."""
 
 
 @attrs.frozen
@@ -56,7 +56,7 @@ class Shares:
         else:
             inline = work - read
         rest = max(0.0, work - read - inline)
-        return {"consumer": consumer, "input": read, "thread": inline, "handing over": rest}
+        return {"consumer": consumer, "input": read, "hosted": inline, "handing over": rest}
 
     @property
     def inputs(self) -> dict[int, float]:
@@ -68,7 +68,7 @@ class Shares:
             waited += stage.waited
         return read
 
-    def others(self, but: Part | int) -> float:
+    def greatest_other(self, but: Part | int) -> float:
         """The greatest share of a stage or of the consumer's thread, except of ``but``."""
         stages = [s.utilisation for k, s in self.pools.items() if k != but]
         parts = sum(part for what, part in self.thread.items() if what != but)

@@ -81,8 +81,8 @@ def size(nbytes: float) -> str:
     return f"{value:.3g} {unit}"
 
 
-def where(stage: StageStatistics, one: str = "1") -> str:
-    """The place where a stage runs, with its number of workers; ``one`` is the spelling of 1."""
+def where(stage: StageStatistics, *, one: str = "1") -> str:
+    """The place where a stage runs, with its number of workers; ``one`` is the text for 1."""
     if stage.kind is None:
         return "this process"
     return stage.kind.short.counted(len(stage.workers), one)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import flowdsl as fl
 from flowdsl.errors import InvalidArgument
 from flowdsl.report.bottleneck import verdict
-from flowdsl.report.phrasing import MOST_WORKERS
+from flowdsl.report.phrasing import MAX_WORKERS
 from flowdsl.report.verdict import Limit, Verdict
 from flowdsl.resources.worker_kinds import PROCESSES, THREADS, WorkerKind
 from flowdsl.statistics.run import RunStatistics
@@ -169,7 +169,7 @@ def test_any_statistics_have_a_verdict(figures: RunStatistics, cores: int) -> No
     result = verdict(figures, cores)
     assert result.headroom >= 1
     assert result.expected is None or math.isfinite(result.expected)
-    assert result.workers is None or 1 <= result.workers <= max(MOST_WORKERS, cores)
+    assert result.workers is None or 1 <= result.workers <= max(MAX_WORKERS, cores)
     assert str(result).endswith(".")
     assert "nan" not in str(result)
 
@@ -476,9 +476,9 @@ def test_a_worker_that_started_later_is_not_a_straggler() -> None:
 
 def test_workers_that_wait_are_not_limited_by_cores() -> None:
     waiting = advised(busy_workers(2, computing=0.01), 2)
-    assert waiting.workers == MOST_WORKERS
+    assert waiting.workers == MAX_WORKERS
     assert waiting.expected == pytest.approx(3200)
-    assert advised(busy_workers(2, computing=0.0), 2).workers == MOST_WORKERS
+    assert advised(busy_workers(2, computing=0.0), 2).workers == MAX_WORKERS
     assert advised(busy_workers(2, computing=0.5), 2).workers == 4
 
 

@@ -127,14 +127,14 @@ def test_the_stages_match_the_statistics_of_a_run(flow: Flow[Any, Any]) -> None:
         next(running)
         seen = running.statistics()
     plan = diagram_of(plan_of(flow.node))
-    numbers = [number for one in plan.stages if isinstance(one, tuple) for number in one]
+    numbers = [number for one in plan.entries if isinstance(one, tuple) for number in one]
     assert numbers == list(range(len(seen.stages)))
     lines = [line for box in boxes(plan.root) for line in box.operators]
-    titles = [line.title for line in sorted(lines, key=lambda line: line.stage or 0)]
-    whole = plan.over(seen).stages
-    looked_up = [line.title for line in lines if line.stage is None]  # in memory: none of a stage
+    titles = [line.title for line in sorted(lines, key=lambda line: line.entry or 0)]
+    whole = plan.arrange(seen).stages
+    looked_up = [line.title for line in lines if line.entry is None]  # in memory: none of a stage
     assert [title for one in whole for title in one.operators] == titles[len(looked_up) :]
-    for one, shown in zip(plan.stages, whole, strict=True):
+    for one, shown in zip(plan.entries, whole, strict=True):
         if isinstance(one, tuple):
             assert shown.operators[-1] in seen.stages[one[0]].operators
 
@@ -145,7 +145,7 @@ def test_copies_are_shown_as_one_stage() -> None:
         for busy, n in ((3.0, 10), (5.0, 20), (4.0, 30))
     ]
     flow = fl.from_iterable(words).map(double).replicate(3).batch(2)
-    first, last = diagram_of(plan_of(flow.node)).over(run(*copies)).stages
+    first, last = diagram_of(plan_of(flow.node)).arrange(run(*copies)).stages
     assert first.operators == ("from_iterable(words)", "map(double)")
     assert [worker.busy for worker in first.workers] == [3.0, 5.0, 4.0]
     assert (first.delivered, first.copies) == (60, "passes")
@@ -162,7 +162,7 @@ def test_operators_with_the_same_title_keep_their_own_costs() -> None:
         OperatorCost("flat_map(<lambda>)", 9, 0.2, step=2),
         OperatorCost("flat_map(<lambda>)", 9, 4.0, step=4),
     )
-    stages = diagram.over(attrs.evolve(shown, hosted=costs)).stages
+    stages = diagram.arrange(attrs.evolve(shown, hosted=costs)).stages
     assert [one.operators for one in stages] == [
         ("from_iterable(words)", "flat_map(<lambda>)"),
         ("map(double)",),
@@ -186,7 +186,7 @@ def test_a_run_distinguishes_operators_with_the_same_title() -> None:
 
 def test_operators_that_stay_with_the_consumer_are_marked() -> None:
     flow = fl.from_iterable(words).map(double).batch(2)
-    (hosted,) = diagram_of(plan_of(flow.node)).stages
+    (hosted,) = diagram_of(plan_of(flow.node)).entries
     assert isinstance(hosted, StageStatistics)
     assert hosted.operators == ("from_iterable(words)", "map(double)", "batch(2)")
     assert hosted.stays == ("from_iterable(words)",)
@@ -195,7 +195,7 @@ def test_operators_that_stay_with_the_consumer_are_marked() -> None:
 def test_merged_streams_have_their_own_figures() -> None:
     flow = fl.from_iterable(words).choose(fl.from_iterable(words).map(double)).batch(2)
     stages = [
-        one for one in diagram_of(plan_of(flow.node)).stages if isinstance(one, StageStatistics)
+        one for one in diagram_of(plan_of(flow.node)).entries if isinstance(one, StageStatistics)
     ]
     first, (second, *rest) = stages[0].operators, stages[1].operators
     assert (first, second, rest[0]) == (
@@ -209,4 +209,4 @@ def test_merged_streams_have_their_own_figures() -> None:
 def test_statistics_of_another_plan_are_refused() -> None:
     other = diagram_of(plan_of(fl.from_iterable(words).map(double).node))
     with pytest.raises(AssertionError, match="the figures of another plan"):
-        other.over(run(stage("from_range(9)")))
+        other.arrange(run(stage("from_range(9)")))

@@ -68,7 +68,7 @@ def classed(svg: str, kind: str) -> list[ElementTree.Element]:
 
 
 def with_figures(plan: Diagram, figures: Any) -> str:
-    whole = plan.over(figures)
+    whole = plan.arrange(figures)
     return picture(plan, Figures(whole, verdict(whole, 8))).svg()
 
 
@@ -243,7 +243,7 @@ def test_text_contrast_is_sufficient(dark: bool) -> None:
     for ground in ("ground", "box", "hot-box"):
         for text in ("text", "faint", "hot-text"):
             assert contrast(fills[ground], fills[text]) >= 4.5, (ground, text)
-    for bar in ("cost", "hot", "consumer", "thread", "input", "handing"):
+    for bar in ("cost", "hot", "consumer", "hosted", "input", "handing"):
         assert contrast(fills["box"], fills[bar]) >= 1.9, bar
 
 

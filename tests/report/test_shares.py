@@ -60,7 +60,7 @@ def test_time_outside_of_operators_is_handing_over() -> None:
     timed = stage("batch(8)", costs={"batch(8)": 3.0})
     parts = Shares(run(pool, timed, consumer=1.0)).thread
     assert parts == pytest.approx(
-        {"consumer": 0.1, "input": 0.0, "thread": 0.3, "handing over": 0.4}
+        {"consumer": 0.1, "input": 0.0, "hosted": 0.3, "handing over": 0.4}
     )
 
 
@@ -68,9 +68,9 @@ def test_others_is_the_greatest_other_share() -> None:
     slow = stage("map(f)", busy=(9.0, 9.0), waited=5.0)
     fast = stage("map(g)", busy=(2.0, 2.0))
     shares = Shares(run(slow, fast, consumer=4.0))
-    assert shares.others(0) == pytest.approx(0.5)  # the thread
-    assert shares.others(1) == pytest.approx(0.9)
-    assert shares.others("consumer") == pytest.approx(0.9)
+    assert shares.greatest_other(0) == pytest.approx(0.5)  # the thread
+    assert shares.greatest_other(1) == pytest.approx(0.9)
+    assert shares.greatest_other("consumer") == pytest.approx(0.9)
     assert shares.most_utilised == pytest.approx(0.9)
 
 
