@@ -142,8 +142,8 @@ def test_transforms_with_only_the_given_generator_run_concurrently() -> None:
     assert generators_in(np.flip) == []
     flow: Any = IMAGES.augment(A.Compose([A.HorizontalFlip(), A.GaussNoise(p=1.0)]))
     assert len(set(made(flow))) == 12
-    (stage,) = flow.node.stages
-    assert stage._of_this_thread({})[1] == []
+    (adapter,) = flow.node.adapters
+    assert adapter._of_this_thread({})[1] == []
 
 
 def test_a_generator_that_cannot_be_seeded_is_refused() -> None:
