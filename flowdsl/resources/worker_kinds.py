@@ -60,7 +60,7 @@ class WorkerKind:
 PROCESSES = WorkerKind(
     "procs",
     Label("worker process", "worker processes"),
-    "flowdsl.workers.processes:Processes",
+    "flowdsl.workers.processes:processes",
     short=Label("process", "processes"),
 )
 

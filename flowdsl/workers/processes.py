@@ -45,7 +45,7 @@ from flowdsl.workers.process_environment import ProcessEnvironment
 from flowdsl.workers.shared_arrays import SharedArrays
 from flowdsl.workers.slabs import Place, Window
 from flowdsl.workers.tasks import BYTES_IN_FLIGHT, InputRows, TaskInput
-from flowdsl.workers.wire import classes_of_main, nbytes_of_frames, pickled, ship, supply, unpack
+from flowdsl.workers.wire import PackedStage, nbytes_of_frames, pickled, supply, unpack
 from flowdsl.workers.worker import FIRST_TASK_TIMEOUT_MS, LENGTH, PARK, READY, Setup
 
 SECONDS_TO_LEAVE = 0.5
@@ -78,7 +78,7 @@ class Process(Worker):
 
 
 @attrs.frozen
-class _Sent:
+class Sent:
     """Elements as sent by a process: a pickle, and the places of their arrays in its slabs."""
 
     window: Window
@@ -92,6 +92,16 @@ class _Sent:
 
     def discard(self) -> None:
         self.window.discard(self.places)
+
+
+def processes(stage: Stage, time_operators: bool = False) -> Processes:
+    """Create the backend of a stage whose workers are processes of this machine.
+
+    Raises:
+        InvalidFlow: This system does not support worker processes.
+        NotShippable: The program cannot be sent to workers.
+    """
+    return Processes(PackedStage.of(stage, time_operators))
 
 
 def start_process(setup: Setup) -> Process:
@@ -122,24 +132,17 @@ class Processes:
     spawn = staticmethod(start_process)
     """Starts a worker; may be replaced by any function that starts one on the same link."""
 
-    def __init__(self, stage: Stage, time_operators: bool = False) -> None:
-        """Pack the program; no process is started yet.
+    def __init__(self, packed: PackedStage) -> None:
+        """Store the program's large arrays in shared memory; no process is started yet.
 
         Raises:
             InvalidFlow: This system does not support worker processes.
-            NotShippable: The program cannot be sent to workers.
         """
         if not hasattr(os, "memfd_create"):
             raise InvalidFlow("prefetch: procs must be 0 on this system; workers need Linux")
-        shipped = ship(stage.program, stage.workers.kind, beside=True)
-        self.program, self._modules = shipped.content, shipped.modules
-        self._beside = SharedArrays(shipped.beside) if shipped.beside else None
-        self._asked = stage.workers
+        self._packed = attrs.evolve(packed, arrays=())
+        self._arrays = SharedArrays(packed.arrays) if packed.arrays else None
         self._environment = os.getcwd(), ProcessEnvironment()
-        # do not store the stage: it refers to the run, and so to the flow
-        self._end_to_end = stage.end_to_end
-        self._together = stage.together
-        self.time_operators = time_operators
         self._members: dict[bytes, Process] = {}
         self._leaving: list[Process] = []
         self._poller = zmq.Poller()
@@ -236,13 +239,14 @@ class Processes:
         return True
 
     def can_reuse(self, stage: Stage, time_operators: bool) -> bool:
-        now = (stage.workers, time_operators, (os.getcwd(), ProcessEnvironment()))
-        if now != (self._asked, self.time_operators, self._environment) or not self._owner.is_here:
+        if not self._owner.is_here or self._environment != (os.getcwd(), ProcessEnvironment()):
             return False
-        shipped = ship(stage.program, stage.workers.kind, beside=True)
-        beside = self._beside.holds(shipped.beside) if self._beside else not shipped.beside
-        if shipped.content != self.program or not beside:
-            return False
+        packed = PackedStage.of(stage, time_operators)
+        arrays = self._arrays.holds(packed.arrays) if self._arrays else not packed.arrays
+        return arrays and attrs.evolve(packed, arrays=()) == self._packed and self.resume()
+
+    def resume(self) -> bool:
+        """Prepare parked workers for the next pass; return False if one of them has ended."""
         ends = select.poll()
         for worker in self._members.values():
             self._set_task_timeout(worker, FIRST_TASK_TIMEOUT_MS)
@@ -262,19 +266,20 @@ class Processes:
             self._control.send_multipart([worker.identity, message])
 
     def _add(self) -> None:
+        packed = self._packed
         setup = Setup(
             self._address,
             secrets.token_bytes(16),
-            self.program,
-            self._modules,
-            self._beside.layout if self._beside else None,
-            self._end_to_end,
-            self.time_operators,
-            (self._asked.memory or BYTES_IN_FLIGHT) // self._asked.count,
+            packed.program,
+            packed.modules,
+            self._arrays.layout if self._arrays else None,
+            packed.end_to_end,
+            packed.time_operators,
+            (packed.workers.memory or BYTES_IN_FLIGHT) // packed.workers.count,
             os.getpid(),
             ProcessEnvironment(),
-            classes_of_main(),
-            share_of(cores(), self._together),
+            packed.classes,
+            share_of(cores(), packed.together),
         )
         worker = self.spawn(setup)
         self._members[worker.identity] = worker
@@ -306,7 +311,7 @@ class Processes:
         worker.window.drop(dropped)
         worker.since = time.monotonic()  # before the check for late workers: this may have waited
         nbytes = len(frames[1]) + worker.window.nbytes(places)
-        return Done(worker, result, _Sent(worker.window, frames[1], places, nbytes))
+        return Done(worker, result, Sent(worker.window, frames[1], places, nbytes))
 
     def _exit_reason(self, worker: Process) -> str:
         """Wait for a process, killing it after a second; return how it ended, for messages."""
@@ -327,7 +332,7 @@ class Processes:
         if now - self._last_check < _TICK:
             return
         self._last_check = now
-        timeout = self._asked.timeout
+        timeout = self._packed.workers.timeout
         for worker in self._members.values():
             if not _is_stopped(worker.process.pid):
                 worker.stopped = None

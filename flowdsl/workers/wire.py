@@ -22,8 +22,9 @@ import numpy as np
 from flowdsl.elements.structure import components
 from flowdsl.errors import NotShippable
 from flowdsl.nodes import AnyNode
+from flowdsl.plan.plan import Stage
 from flowdsl.plan.tree import walk
-from flowdsl.resources.worker_kinds import WorkerKind
+from flowdsl.resources.worker_kinds import WorkerKind, Workers
 from flowdsl.workers.modules import installed, module_of
 from flowdsl.workers.pickling import SCRIPTS, code_made_of, made_of, send_the_script
 from flowdsl.workers.shared_arrays import LARGE, reduced, reduced_tensor
@@ -55,6 +56,44 @@ def ship(program: AnyNode, kind: WorkerKind, beside: bool = False) -> Shipped:
         return _ship(program, beside)
     except Exception as error:
         raise _culprit(program, kind) or NotShippable(str(error)) from error
+
+
+@attrs.frozen
+class PackedStage:
+    """A stage as workers receive it: its program, packed, and how they run it."""
+
+    program: bytes
+    modules: frozenset[str]
+    """The modules of installed packages that the program imports."""
+    arrays: tuple[memoryview, ...] = attrs.field(repr=False)
+    """The contents of the program's large arrays."""
+    workers: Workers
+    end_to_end: bool
+    together: int
+    """The number of workers of all stages of the plan, which share the cores."""
+    time_operators: bool
+    """True if workers time each operator."""
+    classes: frozenset[str] = attrs.field(eq=False)
+    """The names of the classes in the consumer's ``__main__``."""
+
+    @classmethod
+    def of(cls, stage: Stage, time_operators: bool) -> PackedStage:
+        """Pack a stage.
+
+        Raises:
+            NotShippable: The program cannot be sent to workers.
+        """
+        shipped = ship(stage.program, stage.workers.kind, beside=True)
+        return cls(
+            shipped.content,
+            shipped.modules,
+            shipped.beside,
+            stage.workers,
+            stage.end_to_end,
+            stage.together,
+            time_operators,
+            classes_of_main(),
+        )
 
 
 class _Pickler(cloudpickle.Pickler):

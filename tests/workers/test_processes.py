@@ -27,7 +27,7 @@ from flowdsl.nodes import IndexedSource
 from flowdsl.plan.lower import plan_of
 from flowdsl.plan.plan import Stage
 from flowdsl.runtime.run import Run
-from flowdsl.workers.processes import Process, Processes
+from flowdsl.workers.processes import Process, Processes, processes
 from flowdsl.workers.worker import Setup
 from tests.children import is_worker, workers_of
 from tests.waiting import eventually
@@ -134,7 +134,7 @@ def test_dismissed_workers_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr("flowdsl.workers.launching.fork_server", lambda: None)
     stage = plan_of(fl.from_range(9).map(abs).prefetch(procs=2).node).root
     assert isinstance(stage, Stage)
-    backend = Processes(stage)
+    backend = processes(stage)
     backend.start(2)
     goes, stays = backend.workers
     assert isinstance(goes, Process)

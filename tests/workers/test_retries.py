@@ -17,7 +17,7 @@ from flowdsl.plan.plan import Stage
 from flowdsl.runtime.skips import Skips
 from flowdsl.workers.backend import Died, Done, Event, Worker, result_of
 from flowdsl.workers.pool import Pool
-from flowdsl.workers.processes import Process, Processes
+from flowdsl.workers.processes import Process, Processes, processes
 from flowdsl.workers.tasks import InputRows, Task, TaskInput
 from flowdsl.workers.threads import _InMemory
 from tests.chaos.dying import kills
@@ -161,7 +161,7 @@ class TestNoteOfTheTaskBegun:
     def backend(self) -> tuple[Processes, Process]:
         stage = plan_of(fl.from_range(9).map(kills(4)).prefetch(procs=1).node).root
         assert isinstance(stage, Stage)
-        backend = Processes(stage)
+        backend = processes(stage)
         backend.start(1)
         (worker,) = backend.workers
         assert isinstance(worker, Process)
