@@ -63,7 +63,7 @@ from flowdsl.nodes.capabilities import (
     trace,
 )
 from flowdsl.nodes.validation import POSITION_LIMIT, describe_element, describe_group, method_name
-from flowdsl.resources.worker_kinds import Workers
+from flowdsl.resources.worker_kinds import PROCESSES, WorkerKind, Workers
 
 _Number = TypeVar("_Number", int, Positions)
 
@@ -396,6 +396,8 @@ class Copying(IndexTransform[T, E], Generic[T, E]):
     """
 
     n: int
+    kind: WorkerKind = PROCESSES
+    """The workers that run the copies, each one copy."""
 
     def resolve(self, addresses: Indices) -> Indices:
         place, copy = np.divmod(addresses.position, self.n)

@@ -23,8 +23,7 @@ from flowdsl.nodes import (
     rejects_keywords,
 )
 from flowdsl.ops.attempting import OnError, check_on_error, leave_out
-from flowdsl.resources.cores import cores
-from flowdsl.resources.worker_kinds import PROCESSES, THREADS, WorkerKind, Workers
+from flowdsl.resources.worker_kinds import ACTORS, PROCESSES, THREADS, WorkerKind, Workers
 
 if TYPE_CHECKING:
     from flowdsl.flow import Flow
@@ -41,7 +40,7 @@ def _check_number(operator: str, name: str, value: object, least: int) -> None:
         raise InvalidFlow(f"{operator}: {name} must be an int >= {least}, got {value!r}")
 
 
-def _check_count(operator: str, kind: WorkerKind, count: int, least: int = 0) -> None:
+def _check_count(operator: str, kind: WorkerKind, count: int | None, least: int = 0) -> None:
     _check_number(operator, kind.keyword, count, least)
     if count > _MOST:
         raise InvalidFlow(f"{operator}: {kind.keyword} must be at most {_MOST}, got {count}")
@@ -50,7 +49,7 @@ def _check_count(operator: str, kind: WorkerKind, count: int, least: int = 0) ->
 def _workers(kind: WorkerKind, number: Number) -> Workers:
     """The workers of a kind that an argument of ``prefetch`` requests."""
     if isinstance(number, str) and number == "auto":
-        return Workers(kind, cores(), auto=True)
+        return Workers(kind, kind.most_workers, auto=True)
     if not is_int(number, 0):
         raise InvalidFlow(f'prefetch: {kind.keyword} must be an int >= 0 or "auto", got {number!r}')
     return Workers(kind, plain_int(number))
@@ -112,7 +111,11 @@ class Replicate(Copying[T, E | Resampled], Generic[T, E]):
 
     @property
     def title(self) -> str:
-        return f"replicate(procs={self.n})"
+        return f"replicate({self.kind.keyword}={self.n})"
+
+    @property
+    def fingerprint(self) -> str:
+        return f"replicate(procs={self.n})"  # a state may be resumed by workers of another kind
 
 
 class Placing(FlowBase[T, E]):
@@ -124,6 +127,7 @@ class Placing(FlowBase[T, E]):
         procs: Number | None = None,
         threads: Number | None = None,
         *,
+        actors: Number | None = None,
         ordered: Literal[True] = True,
         memory: int | None = None,
         on_error: Literal["raise"] = "raise",
@@ -137,6 +141,7 @@ class Placing(FlowBase[T, E]):
         procs: Number | None = None,
         threads: Number | None = None,
         *,
+        actors: Number | None = None,
         ordered: bool,
         memory: int | None = None,
         on_error: Literal["raise"] = "raise",
@@ -150,6 +155,7 @@ class Placing(FlowBase[T, E]):
         procs: Number | None = None,
         threads: Number | None = None,
         *,
+        actors: Number | None = None,
         ordered: Literal[True] = True,
         memory: int | None = None,
         on_error: OnError,
@@ -163,6 +169,7 @@ class Placing(FlowBase[T, E]):
         procs: Number | None = None,
         threads: Number | None = None,
         *,
+        actors: Number | None = None,
         ordered: bool,
         memory: int | None = None,
         on_error: OnError,
@@ -182,6 +189,7 @@ class Placing(FlowBase[T, E]):
         procs: Number | None = None,
         threads: Number | None = None,
         *,
+        actors: Number | None = None,
         ordered: bool = True,
         memory: int | None = None,
         on_error: OnError = "raise",
@@ -278,26 +286,33 @@ class Placing(FlowBase[T, E]):
         ``MultiThreadMapData``; tf.data ``prefetch``, ``ignore_errors``; Grain ``mp_prefetch``;
         torchdata ``DataLoader``, ``ParallelMapper``.
         """
-        if procs is None and threads is None:
+        if procs is None and threads is None and actors is None:
             procs, threads = (None, 1) if timeout is None else (1, None)
-        processes, others = _workers(PROCESSES, procs or 0), _workers(THREADS, threads or 0)
-        if processes.count and others.count:
-            raise InvalidFlow(f"prefetch: set procs or threads, not both; got {procs=}, {threads=}")
+        numbers = {PROCESSES: procs, THREADS: threads, ACTORS: actors}
+        requested = [_workers(kind, number or 0) for kind, number in numbers.items()]
+        chosen = [workers for workers in requested if workers.count]
+        if len(chosen) > 1:
+            raise InvalidFlow(
+                "prefetch: set one of procs, threads and actors; got "
+                + ", ".join(f"{kind.keyword}={n!r}" for kind, n in numbers.items() if n)
+            )
         if not isinstance(ordered, bool):
             raise InvalidFlow(f"prefetch: ordered must be True or False, got {ordered!r}")
         check_on_error("prefetch", on_error)
         limits = {"memory": plain_int(memory), "deaths": plain_int(deaths), "timeout": timeout}
-        workers = attrs.evolve(others if others.count else processes, **limits)
+        workers = attrs.evolve(chosen[0] if chosen else Workers(), **limits)
         placed = flow(Prefetch(leave_out(self.node, on_error), workers))
         return placed if ordered else flow(Unordered(placed.node))
 
     @rejects_keywords(
         num_workers="write replicate(procs={n})", num_proc="write replicate(procs={n})"
     )
-    def replicate(self, procs: int) -> Flow[T, E | Resampled]:
+    def replicate(
+        self, procs: int | None = None, *, actors: int | None = None
+    ) -> Flow[T, E | Resampled]:
         """Run ``procs`` copies of the flow up to here, one per process, and interleave them.
 
-        Copy ``k`` of epoch ``e`` is epoch ``e * procs + k`` of the flow, so shuffles and random
+        ``actors=n`` runs the copies in workers of a Ray cluster, as with ``prefetch``. Copy ``k`` of epoch ``e`` is epoch ``e * procs + k`` of the flow, so shuffles and random
         functions draw differently in each. Every process reads a stream itself: it must be possible
         to create its iterable there. The order of elements is deterministic, as without workers. An
         element that kills workers cannot be left out, as that would change the flow. The processes
@@ -320,11 +335,14 @@ class Placing(FlowBase[T, E]):
         ``MultiThreadRunner``; tf.data ``interleave``; Grain none; torchdata ``DataLoader``, over an
         ``IterableDataset``.
         """
-        _check_count("replicate", PROCESSES, procs, least=1)
+        if (procs is None) == (actors is None):
+            raise InvalidFlow(f"replicate: set procs or actors, got {procs=}, {actors=}")
+        kind, n = (PROCESSES, procs) if actors is None else (ACTORS, actors)
+        _check_count("replicate", kind, n, least=1)
         if not self.node.replayable:
             raise InvalidFlow(
                 f"replicate: {self.node.title} allows only one pass, and each copy needs its own"
             )
-        copies = Replicate(self.node, plain_int(procs))
-        workers = Workers(PROCESSES, copies.n)
+        copies = Replicate(self.node, plain_int(n), kind)
+        workers = Workers(kind, copies.n)
         return flow(Prefetch(copies, workers) if copies.indexable else copies)

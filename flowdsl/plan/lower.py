@@ -33,7 +33,7 @@ from flowdsl.nodes.failures import SkipFailed
 from flowdsl.plan.optimize import optimize
 from flowdsl.plan.plan import NO_WORKERS, Ahead, Base, Hosted, Lookup, Part, Plan, Stage
 from flowdsl.plan.tree import Step, bases_of, from_positions, is_read_alone, steps_of, walk
-from flowdsl.resources.worker_kinds import PROCESSES
+from flowdsl.resources.worker_kinds import WorkerKind
 
 
 @attrs.frozen(repr=False)
@@ -109,7 +109,9 @@ class _Lowering:
         if isinstance(node, Unordered) and below and isinstance(below.node, Placement):
             return Hosted(step, (self._placed(below, ordered=False),))
         if isinstance(node, Copying) and not node.indexable:
-            return Hosted(step, tuple(self._copy(step.sources[0]) for _ in range(node.n)))
+            return Hosted(
+                step, tuple(self._copy(step.sources[0], node.kind) for _ in range(node.n))
+            )
         if from_positions(node) and not any(isinstance(s.node, Placement) for s in walk(step)):
             return self._stage(step, ())
         return Hosted(step, tuple(map(self.part, step.sources)))
@@ -130,10 +132,10 @@ class _Lowering:
             return Lookup(step)
         return part
 
-    def _copy(self, top: Step) -> Stage:
-        """The stage of a whole copy, in one process; a prefetch at its top only sets the limits."""
+    def _copy(self, top: Step, kind: WorkerKind) -> Stage:
+        """The stage of a whole copy, in one worker; a prefetch at its top only sets the limits."""
         limits = top.node.workers if isinstance(top.node, Placement) else NO_WORKERS
-        workers = attrs.evolve(limits, kind=PROCESSES, count=1)
+        workers = attrs.evolve(limits, kind=kind, count=1)
         return self._stage(top, (), workers=workers, end_to_end=True)
 
     def _stage(self, top: Step, bases: tuple[Base, ...], **how: Any) -> Stage:

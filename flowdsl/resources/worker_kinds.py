@@ -7,6 +7,7 @@ user, adds a kind of worker: docs/adding-a-worker-kind.md.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pkgutil import resolve_name
 
 import attrs
 
@@ -55,6 +56,14 @@ class WorkerKind:
     """True if a worker may die before its work is done, and is ended after ``timeout``."""
     shares_lock: bool = attrs.field(default=False, kw_only=True)
     """True if the workers run under the consumer's interpreter lock."""
+    capacity: str = attrs.field(default="flowdsl.resources.cores:cores", kw_only=True)
+    """A function that returns the most workers that ``"auto"`` starts."""
+
+    @property
+    def most_workers(self) -> int:
+        """The most workers that ``"auto"`` starts: one for each core."""
+        most: int = resolve_name(self.capacity)()
+        return most
 
 
 PROCESSES = WorkerKind(
@@ -70,6 +79,14 @@ THREADS = WorkerKind(
     "flowdsl.workers.threads:Threads",
     mortal=False,
     shares_lock=True,
+)
+
+ACTORS = WorkerKind(
+    "actors",
+    Label("worker of the cluster", "workers of the cluster"),
+    "flowdsl.ray:actors",
+    short=Label("cluster worker", "cluster workers"),
+    capacity="flowdsl.ray.cluster:cpus",
 )
 
 

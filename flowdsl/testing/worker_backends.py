@@ -24,7 +24,7 @@ import threading
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import count, cycle, islice
@@ -83,6 +83,8 @@ class Trial:
     kind: WorkerKind
     die: Callable[[], object] | None = None
     """Kills the worker that calls it; must be picklable, such as ``os.abort``."""
+    living: Callable[[], Iterable[object]] = tuple
+    """Lists the workers that are alive, if they are not threads or children of this process."""
 
     def __attrs_post_init__(self) -> None:
         if self.kind.mortal and self.die is None:
@@ -266,9 +268,9 @@ def _running(
         backend.close()
 
 
-def _alive() -> set[object]:
-    """Return the threads and, if the system shows them, the child processes of this process."""
-    found: set[object] = set(threading.enumerate())
+def _alive(trial: Trial) -> set[object]:
+    """Return the threads, the child processes that the system shows, and workers elsewhere."""
+    found: set[object] = {*threading.enumerate(), *trial.living()}
     with suppress(OSError):
         for task in Path("/proc/self/task").iterdir():
             with suppress(OSError):  # it has ended
@@ -280,14 +282,14 @@ def _alive_without(trial: Trial) -> set[object]:
     """Return what is alive without a backend, including an engine that the first backend starts."""
     with _running(trial, from_range(9).map(_negative)) as running:
         running.all_ready()
-    return _alive()
+    return _alive(trial)
 
 
-def _all_gone(but: set[object]) -> bool:
+def _all_gone(trial: Trial, but: set[object]) -> bool:
     deadline = time.monotonic() + PATIENCE
-    while not _alive() <= but and time.monotonic() < deadline:
+    while not _alive(trial) <= but and time.monotonic() < deadline:
         time.sleep(0.01)
-    return _alive() <= but
+    return _alive(trial) <= but
 
 
 def _soon(action: Callable[[], object], what: str) -> None:
@@ -436,17 +438,19 @@ def a_dismissed_worker_ends(trial: Trial) -> None:
     before = _alive_without(trial)
     with _running(trial, from_range(60).map(_large), 1) as running:
         running.all_ready()
-        alone = _alive()
+        alone = _alive(trial)
         running.backend.start(2)
         stays, leaving = running.all_ready()
         result = running.done(running.submit(leaving, 0, 3))
         running.backend.dismiss(leaving)
         assert running.backend.workers == [stays]
-        assert _all_gone(but=alone), f"{_alive() - alone} are left of a worker that was dismissed"
+        assert _all_gone(trial, but=alone), (
+            f"{_alive(trial) - alone} are left of a worker that was dismissed"
+        )
         assert running.elements(running.submit(stays, 3, 5))[0][0] == 3
         assert not running.deaths()
         np.testing.assert_equal(list(result.delivery.open()), [_large(i) for i in range(3)])
-    assert _all_gone(but=before), f"{_alive() - before} are left"
+    assert _all_gone(trial, but=before), f"{_alive(trial) - before} are left"
 
 
 def operators_are_timed_if_asked(trial: Trial) -> None:
@@ -518,7 +522,9 @@ def close_leaves_no_threads_or_processes(trial: Trial) -> None:
         for worker in running.all_ready():
             running.submit(worker, 0, 3)
         running.backend.close()
-        assert _all_gone(but=before), f"{_alive() - before} are left when the backend is closed"
+        assert _all_gone(trial, but=before), (
+            f"{_alive(trial) - before} are left when the backend is closed"
+        )
 
 
 def close_waits_for_no_function(trial: Trial) -> None:
@@ -534,7 +540,9 @@ def close_waits_for_no_function(trial: Trial) -> None:
         assert not gate.is_open, f"close waits for a function, for {SOON:g} seconds or more"
         late.cancel()
         gate.open()
-        assert _all_gone(but=before), f"{_alive() - before} are left though they can end"
+        assert _all_gone(trial, but=before), (
+            f"{_alive(trial) - before} are left though they can end"
+        )
 
 
 def an_unreferenced_backend_ends(trial: Trial) -> None:
@@ -547,7 +555,9 @@ def an_unreferenced_backend_ends(trial: Trial) -> None:
     running.elements(running.submit(running.all_ready()[0], 0, 3))
     del backend, running
     gc.collect()
-    assert _all_gone(but=before), f"{_alive() - before} are left of an unreferenced backend"
+    assert _all_gone(trial, but=before), (
+        f"{_alive(trial) - before} are left of an unreferenced backend"
+    )
 
 
 def a_fork_is_refused(trial: Trial) -> None:

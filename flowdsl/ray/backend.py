@@ -1,0 +1,292 @@
+"""The backend of ``prefetch(actors=n)``: worker processes on the machines of a Ray cluster.
+
+Each worker is a process and reserves one CPU of the cluster. The workers of this machine are
+children of the consumer's process, as with ``procs``, so their elements stay in shared memory. On
+each other machine a host runs the workers: see ``host.py``.
+"""
+
+from __future__ import annotations
+
+import time
+import weakref
+from typing import Any
+
+import attrs
+import numpy as np
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+from xxhash import xxh3_128_digest
+
+from flowdsl.errors import FlowError
+from flowdsl.plan.plan import Stage
+from flowdsl.ray import cluster
+from flowdsl.ray.files import files_of
+from flowdsl.ray.host import HostSetup
+from flowdsl.ray.machine import Inbox, Machine, RemoteWorker
+from flowdsl.workers.backend import POLL_SECONDS, Event, Owner, Worker
+from flowdsl.workers.processes import SECONDS_AT_REST, Processes
+from flowdsl.workers.tasks import InputRows, TaskInput
+from flowdsl.workers.wire import PackedStage, nbytes_of_frames, supply
+
+SECONDS_TO_RESERVE = 5.0
+"""How long to wait for CPUs that are being released, before too few free CPUs are an error."""
+
+SECONDS_WITHOUT_WORKERS = 30.0
+"""After the death of all machines: how long to wait for a machine with a free CPU."""
+
+
+class Reservation:
+    """An actor that does nothing: it reserves the CPUs of the workers on this machine."""
+
+
+_parked: weakref.WeakSet[Actors] = weakref.WeakSet()
+"""Backends that keep CPUs between passes; they are closed if another backend needs the CPUs."""
+
+
+class Actors:
+    """The workers of a stage on the machines of a cluster."""
+
+    def __init__(self, stage: Stage, time_operators: bool = False) -> None:
+        """Pack the program; no worker is started yet.
+
+        Raises:
+            MissingLibrary: Ray is not installed.
+            FlowError: There is no cluster.
+            NotShippable: The program cannot be sent to workers.
+        """
+        cluster.connect()
+        packed = PackedStage.of(stage, time_operators)
+        self._packed, self._digest = attrs.evolve(packed, arrays=()), _digest(packed)
+        self._arrays = [np.frombuffer(array, np.uint8) for array in packed.arrays]
+        self._files = files_of(stage.program)
+        self._local = Processes(packed)
+        self._sent_arrays: Any = None
+        self._inbox = Inbox()
+        self._workers: list[Worker] = []
+        self._vacant_here = 0
+        """The workers of this machine for which CPUs are reserved and which are not started."""
+        self._missing = 0
+        """Workers that are to be started when a machine has free CPUs."""
+        self._missing_since = self._looked = time.monotonic()
+        self._owner = Owner()
+        self._resources = _Resources(self._owner, self._local, self._inbox)
+        self._end = weakref.finalize(self, self._resources.release)
+        self._parked_at: float | None = None
+
+    @property
+    def workers(self) -> list[Worker]:
+        return list(self._workers)
+
+    def start(self, count: int) -> None:
+        self._owner.check()
+        if not self._resources.are_open:
+            self._resources.open()
+            self._reserve(max(count, self._packed.workers.count))
+        while len(self._workers) + self._missing < count:
+            if not self._add():
+                self._reserve(1)
+
+    def pack(self, rows: InputRows) -> tuple[Any, int]:
+        frames = supply(rows)
+        return frames, nbytes_of_frames(frames)
+
+    def submit(self, worker: Worker, task_input: TaskInput) -> None:
+        self._owner.check()
+        if isinstance(worker, RemoteWorker):
+            worker.held[task_input.task.number] = task_input
+            worker.machine.submit(worker, task_input)
+        else:
+            self._local.submit(worker, task_input)
+
+    def poll(self) -> list[Event]:
+        self._owner.check()
+        if self._local.workers:
+            events = self._local.poll()
+            messages = self._inbox.take(None)
+        else:
+            events, messages = [], self._inbox.take(POLL_SECONDS)
+        machines = self._resources.machines
+        for number, call, answer in messages:
+            if (machine := machines.get(number)) is not None:
+                events += machine.events(call, answer)
+        for machine in machines.values():
+            events += machine.check()
+        self._fill()
+        return events
+
+    def wake(self) -> None:
+        self._inbox.put(None)
+
+    def replace(self, worker: Worker) -> None:
+        if isinstance(worker, RemoteWorker):
+            self._workers.remove(worker)
+            self._missing += 1
+            self._missing_since = time.monotonic()
+            self._fill(at_once=True)
+        else:
+            self._local.replace(worker)
+            self._workers[self._workers.index(worker)] = self._local.workers[-1]
+
+    def dismiss(self, worker: Worker) -> None:
+        self._workers.remove(worker)
+        if isinstance(worker, RemoteWorker):
+            worker.machine.dismiss(worker)
+        else:
+            self._local.dismiss(worker)
+            self._vacant_here += 1
+
+    def park(self) -> bool:
+        machines = self._resources.machines.values()
+        if any(worker.held for worker in self._workers) or not ray.is_initialized():
+            return False
+        if self._missing or any(machine.dead for machine in machines) or not self._local.park():
+            return False
+        for machine in machines:
+            machine.park()
+        for worker in self._workers:
+            worker.elements, worker.busy, worker.cpu = 0, 0.0, 0.0
+        self._parked_at = time.monotonic()
+        _parked.add(self)
+        return True
+
+    def can_reuse(self, stage: Stage, time_operators: bool) -> bool:
+        if not self._owner.is_here or self._parked_at is None or not self._end.alive:
+            return False
+        _parked.discard(self)
+        packed = PackedStage.of(stage, time_operators)
+        if (attrs.evolve(packed, arrays=()), _digest(packed)) != (self._packed, self._digest):
+            return False
+        if time.monotonic() - self._parked_at > SECONDS_AT_REST / 2 or not ray.is_initialized():
+            return False
+        if not self._local.can_reuse(stage, time_operators):
+            return False
+        for machine in self._resources.machines.values():
+            machine.resume()
+        return True
+
+    def close(self) -> None:
+        _parked.discard(self)
+        self._end()
+
+    # -- machines ------------------------------------------------------------------------------
+
+    def _add(self) -> bool:
+        """Start a worker in a vacant place; return False if there is none."""
+        if self._vacant_here:
+            self._vacant_here -= 1
+            self._local.start(len(self._local.workers) + 1)
+            self._workers.append(self._local.workers[-1])
+            return True
+        for machine in self._resources.machines.values():
+            if machine.vacant and not machine.dead:
+                self._workers.append(machine.start())
+                return True
+        return False
+
+    def _reserve(self, count: int) -> None:
+        """Reserve CPUs for workers, and start the hosts of other machines.
+
+        Raises:
+            FlowError: Too few CPUs are free, or a machine lacks a file.
+        """
+        deadline = time.monotonic() + SECONDS_TO_RESERVE
+        while sum(self._allot(count).values()) < count:
+            for backend in list(_parked):
+                backend.close()
+            if time.monotonic() > deadline:
+                raise FlowError(_too_few(self._packed.workers.count))
+            time.sleep(0.1)
+        self._take(self._allot(count))
+
+    def _allot(self, count: int) -> dict[cluster.Node, int]:
+        return cluster.allot(count, cluster.nodes())
+
+    def _take(self, allotted: dict[cluster.Node, int]) -> None:
+        store = min((node.store for node in cluster.nodes() if node.store), default=1 << 62)
+        for node, n in allotted.items():
+            if node.is_here:
+                self._resources.reserve(node, n)
+                self._vacant_here += n
+                continue
+            if self._sent_arrays is None:
+                self._sent_arrays = ray.put(self._arrays)
+            setup = HostSetup(self._packed, self._files, store)
+            machine = Machine(node, n, setup, self._sent_arrays, self._inbox)
+            self._resources.machines[machine.number] = machine
+        for machine in list(self._resources.machines.values()):
+            machine.check_files()
+
+    def _fill(self, at_once: bool = False) -> None:
+        """Start missing workers where CPUs are free, also on machines that joined the cluster.
+
+        Raises:
+            FlowError: All workers have died and no machine has had a free CPU for some time.
+        """
+        while self._missing and self._add():
+            self._missing -= 1
+        now = time.monotonic()
+        if not self._missing or (now - self._looked < POLL_SECONDS and not at_once):
+            return
+        self._looked = now
+        machines = self._resources.machines
+        for number in [number for number, machine in machines.items() if machine.dead]:
+            del machines[number]
+        self._take(self._allot(self._missing))
+        while self._missing and self._add():
+            self._missing -= 1
+        waited = now - self._missing_since
+        if not self._workers and waited > SECONDS_WITHOUT_WORKERS:
+            raise FlowError(
+                f"{_too_few(self._packed.workers.count)}; all workers have died, and no CPU was "
+                f"free for {SECONDS_WITHOUT_WORKERS:g} seconds"
+            )
+
+
+@attrs.define(eq=False)
+class _Resources:
+    """What a backend holds: this machine's workers, other machines, and reservations of CPUs."""
+
+    owner: Owner
+    local: Processes
+    inbox: Inbox
+    machines: dict[int, Machine] = attrs.field(factory=dict[int, Machine])
+    reservations: list[Any] = attrs.field(factory=list[Any])
+    are_open: bool = False
+
+    def open(self) -> None:
+        """Open what workers connect to."""
+        self.are_open = True
+        self.local.start(0)
+        self.inbox.ring(self.local.wake)
+
+    def reserve(self, node: cluster.Node, n: int) -> None:
+        """Reserve CPUs of this machine."""
+        here = NodeAffinitySchedulingStrategy(node.id, soft=False)
+        options = {"num_cpus": n, "scheduling_strategy": here}
+        self.reservations.append(ray.remote(Reservation).options(**options).remote())
+
+    def release(self) -> None:
+        """End the workers, and free the CPUs."""
+        if not self.owner.is_here:
+            return
+        self.inbox.ring(None)
+        for machine in self.machines.values():
+            machine.kill()
+        if ray.is_initialized():
+            for reservation in self.reservations:
+                ray.kill(reservation)
+        self.local.close()
+
+
+def _digest(packed: PackedStage) -> bytes:
+    """Return a digest of the large arrays, which the user may change between two passes."""
+    return b"".join(xxh3_128_digest(array) for array in packed.arrays)
+
+
+def _too_few(count: int) -> str:
+    nodes = cluster.nodes()
+    free = ", ".join(f"{node.free} of {node.cpus} on {node}" for node in nodes)
+    return (
+        f"prefetch: actors={count} needs {count} free CPUs, one for each worker, and the cluster "
+        f"has {sum(node.free for node in nodes)}: {free or 'no machine is alive'}"
+    )

@@ -1,0 +1,102 @@
+"""The machines of the Ray cluster, and the CPUs that are free on each."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import attrs
+
+from flowdsl.errors import FlowError
+from flowdsl.storage.libraries import library
+
+
+@attrs.frozen
+class Node:
+    """A machine of the cluster: a node, in Ray's words."""
+
+    id: str
+    address: str
+    cpus: int
+    free: int
+    """The CPUs that no task or actor has reserved."""
+    store: int
+    """The size of its object store in bytes."""
+    is_here: bool
+    """True for the machine of this process."""
+
+    def __str__(self) -> str:
+        return f"machine {self.address} (node {self.id[:6]})"
+
+
+def connect() -> Any:
+    """Return the module ``ray``, connected to a cluster.
+
+    A cluster is never started: the user decides where one runs. If this process is not connected
+    and ``RAY_ADDRESS`` is set, it connects to that address.
+
+    Raises:
+        MissingLibrary: Ray is not installed.
+        FlowError: There is no cluster to connect to.
+    """
+    ray = library("ray", "prefetch(actors=...)", "ray")
+    if not ray.is_initialized():
+        if not os.environ.get("RAY_ADDRESS"):
+            raise FlowError(
+                "prefetch(actors=...) needs a Ray cluster: call ray.init() first, or set "
+                "RAY_ADDRESS to the address of a running cluster"
+            )
+        ray.init()
+    return ray
+
+
+def nodes() -> list[Node]:
+    """Return the machines that are alive; this one first, then those with the most free CPUs."""
+    ray = connect()
+    state = library("ray._private.state", "prefetch(actors=...)", "ray")
+    here = ray.get_runtime_context().get_node_id()
+    free = state.available_resources_per_node()
+    found = [
+        Node(
+            node["NodeID"],
+            node["NodeManagerAddress"],
+            int(node["Resources"].get("CPU", 0)),
+            int(free.get(node["NodeID"], {}).get("CPU", 0)),
+            int(node["Resources"].get("object_store_memory", 0)),
+            node["NodeID"] == here,
+        )
+        for node in ray.nodes()
+        if node["Alive"]
+    ]
+    return sorted(found, key=lambda node: (not node.is_here, -node.free, node.id))
+
+
+def cpus() -> int:
+    """Return the number of CPUs of the whole cluster: the most workers of ``actors="auto"``."""
+    return max(1, sum(node.cpus for node in nodes()))
+
+
+def allot(count: int, machines: Sequence[Node]) -> dict[Node, int]:
+    """Divide ``count`` workers, one CPU each, among machines; fewer if too few CPUs are free.
+
+    The first machine is filled first, since elements of workers there cross no network. The other
+    machines get the same number each, as far as their CPUs allow.
+
+    >>> a, b, c = (Node(id, id, 4, free, 0, id == "a") for id, free in zip("abc", (1, 4, 2)))
+    >>> {node.id: n for node, n in allot(5, [a, b, c]).items()}
+    {'a': 1, 'b': 2, 'c': 2}
+    >>> sum(allot(9, [a, b, c]).values())
+    7
+    """
+    allotted = dict.fromkeys(machines, 0)
+    for node in machines:
+        if node.is_here:
+            allotted[node] = min(count, node.free)
+    others = [node for node in machines if not node.is_here]
+    left = count - sum(allotted.values())
+    while left and (roomy := [node for node in others if allotted[node] < node.free]):
+        for node in roomy[:left]:
+            allotted[node] += 1
+        left = count - sum(allotted.values())
+    return {node: n for node, n in allotted.items() if n}

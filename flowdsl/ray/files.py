@@ -1,0 +1,37 @@
+"""The files that the sources of a stage read, which every machine must have."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import attrs
+
+from flowdsl.nodes import AnyNode
+from flowdsl.plan.tree import walk
+from flowdsl.storage.paths import is_url
+
+MOST_CHECKED = 1000
+"""Of more files, this many are checked, at equal distances."""
+
+
+def files_of(program: AnyNode) -> tuple[str, ...]:
+    """Return the absolute paths of files that workers read; of very many files, a sample."""
+    found = list(dict.fromkeys(path for node in walk(program) for path in _paths(node)))
+    step = -(-len(found) // MOST_CHECKED) or 1
+    return tuple(found[::step])
+
+
+def _paths(value: object) -> Iterator[str]:
+    """Yield the paths of a source: what its fields ``path`` and ``files`` hold, parts included."""
+    if not attrs.has(type(value)) or not type(value).__module__.startswith("flowdsl."):
+        return
+    for field in attrs.fields(type(value)):
+        inner: Any = getattr(value, field.name)
+        for part in inner if isinstance(inner, tuple) else (inner,):
+            if isinstance(part, str) and field.name in ("path", "files"):
+                if not is_url(part):
+                    yield os.path.abspath(part)
+            elif not isinstance(part, str | bytes):
+                yield from _paths(part)

@@ -1,0 +1,258 @@
+"""Another machine as the consumer's process uses it: the handle of its host, and its workers."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from itertools import count
+from queue import Empty, SimpleQueue
+from typing import Any, TypeAlias
+
+import attrs
+import numpy as np
+import ray
+from numpy.typing import NDArray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from flowdsl.errors import FlowError
+from flowdsl.ray.cluster import Node
+from flowdsl.ray.host import Host, HostFailed, HostSetup, Report, WorkerEnded, WorkerReady
+from flowdsl.workers.backend import Died, Done, Event, Ready, Worker
+from flowdsl.workers.tasks import TaskInput
+from flowdsl.workers.wire import pickled, unpack
+
+SECONDS_TO_ANSWER = 20.0
+"""A machine that has not answered for this time counts as dead. Ray's own check takes a minute."""
+
+SECONDS_TO_START = 60.0
+"""Like ``SECONDS_TO_ANSWER``, for the first answer, before which the host is started."""
+
+SECONDS_BETWEEN_PINGS = 2.0
+
+_RemoteHost = ray.remote(concurrency_groups={"reports": 1, "life": 1})(Host)
+_numbers = count(1)
+
+
+Message: TypeAlias = tuple[int, str, Any]
+"""The number of a machine, the call that is answered, and its future."""
+
+
+class Inbox:
+    """A queue of messages from other machines, which wakes the consumer's thread.
+
+    Threads of Ray put messages; the consumer's thread takes them.
+    """
+
+    def __init__(self) -> None:
+        self._queue = SimpleQueue[Message | None]()
+        self._lock = threading.Lock()
+        self._ring: Callable[[], None] | None = None
+
+    def put(self, message: Message | None) -> None:
+        """Add a message; None only wakes."""
+        self._queue.put(message)
+        with self._lock:
+            if self._ring is not None:
+                self._ring()
+
+    def take(self, seconds: float | None) -> list[Message]:
+        """Return the messages; wait for one for ``seconds``, or not at all if that is None."""
+        found: list[Message | None] = []
+        with suppress(Empty):
+            if seconds is not None:
+                found.append(self._queue.get(timeout=seconds))
+            while True:
+                found.append(self._queue.get_nowait())
+        return [message for message in found if message is not None]
+
+    def ring(self, ring: Callable[[], None] | None) -> None:
+        """Call ``ring`` with each further message; None ends that."""
+        with self._lock:
+            self._ring = ring
+
+
+@attrs.define(eq=False)
+class RemoteWorker(Worker):
+    """A worker process of another machine."""
+
+    machine: Machine = attrs.field(kw_only=True)
+    number: int = attrs.field(kw_only=True)
+
+
+@attrs.frozen
+class Fetched:
+    """Elements from another machine: a pickle, and copies of their arrays.
+
+    They are copied out of the object store at once. So the store holds only what is on its way,
+    whatever the consumer keeps, and the arrays can be written to, as those of other workers.
+    """
+
+    content: bytes
+    buffers: list[NDArray[np.uint8]]
+
+    @property
+    def nbytes(self) -> int:
+        return len(self.content) + sum(buffer.nbytes for buffer in self.buffers)
+
+    def open(self) -> Sequence[Any]:
+        elements: list[Any] = unpack(self.content, self.buffers)
+        return elements
+
+    def discard(self) -> None:
+        self.buffers.clear()
+
+
+class Machine:
+    """The host of one machine with its workers; it reserves a CPU for each of them."""
+
+    def __init__(self, node: Node, size: int, setup: HostSetup, arrays: Any, inbox: Inbox) -> None:
+        """Start the host; ``arrays`` is a reference to the large arrays of the program."""
+        self.node = node
+        self.number = next(_numbers)
+        self.vacant = size
+        """The number of workers for which it has reserved CPUs and which are not started."""
+        self.workers: dict[int, RemoteWorker] = {}
+        self.dead = False
+        self._inbox = inbox
+        self._handle = _RemoteHost.options(
+            num_cpus=size,
+            max_restarts=0,
+            max_task_retries=0,
+            scheduling_strategy=NodeAffinitySchedulingStrategy(node.id, soft=False),
+        ).remote(setup, arrays)
+        self._asked = time.monotonic()
+        self._answered: float | None = None
+        self._missing = self._handle.missing.remote() if setup.paths else None
+        self._call("poll")
+        self._call("ping")
+
+    def check_files(self) -> None:
+        """Wait until the machine has looked for the files of the stage.
+
+        Raises:
+            FlowError: A file is missing there.
+        """
+        if self._missing is None:
+            return
+        try:
+            missing = ray.get(self._missing, timeout=SECONDS_TO_START)
+        except ray.exceptions.RayError:  # the answers to other calls report it
+            return
+        self._missing = None
+        if missing:
+            others = f" and {len(missing) - 1} more files" if len(missing) > 1 else ""
+            raise FlowError(
+                f"prefetch(actors=...): {self.node} does not have {missing[0]!r}{others}, which "
+                f"workers there would read; copy the files there, or read from storage that all "
+                f"machines share"
+            )
+
+    def start(self) -> RemoteWorker:
+        """Start a worker in a vacant place."""
+        self.vacant -= 1
+        number = next(_numbers)
+        worker = RemoteWorker(f"worker {number} on {self.node}", machine=self, number=number)
+        self.workers[number] = worker
+        self._tell(self._handle.start, number)
+        return worker
+
+    def submit(self, worker: RemoteWorker, task_input: TaskInput) -> None:
+        """Send a task to a worker."""
+        frames = (
+            frame if isinstance(frame, bytes) else np.frombuffer(frame, np.uint8)
+            for frame in task_input.packed or ()
+        )
+        self._tell(self._handle.submit, worker.number, pickled(task_input.task), *frames)
+
+    def dismiss(self, worker: RemoteWorker) -> None:
+        """End a worker; its place is vacant."""
+        if self.workers.pop(worker.number, None) is not None:
+            self._tell(self._handle.dismiss, worker.number)
+            self.vacant += 1
+
+    def park(self) -> None:
+        """Keep the workers for the next pass."""
+        self._tell(self._handle.park)
+
+    def resume(self) -> None:
+        """Prepare the parked workers for another pass; the death of any is an event as always."""
+        self._tell(self._handle.resume)
+
+    def kill(self) -> None:
+        """End the host, and with it its workers."""
+        self.dead = True
+        if ray.is_initialized():
+            with suppress(Exception):  # it has ended
+                ray.kill(self._handle)
+
+    def events(self, call: str, answer: Any) -> list[Event]:
+        """Return the events of an answer of the host, and call it again."""
+        if self.dead:
+            return []
+        try:
+            reports: list[Report] = answer.result() or []
+        except ray.exceptions.RayError as error:
+            return self._died(_reason(error))
+        self._answered = time.monotonic()
+        if call == "poll":
+            self._call("poll")
+        return [event for report in reports for event in self._events(report)]
+
+    def check(self) -> list[Event]:
+        """Return the deaths of the workers if the machine has not answered for too long."""
+        now = time.monotonic()
+        if self.dead:
+            return []
+        if self._answered is None or self._answered < self._asked:
+            limit = SECONDS_TO_START if self._answered is None else SECONDS_TO_ANSWER
+            if now - self._asked < limit:
+                return []
+            self.kill()
+            return self._died(f"the machine has not answered for {limit:g} seconds")
+        if now - self._asked > SECONDS_BETWEEN_PINGS:
+            self._asked = now
+            self._call("ping")
+        return []
+
+    def _events(self, report: Report) -> list[Event]:
+        if isinstance(report, HostFailed):
+            error: BaseException = unpack(report.error)
+            raise error
+        worker = self.workers.get(report.number)
+        if worker is None:  # it was dismissed
+            return []
+        if isinstance(report, WorkerReady):
+            worker.ready, worker.name = True, f"{report.name} on {self.node}"
+            return [Ready(worker)]
+        if isinstance(report, WorkerEnded):
+            del self.workers[report.number]
+            self.vacant += 1
+            return [Died(worker, report.how, report.begun)]
+        copies = [buffer.copy() for buffer in report.buffers]
+        return [Done(worker, unpack(report.result), Fetched(report.content, copies))]
+
+    def _died(self, how: str) -> list[Event]:
+        """Return the death of each worker, at work on the oldest task that it holds."""
+        self.dead = True
+        workers = list(self.workers.values())
+        self.workers.clear()
+        return [Died(worker, how, next(iter(worker.held), None)) for worker in workers]
+
+    def _call(self, name: str) -> None:
+        future = getattr(self._handle, name).remote().future()
+        future.add_done_callback(partial(_answer, self._inbox, self.number, name))
+
+    def _tell(self, method: Any, *arguments: Any) -> None:
+        method.options(num_returns=0).remote(*arguments)
+
+
+def _answer(inbox: Inbox, machine: int, call: str, future: Any) -> None:
+    inbox.put((machine, call, future))
+
+
+def _reason(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"the host ended: {lines[-1][:200]}" if lines else type(error).__name__

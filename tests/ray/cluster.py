@@ -1,0 +1,79 @@
+"""A Ray cluster for tests."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.cluster_utils import Cluster
+
+STORE = 200 << 20
+"""The size of each object store in bytes."""
+
+
+class TestCluster:
+    """Several nodes of Ray on this machine, and this process as the driver on the first."""
+
+    __test__ = False
+
+    def __init__(self, cpus: int = 0) -> None:
+        """Start the first node, with ``cpus`` for workers, and connect to it."""
+        self._cluster: Any = Cluster(
+            initialize_head=True,
+            head_node_args={
+                "num_cpus": cpus,
+                "object_store_memory": STORE,
+                "include_dashboard": False,
+            },
+        )
+        ray.init(address=self._cluster.address, log_to_driver=False)
+
+    def add(self, cpus: int) -> Any:
+        """Start another node."""
+        return self._cluster.add_node(num_cpus=cpus, object_store_memory=STORE)
+
+    def remove(self, node: Any) -> None:
+        """Stop a node as if its machine had lost its power."""
+        self._cluster.remove_node(node, allow_graceful=False)
+
+    def shutdown(self) -> None:
+        """Disconnect and stop all nodes."""
+        ray.shutdown()
+        self._cluster.shutdown()
+
+    def worker_processes(self) -> set[int]:
+        """Return the ids of flowdsl's worker processes on the nodes, without their fork servers."""
+        found = set[int]()
+        for node in self._cluster.list_all_nodes():
+            raylet = node.all_processes["raylet"][0].process.pid
+            found |= {pid for pid in _descendants(raylet) if _is_worker(pid)}
+        return found
+
+
+def _descendants(pid: int) -> set[int]:
+    found = set[int]()
+    try:
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            for child in (task / "children").read_text().split():
+                found |= {int(child), *_descendants(int(child))}
+    except OSError:  # it has ended
+        pass
+    return found
+
+
+def _is_worker(pid: int) -> bool:
+    try:
+        command = Path(f"/proc/{pid}/cmdline").read_bytes()
+        parent = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]
+        above = Path(f"/proc/{parent}/cmdline").read_bytes()
+    except OSError:
+        return False
+    is_forked = b"worker_main.py" in command and b"forkserver" in above
+    return is_forked or b"flowdsl.workers.worker\0" in command
+
+
+def end_of_process() -> None:
+    """End the worker that calls this."""
+    os.abort()
