@@ -42,7 +42,7 @@ def _check_number(operator: str, name: str, value: object, least: int) -> None:
 
 def _check_count(operator: str, kind: WorkerKind, count: int | None, least: int = 0) -> None:
     _check_number(operator, kind.keyword, count, least)
-    if count > _MOST:
+    if count is not None and count > _MOST:
         raise InvalidFlow(f"{operator}: {kind.keyword} must be at most {_MOST}, got {count}")
 
 
@@ -231,6 +231,15 @@ class Placing(FlowBase[T, E]):
         unchanged: set ``OMP_NUM_THREADS=1`` before the first import if the functions multiply
         matrices and your own code does not.
 
+        ``actors=n`` runs the operators in ``n`` worker processes on the machines of a Ray cluster:
+        first where CPUs are free on this machine, then on the others. Each worker reserves one CPU.
+        This process must be connected to the cluster, by ``ray.init()`` or ``RAY_ADDRESS``; flowdsl
+        never starts one. ``actors="auto"`` uses up to all CPUs of the cluster. Everything else is
+        as with ``procs``: the elements, their order, errors, limits, states and statistics. If a
+        machine dies or does not answer for 20 seconds, its unfinished work is done again on others,
+        and machines that join replace it. Files must have the same paths on all machines. See
+        docs/more-than-one-machine.md.
+
         A worker that dies for any reason is replaced, and its unfinished work is done again. An
         element on which ``deaths`` workers have died raises an error that names it. A process is
         ended, and counts as dead, if it has been stopped for five seconds, or works for longer than
@@ -264,7 +273,7 @@ class Placing(FlowBase[T, E]):
         Effects: none; ``Reordered`` with ``ordered=False``; ``Resampled`` and ``Unsized`` with
         ``on_error`` other than "raise".
 
-        Errors: ``InvalidFlow`` for numbers out of their bounds, both ``procs`` and ``threads``, a
+        Errors: ``InvalidFlow`` for numbers out of their bounds, more than one kind of worker, a
         ``timeout`` for threads, which cannot be ended, or where ``on_error`` would leave rows out
         below a ``batch`` that is shuffled as a whole, or joined with another flow by ``zip``;
         ``NotShippable``, before a worker starts, if a function refers to an object that cannot be
@@ -312,7 +321,8 @@ class Placing(FlowBase[T, E]):
     ) -> Flow[T, E | Resampled]:
         """Run ``procs`` copies of the flow up to here, one per process, and interleave them.
 
-        ``actors=n`` runs the copies in workers of a Ray cluster, as with ``prefetch``. Copy ``k`` of epoch ``e`` is epoch ``e * procs + k`` of the flow, so shuffles and random
+        ``actors=n`` instead runs ``n`` copies in workers of a Ray cluster, as with ``prefetch``.
+        Copy ``k`` of epoch ``e`` is epoch ``e * procs + k`` of the flow, so shuffles and random
         functions draw differently in each. Every process reads a stream itself: it must be possible
         to create its iterable there. The order of elements is deterministic, as without workers. An
         element that kills workers cannot be left out, as that would change the flow. The processes
@@ -337,7 +347,7 @@ class Placing(FlowBase[T, E]):
         """
         if (procs is None) == (actors is None):
             raise InvalidFlow(f"replicate: set procs or actors, got {procs=}, {actors=}")
-        kind, n = (PROCESSES, procs) if actors is None else (ACTORS, actors)
+        kind, n = (ACTORS, actors) if procs is None else (PROCESSES, procs)
         _check_count("replicate", kind, n, least=1)
         if not self.node.replayable:
             raise InvalidFlow(

@@ -83,8 +83,8 @@ class Actors:
             self._resources.open()
             self._reserve(max(count, self._packed.workers.count))
         while len(self._workers) + self._missing < count:
-            if not self._add():
-                self._reserve(1)
+            if not self._add() and not self._reserve(1):
+                return
 
     def pack(self, rows: InputRows) -> tuple[Any, int]:
         frames = supply(rows)
@@ -183,20 +183,26 @@ class Actors:
                 return True
         return False
 
-    def _reserve(self, count: int) -> None:
+    def _reserve(self, count: int) -> bool:
         """Reserve CPUs for workers, and start the hosts of other machines.
+
+        For a tuned number of workers, reserve only what is free; return True if there is any.
 
         Raises:
             FlowError: Too few CPUs are free, or a machine lacks a file.
         """
         deadline = time.monotonic() + SECONDS_TO_RESERVE
-        while sum(self._allot(count).values()) < count:
+        needed = 1 if self._packed.workers.auto else count
+        if self._packed.workers.auto and self._workers:
+            deadline, needed = 0.0, 0
+        while sum((allotted := self._allot(count)).values()) < needed:
             for backend in list(_parked):
                 backend.close()
             if time.monotonic() > deadline:
                 raise FlowError(_too_few(self._packed.workers.count))
             time.sleep(0.1)
-        self._take(self._allot(count))
+        self._take(allotted)
+        return bool(allotted)
 
     def _allot(self, count: int) -> dict[cluster.Node, int]:
         return cluster.allot(count, cluster.nodes())

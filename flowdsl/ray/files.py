@@ -25,9 +25,10 @@ def files_of(program: AnyNode) -> tuple[str, ...]:
 
 def _paths(value: object) -> Iterator[str]:
     """Yield the paths of a source: what its fields ``path`` and ``files`` hold, parts included."""
-    if not attrs.has(type(value)) or not type(value).__module__.startswith("flowdsl."):
+    kind = type(value)
+    if not attrs.has(kind) or not kind.__module__.startswith("flowdsl."):
         return
-    for field in attrs.fields(type(value)):
+    for field in attrs.fields(kind):
         inner: Any = getattr(value, field.name)
         for part in inner if isinstance(inner, tuple) else (inner,):
             if isinstance(part, str) and field.name in ("path", "files"):

@@ -118,7 +118,7 @@ class Host:
     def __init__(self, setup: HostSetup, arrays: list[NDArray[np.uint8]]) -> None:
         setup.take_on()
         self._setup = setup
-        packed = attrs.evolve(setup.stage, arrays=tuple(memoryview(array) for array in arrays))
+        packed = attrs.evolve(setup.stage, arrays=tuple(array.data for array in arrays))
         self._processes = Processes(packed)
         self._processes.start(0)
         self._workers: dict[int, Worker] = {}

@@ -32,7 +32,8 @@ SECONDS_TO_START = 60.0
 
 SECONDS_BETWEEN_PINGS = 2.0
 
-_RemoteHost = ray.remote(concurrency_groups={"reports": 1, "life": 1})(Host)
+_GROUPS: Any = {"concurrency_groups": {"reports": 1, "life": 1}}  # missing in Ray's annotations
+_RemoteHost: Any = ray.remote(**_GROUPS)(Host)
 _numbers = count(1)
 
 

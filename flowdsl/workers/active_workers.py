@@ -56,6 +56,8 @@ class ActiveWorkers:
             if min(self.count, (1 + FOR_EACH) * ready) <= present:
                 return
             self.backend.start(min(self.count, (1 + FOR_EACH) * ready))
+            if len(self.backend.workers) == present:
+                return  # a cluster has no room for it now
 
     @property
     def able(self) -> list[Worker]:
