@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,19 @@ class TestCluster:
     def remove(self, node: Any) -> None:
         """Stop a node as if its machine had lost its power."""
         self._cluster.remove_node(node, allow_graceful=False)
+
+    @property
+    def address(self) -> str:
+        """The address that programs connect to."""
+        return str(self._cluster.address)
+
+    def stop(self, node: Any) -> list[int]:
+        """Stop a node's processes as if its machine hung; return their ids."""
+        raylet = node.all_processes["raylet"][0].process.pid
+        stopped = [raylet, *_descendants(raylet)]
+        for pid in stopped:
+            os.kill(pid, signal.SIGSTOP)
+        return stopped
 
     def shutdown(self) -> None:
         """Disconnect and stop all nodes."""
