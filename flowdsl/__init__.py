@@ -66,6 +66,7 @@ from flowdsl.storage.formats import FORMATS
 if TYPE_CHECKING:
     from flowdsl import remote
     from flowdsl.datasets.items import from_dataset
+    from flowdsl.datasets.ray_data import from_ray
     from flowdsl.datasets.tf_data import from_tfdata
     from flowdsl.remote.from_zmq import from_zmq
     from flowdsl.report.bottleneck import verdict
@@ -159,6 +160,7 @@ __all__ = [
     "from_parquet",
     "from_queue",
     "from_range",
+    "from_ray",
     "from_svmlight",
     "from_tensorpack_lmdb",
     "from_text",
@@ -185,6 +187,7 @@ _LATER = {
     "Speed": "statistics.speed",
     "Verdict": "report.verdict",
     "fetch": "storage.fetching",
+    "from_ray": "datasets.ray_data",
     "from_tfdata": "datasets.tf_data",
     "from_dataset": "datasets.items",
     "decode_image": "storage.images.decoding",

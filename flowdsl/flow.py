@@ -31,6 +31,7 @@ from flowdsl.ops.sizing import Sizing
 from flowdsl.ops.splitting import Splitting
 from flowdsl.ops.unbatching import Unbatching
 from flowdsl.ops.zipping import Zipping
+from flowdsl.ray.methods import ToRay
 from flowdsl.remote.send_zmq import Sending
 from flowdsl.storage.write_methods import WriteMethods
 from flowdsl.torch.methods import ToTorch
@@ -70,6 +71,7 @@ class Flow(
     Sending[T, E_any],
     ToTorch[T, E_any],
     ToJax[T, E_any],
+    ToRay[T, E_any],
     ToKeras[T, E_any],
     Generic[T, E_any],
 ):

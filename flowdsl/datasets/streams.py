@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, cast
 
 import attrs
 
-from flowdsl.effects import Endless, Exact, Unsized
+from flowdsl.effects import Endless, Exact, Reordered, Unsized
 from flowdsl.elements.specs import UNKNOWN, Spec
 from flowdsl.errors import FlowError, SourceError
 from flowdsl.nodes import E, Node, PassFactory, Row, T, cached_per_node, flow, with_inferred
@@ -91,6 +91,12 @@ class UncountedStream(_Stream[T, Unsized]):
     many = "of unknown length"
 
 
+class UnorderedStream(_Stream[T, Reordered | Unsized]):
+    """A finite stream of unknown length, whose order differs from pass to pass."""
+
+    many = "of unknown length"
+
+
 class EndlessStream(_Stream[T, Endless]):
     """An endless stream."""
 
@@ -107,8 +113,14 @@ def stream(
     begin: Callable[[Any], Iterable[Any]],
     known: Spec = UNKNOWN,
     count: int | None = None,
+    ordered: bool = True,
 ) -> Flow[Any, Any]:
-    """Create a flow of a dataset's elements; ``count`` is their number, None if unknown."""
+    """Create a flow of a dataset's elements; ``count`` is their number, None if unknown.
+
+    If it is not ``ordered``, the number is unknown.
+    """
+    if not ordered:
+        return flow(UnorderedStream[Any](operator, dataset, begin, known, None))
     if count is None:
         return flow(UncountedStream[Any](operator, dataset, begin, known, None))
     if count == ENDLESS:

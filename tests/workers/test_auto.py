@@ -16,7 +16,6 @@ import pytest
 
 import flowdsl as fl
 from flowdsl import Flow, InvalidFlow
-from flowdsl.ops import placement
 from flowdsl.resources import cores
 from flowdsl.workers import tasks
 from flowdsl.workers.tuner import Span, Tuner
@@ -26,7 +25,7 @@ from tests.waiting import eventually
 
 @pytest.fixture(autouse=True)
 def four_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(placement, "cores", lambda: 4)
+    monkeypatch.setattr("flowdsl.resources.cores.cores", lambda: 4)
 
 
 @contextmanager

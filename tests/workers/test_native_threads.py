@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import flowdsl as fl
-from flowdsl.ops import placement
 from flowdsl.workers import processes
 from flowdsl.workers.native_threads import share_of
 
@@ -70,7 +69,7 @@ def test_workers_divide_the_cores(procs: int, threads: int) -> None:
 def test_tuned_workers_have_one_thread_each(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(placement, "cores", lambda: 6)
+    monkeypatch.setattr("flowdsl.resources.cores.cores", lambda: 6)
     assert seen(NUMBERS.map(of_numpy).prefetch(procs="auto")) == {1}
 
 
