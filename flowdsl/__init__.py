@@ -64,6 +64,7 @@ from flowdsl.ops.transforms import Augmentation, Drawn, Image
 from flowdsl.storage.formats import FORMATS
 
 if TYPE_CHECKING:
+    from flowdsl import keras as keras  # not in __all__: import * would hide Keras
     from flowdsl import remote
     from flowdsl.datasets.items import from_dataset
     from flowdsl.datasets.ray_data import from_ray

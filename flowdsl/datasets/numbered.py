@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import inf
 from time import perf_counter
 from typing import Any, Generic, final
 
@@ -85,7 +86,9 @@ class ManyAtOnce(Generic[T]):
     A Hugging Face dataset stores columns, and looks up each of them for every item: reading 32
     items at once costs a tenth of reading 32 single items. For an item that takes long, such as an
     image to decode, this gains nothing and delays the first of them. So the first items are read
-    alone and timed. If reading many fails, each item is read alone, so that the error names it.
+    alone and timed. If reading many fails, each item is read alone, so that the error names it. So
+    is every item of a dataset whose ``__getitems__`` returns something else than a list of items,
+    such as the columns of a batch.
     """
 
     def __init__(self, read: Callable[[int], T], read_many: Callable[[list[int]], list[T]]) -> None:
@@ -96,6 +99,8 @@ class ManyAtOnce(Generic[T]):
         self._ready: dict[int, T] = {}
         self._singles = 0
         self._seconds = 0.0
+        self._form: object = None
+        """The form of the last item that was read alone."""
 
     def expect(self, numbers: Sequence[int]) -> None:
         """Announce the numbers of the items that are read next, in this order."""
@@ -115,7 +120,8 @@ class ManyAtOnce(Generic[T]):
             rows = self._read_many(some)
         except Exception:  # of an item that may not be this one
             return self._read(i)
-        if len(rows) != len(some):
+        if len(rows) != len(some) or _form_of(rows[0]) != self._form:
+            self._seconds = inf  # the dataset returns something else than items: none at once
             return self._read(i)
         self._ready = dict(zip(some, rows, strict=True))
         return self._ready.pop(i)
@@ -125,6 +131,7 @@ class ManyAtOnce(Generic[T]):
         began = perf_counter()
         item = self._read(i)
         self._singles, self._seconds = self._singles + 1, self._seconds + perf_counter() - began
+        self._form = _form_of(item)
         return item
 
 
@@ -134,6 +141,13 @@ _TIMED = 4
 """The items that are read alone and timed first."""
 _WORTH_SINGLE = 0.001
 """The seconds that a single item takes at least, so that reading many at once gains too little."""
+
+
+def _form_of(item: object) -> object:
+    """Return what items have in common with each other, and not with a column of many items."""
+    if isinstance(item, dict):
+        return dict, frozenset(item)
+    return (tuple, len(item)) if isinstance(item, tuple) else type(item)
 
 
 def length_of(operator: str, dataset: Any) -> int:

@@ -21,6 +21,7 @@ from flowdsl.nodes import AnyNode, checked_int, is_int
 from flowdsl.ops.sharding import Even, EvenShard, Shard
 from flowdsl.ops.sizing import Skip
 from flowdsl.plan.lower import plan_of
+from flowdsl.plan.tree import walk
 from flowdsl.runtime.resume_points import BEGINNING, ResumePoint
 from flowdsl.runtime.run import Run
 from flowdsl.runtime.state import place_of, state_of
@@ -252,6 +253,26 @@ class Loader(Generic[X]):
             self._ahead,
             self._name,
         )
+
+
+def refuse_second_shard(name: str, node: AnyNode, processes: tuple[int, int]) -> None:
+    """Refuse a flow that the program has divided among the processes that the loader divides it by.
+
+    Each process would get the ``n``-th part of an ``n``-th part, and no process the others.
+
+    Raises:
+        InvalidFlow: The flow contains ``shard(n, i)`` of the same ``n`` and ``i``, above 1.
+    """
+    n, i = processes
+    if n == 1:
+        return
+    for part in walk(node):
+        if isinstance(part, Shard) and part.shard == (n, i):
+            raise InvalidFlow(
+                f"{name}: the flow contains {part.title}, and {name} divides it among the same {n} "
+                f"processes once more, so together they would get one element in {n}; leave "
+                f".shard out, or pass {name}(shard=(1, 0)), which does not divide"
+            )
 
 
 def part_of(node: AnyNode, ranks: Ranks) -> AnyNode:

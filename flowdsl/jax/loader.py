@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from flowdsl.elements.structure import arguments_of, components
 from flowdsl.errors import InvalidFlow, SpecMismatch
 from flowdsl.feeding.converting import convert_arrays, describe_component
-from flowdsl.feeding.loader import Loader, Ranks
+from flowdsl.feeding.loader import Loader, Ranks, refuse_second_shard
 from flowdsl.ops.sharding import Even
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ class JaxLoader(Loader[X]):
             )
         if shard is None:
             shard = jax.process_count(), jax.process_index()
+            refuse_second_shard("to_jax", flow.node, shard)
         super().__init__(
             flow,
             _DevicePlacer(sharding),

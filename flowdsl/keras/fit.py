@@ -19,10 +19,11 @@ from keras.src.trainers.data_adapters.data_adapter import DataAdapter
 
 from flowdsl.effects import Endless
 from flowdsl.elements.specs import ArraySpec, Spec, StructSpec
-from flowdsl.errors import FlowError, SpecMismatch
+from flowdsl.elements.structure import components
+from flowdsl.errors import FlowError, InvalidFlow, SpecMismatch
 from flowdsl.feeding.converting import describe_component
 from flowdsl.feeding.loader import Loader
-from flowdsl.nodes import checked_int
+from flowdsl.nodes import FlowBase, checked_int
 from flowdsl.runtime.state import place_of, state_of
 
 if TYPE_CHECKING:
@@ -43,6 +44,11 @@ class Fit(DataAdapter):
     """
 
     def __init__(self, flow: Flow[Any, Any], *, ahead: int = 2) -> None:
+        if not isinstance(flow, FlowBase):
+            raise InvalidFlow(
+                f"to_keras: flow must be a flow, got {type(flow).__name__}; make one with "
+                f"fl.from_items, fl.from_dataset or another source"
+            )
         self._flow = flow
         self._loader = Loader[Any](flow, _batch, ahead=ahead, name="to_keras")
         self._epoch = 0
@@ -136,6 +142,11 @@ class Fit(DataAdapter):
         # Keras reads this when a call of fit begins
         self._length_is_of_resumed_epoch = self._epoch_has_begun = False
         length = self._flow.node.length
+        if length == 0:
+            raise InvalidFlow(
+                f"to_keras: {self._flow!r} has no elements, and Keras needs at least one batch; "
+                f"batch(n, drop_remainder=True) leaves out rows that do not fill a batch"
+            )
         return None if Endless in self._flow.effects or length is None else length - self._first
 
     @property
@@ -212,6 +223,11 @@ class Fit(DataAdapter):
             yield batch
         self._completed = max(self._completed, epoch)
         if self._resumed_from is None:
+            if not count:
+                raise FlowError(
+                    f"to_keras: epoch {epoch} of {self._flow!r} has no elements, and Keras needs "
+                    f"at least one batch; check what its filters keep"
+                )
             self._counted = count
 
     def _pass_of_tf(self) -> Iterator[Any]:
@@ -262,6 +278,8 @@ def _next(batches: Iterator[Any]) -> Any:
 
 def _batch(element: Any, position: int) -> Any:
     """Convert an element to a Keras batch: inputs, then targets, then weights; or a dict."""
+    if keras.backend.backend() != "tensorflow":  # which has strings, and whose signature names them
+        _refuse_text(element, "", position)
     if isinstance(element, np.ndarray):
         return (element,)
     if isinstance(element, list):
@@ -273,6 +291,20 @@ def _batch(element: Any, position: int) -> Any:
         f"to_keras: element {position} is of type {type(element).__name__}; Keras takes an array, "
         f"a tuple of inputs, targets and weights, or a dict of inputs"
     )
+
+
+def _refuse_text(element: object, name: str, position: int) -> None:
+    parts = components(element)
+    if isinstance(element, list):  # the texts of a batch are a list
+        parts = [("", part) for part in element[:1]]
+    for key, part in parts or ():
+        _refuse_text(part, f"{name}.{key}" if name and key else name or key, position)
+    kind = element.dtype.kind if isinstance(element, np.ndarray | np.generic) else ""
+    if isinstance(element, str | bytes) or kind in ("S", "U", "T"):
+        raise SpecMismatch(
+            f"to_keras: {describe_component(name, position)} is text, and Keras on "
+            f"{keras.backend.backend()} takes numbers; map it to numbers, or leave it out"
+        )
 
 
 def _refuse_many(form: type, components: int, position: int) -> None:

@@ -33,7 +33,7 @@ class FlowDataset(IterableDataset[X]):
         shard: tuple[int, int] | None = None,
         even: Even | None = "drop",
     ) -> None:
-        ranks = ranks_of("as_iterable_dataset", shard, even)
+        ranks = ranks_of("as_iterable_dataset", flow.node, shard, even)
         self._ranks = (ranks.n, ranks.i) if shard is None else None
         check_length("as_iterable_dataset", flow.node, ranks)
         self._flow: Flow[Any, Any] = nodes.flow(part_of(flow.node, ranks))

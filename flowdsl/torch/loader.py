@@ -14,7 +14,8 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 from flowdsl.errors import InvalidFlow, SpecMismatch
 from flowdsl.feeding.converting import convert_arrays, describe_component, leaves_of
-from flowdsl.feeding.loader import Loader, Ranks
+from flowdsl.feeding.loader import Loader, Ranks, refuse_second_shard
+from flowdsl.nodes import AnyNode
 from flowdsl.ops.sharding import Even
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class TorchLoader(Loader[X], IterableDataset[X]):
             flow,
             tensors,
             ahead=ahead,
-            ranks=ranks_of("to_torch", shard, even),
+            ranks=ranks_of("to_torch", flow.node, shard, even),
             arrived=tensors.taken if tensors.is_on_cuda else None,
             name="to_torch",
         )
@@ -87,9 +88,16 @@ def _refuse_workers() -> NoReturn:
     )
 
 
-def ranks_of(name: str, shard: tuple[int, int] | None, even: Even | None) -> Ranks:
-    """Return the ranks that the arguments select, or the ranks of ``torch.distributed``."""
-    return Ranks.of_arguments(name, _distributed() if shard is None else shard, even)
+def ranks_of(name: str, node: AnyNode, shard: tuple[int, int] | None, even: Even | None) -> Ranks:
+    """Return the ranks that the arguments select, or the ranks of ``torch.distributed``.
+
+    Raises:
+        InvalidFlow: An argument is invalid; or the flow contains the shard of this rank already.
+    """
+    if shard is None:
+        shard = _distributed()
+        refuse_second_shard(name, node, shard)
+    return Ranks.of_arguments(name, shard, even)
 
 
 def _distributed() -> tuple[int, int]:

@@ -248,7 +248,29 @@ class TestWorkers:
         assert reduced_tensor(tensor) is None
 
 
+class Columns(Dataset[Any]):
+    """A dataset whose ``__getitems__`` returns a batch of columns instead of a list of items."""
+
+    def __init__(self, form: Callable[..., Any]) -> None:
+        self.form = form
+
+    def __len__(self) -> int:
+        return 6
+
+    def __getitem__(self, index: int) -> Any:
+        return self.form(index, index * index)
+
+    def __getitems__(self, numbers: list[int]) -> Any:
+        return self.form(numbers, [i * i for i in numbers])
+
+
 class TestDatasets:
+    @pytest.mark.parametrize("form", [lambda a, b: (a, b), lambda a, b: {"a": a, "b": b}, Pair])
+    def test_a_column_is_not_mistaken_for_an_item(self, form: Callable[..., Any]) -> None:
+        # After four items that are read alone, two are left: as many as the columns.
+        flow = fl.from_dataset(Columns(form))
+        assert flow.collect() == [form(i, i * i) for i in range(6)]
+
     def test_combined_datasets(self) -> None:
         both: Any = ConcatDataset([Squares(3), Subset(Squares(9), [8, 0])])
         assert [y for _, y in fl.from_dataset(both)] == [0, 1, 2, 8, 0]

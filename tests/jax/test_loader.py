@@ -82,18 +82,6 @@ print(x.dtype, x.tolist())
         with pytest.raises(fl.SpecMismatch, match=r"to_jax: element 0, an array of datetime64"):
             array_of(np.zeros(2, "M8[s]"))
 
-    def test_a_missing_jax_names_the_package_to_install(self) -> None:
-        program = """
-import sys
-sys.modules["jax"] = None
-import flowdsl as fl
-try:
-    fl.from_range(3).to_jax()
-except fl.MissingLibrary as error:
-    print(error)
-"""
-        assert 'pip install "flowdsl[jax]"' in output(program)
-
 
 class TestPlacing:
     def test_arrays_are_on_the_requested_device(self) -> None:
@@ -214,3 +202,13 @@ def test_records_that_are_pytrees_already_are_left_alone() -> None:
 
     rows = fl.from_range(2).map(lambda i: Known(np.float32(i), "a"))
     assert [len(jax.tree.leaves(row)) for row in rows.to_jax()] == [1, 1]
+
+
+def test_a_flow_that_is_divided_among_the_processes_is_not_divided_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    flow = fl.from_range(8).shard(2, 0)
+    with pytest.raises(fl.InvalidFlow, match=r"to_jax: the flow contains shard\(2, 0\)"):
+        flow.to_jax()
+    assert list(flow.to_jax(shard=(1, 0))) == [0, 2, 4, 6]

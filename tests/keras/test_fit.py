@@ -170,6 +170,28 @@ for procs in (0, 2):
     assert steps == [0, 1, 2], steps
 """
 
+EMPTY = """
+def refusal(use, *args, **options):
+    try:
+        use(*args, **options)
+    except fl.FlowError as error:
+        return str(error)
+    raise AssertionError("no error")
+
+dropped = fl.from_range(3).map(row).batch(4, drop_remainder=True)
+filtered = fl.from_range(3).map(row).filter(lambda pair: pair[1] > 3).batch(2)
+for use in (model_of().fit, model_of().evaluate, model_of().predict):
+    told = refusal(use, dropped.to_keras(), verbose=0)
+    assert "to_keras: from_range(3).map(row).batch(4, drop_remainder=True) has no" in told, told
+    told = refusal(use, filtered.to_keras(), verbose=0)
+    assert "to_keras: epoch 0 of from_range(3)" in told, told
+assert "flow must be a flow, got list" in refusal(fl.keras.Fit, [1, 2])
+told = refusal(
+    model_of().fit, fl.from_items([({"a": "x", "b": 1.0}, 1.0)] * 4).batch(2).to_keras(), verbose=0
+)
+assert "component '0.a' of element 0 is " in told and ("text" in told or "str" in told), told
+"""
+
 RESUMES = """
 warnings.filterwarnings("ignore", "Your input ran out")
 undisturbed = model_of()
@@ -238,7 +260,19 @@ assert not [thread for thread in threading.enumerate() if thread.name == "to_ker
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_on_each_backend(backend: str) -> None:
     program = "\n".join(
-        [BEGIN, FITS, FOLLOWS, FOLLOWS_ON, LOOKS, UNKNOWN, FAILS, RESUMES, REFUSES, "print('all')"]
+        [
+            BEGIN,
+            FITS,
+            FOLLOWS,
+            FOLLOWS_ON,
+            LOOKS,
+            UNKNOWN,
+            FAILS,
+            EMPTY,
+            RESUMES,
+            REFUSES,
+            "print('all')",
+        ]
     )
     environment = {**os.environ, "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"}
     done = subprocess.run(

@@ -430,6 +430,19 @@ def test_spawned_ranks_end_together(tmp_path: Path) -> None:
     assert result.stdout == "[8, 8]\n", result.stderr
 
 
+@pytest.mark.parametrize("loader", ["to_torch", "as_iterable_dataset"])
+def test_a_flow_that_is_divided_among_the_ranks_is_not_divided_again(
+    loader: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flowdsl.torch.loader._distributed", lambda: (2, 1))
+    halves = fl.from_range(8).shard(2, 1, even="drop").map(abs)
+    with pytest.raises(fl.InvalidFlow, match=rf"{loader}: .* shard\(2, 1, even='drop'\)"):
+        getattr(halves, loader)()
+    assert list(getattr(halves, loader)(shard=(1, 0))) == [1, 3, 5, 7]
+    assert list(getattr(halves, loader)(shard=(2, 1))) == [3, 7]
+    assert list(getattr(fl.from_range(8).shard(4, 1), loader)()) == [5]
+
+
 class TestEpochs:
     """The calls of Lightning and Accelerate before each epoch."""
 
@@ -491,17 +504,3 @@ class TestEpochs:
     def test_the_dataset_is_the_flow(self) -> None:
         loader = fl.from_range(8).batch(4).to_torch()
         assert len(loader.dataset) == 2
-
-
-def test_a_missing_torch_names_the_package_to_install() -> None:
-    program = """
-import sys
-sys.modules["torch"] = None
-import flowdsl as fl
-try:
-    fl.from_range(3).to_torch()
-except fl.MissingLibrary as error:
-    print(error)
-"""
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert 'pip install "flowdsl[torch]"' in result.stdout

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, assert_type
+from typing import TYPE_CHECKING, Any, assert_type
 
 import jax
 import numpy as np
@@ -35,6 +35,12 @@ def texts(i: int) -> tuple[NDArray[np.float32], str]:
 
 
 numbers = fl.from_range(6)
+
+if TYPE_CHECKING:  # Keras takes seconds to import
+    from flowdsl.keras.fit import Fit
+
+    assert_type(fl.keras.Fit(numbers.map(sample).batch(2)), Fit)
+    assert_type(numbers.map(sample).batch(2).to_keras(), Fit)
 
 assert_type(numbers.map(image).to_torch(), TorchLoader[torch.Tensor])
 assert_type(numbers.batch(2).to_torch(), TorchLoader[torch.Tensor])
