@@ -15,6 +15,7 @@ from pathlib import Path
 from queue import Queue
 from tempfile import TemporaryDirectory
 from typing import Any, TypeAlias, get_overloads
+from unittest.mock import create_autospec
 
 import attrs
 import lmdb
@@ -164,6 +165,13 @@ def _without_some(dataset: Any) -> Any:
     return dataset.filter(lambda i: i > 0)
 
 
+def _from_ray(ordered: bool) -> AnyFlow:
+    import ray.data
+
+    dataset = create_autospec(ray.data.Dataset, instance=True)  # a dataset needs a cluster
+    return fl.from_ray(dataset, ordered=ordered)
+
+
 def _of_grain(change: Callable[[Any], Any]) -> AnyFlow:
     import grain
 
@@ -218,6 +226,11 @@ FAMILIES: dict[str, list[Operator]] = {
                 "of unknown length": lambda _: _from_tfdata(_without_some),
                 "without end": lambda _: _from_tfdata(lambda ds: ds.repeat()),
             },
+            _numbers,
+        ),
+        Operator(
+            "from_ray",
+            {"": lambda _: _from_ray(False), "with `ordered=True`": lambda _: _from_ray(True)},
             _numbers,
         ),
         Operator(

@@ -60,14 +60,14 @@ def test_datasets_are_recognised_without_importing_their_library() -> None:
     program = """
 import sys, flowdsl as fl
 assert fl.from_dataset([1, 2]).batch(2).collect()[0].tolist() == [1, 2]
-for operator in (fl.from_dataset, fl.from_tfdata):
+for operator in (fl.from_dataset, fl.from_ray, fl.from_tfdata):
     try:
         operator(iter([1]))
     except fl.InvalidFlow:
         print(*sys.modules)
 """
-    assert not {"torch", "grain", "tensorflow", "datasets", "PIL"} & set(fresh(program).split())
-    assert fresh(program).count("flowdsl.datasets.foreign") == 2
+    assert not {"torch", "grain", "tensorflow", "datasets", "ray", "PIL"} & set(fresh(program).split())
+    assert fresh(program).count("flowdsl.datasets.foreign") == 3
 
 
 def test_every_public_name_exists() -> None:

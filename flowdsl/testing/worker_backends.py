@@ -3,7 +3,7 @@
 A law is a test function whose argument is a ``Trial``: a kind of worker, and a function that kills
 one. It raises an ``AssertionError`` if the kind breaks the law. In a test file:
 
-    TRIAL = Trial(ACTORS, die=end_this_actor)
+    TRIAL = Trial(ACTORS, die=os.abort)
 
     @pytest.mark.parametrize("law", laws(TRIAL))
     def test_actors(law: Law) -> None:

@@ -67,6 +67,7 @@ def test_a_state_is_valid_for_any_kind_of_worker(cluster: TestCluster) -> None:
     assert first + list(flow.prefetch(actors=3).resume(state)) == flow.collect()
 
 
+@pytest.mark.long
 def test_copies_run_on_the_cluster(cluster: TestCluster) -> None:
     stream = fl.from_iterable(partial(range, 5))
     assert stream.replicate(actors=2).collect() == stream.replicate(procs=2).collect()
@@ -75,6 +76,7 @@ def test_copies_run_on_the_cluster(cluster: TestCluster) -> None:
     assert str(rows.replicate(actors=2)) == "from_range(5).replicate(actors=2).prefetch(actors=2)"
 
 
+@pytest.mark.long
 def test_a_large_array_is_sent_to_a_machine(cluster: TestCluster) -> None:
     table = np.arange(3_000_000)
 
@@ -87,6 +89,7 @@ def test_a_large_array_is_sent_to_a_machine(cluster: TestCluster) -> None:
     assert flow.collect()[5] == 7
 
 
+@pytest.mark.long
 def test_a_tuned_number_of_workers_is_at_most_the_cluster(cluster: TestCluster) -> None:
     flow = fl.from_range(100).map(slow_square).prefetch(actors="auto")
     assert "up to 8 workers of the cluster" in flow.explain()
@@ -101,6 +104,7 @@ def test_too_few_cpus_are_an_error(cluster: TestCluster, monkeypatch: pytest.Mon
         fl.from_range(9).map(abs).prefetch(actors=9).collect()
 
 
+@pytest.mark.long
 def test_parked_workers_make_room_for_another_flow(cluster: TestCluster) -> None:
     first, second = (fl.from_range(9).map(f).prefetch(actors=5) for f in (abs, slow_square))
     for _ in range(2):
@@ -118,6 +122,7 @@ def test_a_machine_that_dies_loses_nothing(cluster: TestCluster) -> None:
         assert got == [i * i for i in range(len(got))]
 
 
+@pytest.mark.long
 def test_a_machine_that_does_not_answer_counts_as_dead(
     cluster: TestCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -135,6 +140,7 @@ def test_a_machine_that_does_not_answer_counts_as_dead(
     cluster.remove(other)
 
 
+@pytest.mark.long
 def test_a_machine_that_joins_takes_over(cluster: TestCluster) -> None:
     """All workers are on one machine, which dies; then another joins."""
     with (
@@ -182,6 +188,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_nothing_is_left_of_a_program_that_is_ended(
     number: signal.Signals, cluster: TestCluster, tmp_path: Path

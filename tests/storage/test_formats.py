@@ -67,6 +67,6 @@ def test_every_reader_and_writer_of_files_is_in_the_table() -> None:
         "from_queue",
         "from_zmq",
     }
-    datasets = {"from_dataset", "from_tfdata"}
+    datasets = {"from_dataset", "from_ray", "from_tfdata"}
     readers = {name for name in fl.__all__ if name.startswith("from_")}
     assert readers - elsewhere - datasets == {one.reader for one in FORMATS}
