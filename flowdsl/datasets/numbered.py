@@ -84,7 +84,7 @@ class ManyAtOnce(Generic[T]):
     """Reads single items, or many at once where each of them alone would cost more.
 
     A Hugging Face dataset stores columns, and looks up each of them for every item: reading 32
-    items at once costs a tenth of reading 32 single items. For an item that takes long, such as an
+    items at once costs a sixth of reading 32 single items. For an item that takes long, such as an
     image to decode, this gains nothing and delays the first of them. So the first items are read
     alone and timed. If reading many fails, each item is read alone, so that the error names it. So
     is every item of a dataset whose ``__getitems__`` returns something else than a list of items,

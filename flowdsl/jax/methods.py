@@ -96,7 +96,12 @@ class ToJax(FlowBase[T, E]):
         self, sharding: Target = None, **options: Unpack[LoaderOptions]
     ) -> JaxLoader[Any]: ...
     @rejects_keywords(
-        device="write to_jax(device)", ranks="write shard=(n, i)", buffer="write ahead={n}"
+        batch_size="write .batch({n}).to_jax()",
+        num_workers="write .prefetch(procs={n}).to_jax()",
+        shuffle="write .shuffle(seed=...) in the chain",
+        device="write to_jax(device)",
+        ranks="write shard=(n, i)",
+        buffer="write ahead={n}",
     )
     def to_jax(
         self,
@@ -128,9 +133,10 @@ class ToJax(FlowBase[T, E]):
         ``load_state_dict`` save and restore the epoch and the position in it; ``set_epoch`` selects
         the epoch of the next ``for``.
 
-        Errors: ``MissingLibrary``; ``InvalidFlow`` for arguments, and for a flow of unknown length
-        with several processes; during a pass, ``SpecMismatch`` for an array that JAX cannot
-        represent, or that a sharding does not divide evenly (``batch(n, drop_remainder=True)``),
+        Errors: ``MissingLibrary``; ``InvalidFlow`` for arguments, and with several processes for a
+        flow of unknown length, or one that contains the ``shard`` of this process already, unless
+        ``shard=`` is given; during a pass, ``SpecMismatch`` for an array that JAX cannot represent,
+        or that a sharding does not divide evenly (``batch(n, drop_remainder=True)``),
         and any error of the flow, each at the position of its element.
 
         >>> import numpy as np, flowdsl as fl

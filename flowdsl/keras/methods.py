@@ -37,9 +37,10 @@ class ToKeras(FlowBase[T, E]):
         trains on the rest of that epoch: see docs/keras.md. At most ``ahead`` batches are computed
         ahead. The same as ``flowdsl.keras.Fit(flow)``.
 
-        Errors: ``MissingLibrary``; ``FlowError`` with TensorFlow for a component of unknown dtype;
-        during a pass, ``SpecMismatch`` for an element that is not a Keras batch, and any error of
-        the flow, unchanged.
+        Errors: ``MissingLibrary``; in ``fit``, ``InvalidFlow`` for a flow of length 0,
+        ``FlowError`` with TensorFlow for a component of unknown dtype, and for an epoch without
+        elements; during a pass, ``SpecMismatch`` for an element that is not a Keras batch, such as
+        text on other backends, and any error of the flow, unchanged.
 
         >>> import keras, numpy as np, flowdsl as fl
         >>> flow = fl.from_range(8).map(lambda i: (np.full(3, i, np.float32), i)).batch(4)

@@ -77,11 +77,17 @@ def _named(operator: str, path: str) -> list[str]:
     if os.path.isdir(path):
         raise SourceError(
             f"{operator}: {path!r} is a folder, not a file; for the files in it, write a pattern "
-            f"as {os.path.join(path, '*')!r}"
+            f"as {_pattern_of(path)!r}"
         )
     if not glob.has_magic(path) or os.path.exists(path):
         return [path]
-    files = sorted(name for name in glob.glob(path, recursive=True) if os.path.isfile(name))
+    names = glob.glob(path, recursive=True)
+    files = sorted(filter(os.path.isfile, names))
+    if names and not files:
+        raise SourceError(
+            f"{operator}: {path!r} matches folders only; for the files in them, write a pattern as "
+            f"{os.path.join(path, '*')!r}"
+        )
     if not files:
         folder = os.path.dirname(path)
         while glob.has_magic(folder):
@@ -92,6 +98,16 @@ def _named(operator: str, path: str) -> list[str]:
         )
         raise SourceError(f"{operator}: no file matches {path!r}; {hint}")
     return files
+
+
+def _pattern_of(folder: str) -> str:
+    """Return a pattern for the files in a folder, or in its folders if it has no files itself."""
+    try:
+        with os.scandir(folder) as entries:
+            folders = [entry.is_dir() for entry in entries]
+    except OSError:  # it may not be read
+        folders = []
+    return os.path.join(folder, *(["*", "*"] if folders and all(folders) else ["*"]))
 
 
 def title_of(operator: str, paths: Sequence[str], *options: str) -> str:

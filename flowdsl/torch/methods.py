@@ -149,9 +149,10 @@ class ToTorch(FlowBase[T, E]):
         the epoch of the next ``for``. For code that wants a ``DataLoader``:
         ``DataLoader(flow.to_torch(), batch_size=None)``, or ``as_iterable_dataset()``.
 
-        Errors: ``MissingLibrary``; ``InvalidFlow`` for arguments, for a flow of unknown length
-        with several ranks, and in a worker of a ``DataLoader``, which would yield all elements once
-        more; during a pass, ``SpecMismatch`` for an array that cannot be a tensor, and any error of
+        Errors: ``MissingLibrary``; ``InvalidFlow`` for arguments; with several ranks for a flow of
+        unknown length, or one that contains the ``shard`` of this rank already, unless ``shard=``
+        is given; in a worker of a ``DataLoader``, which would yield all elements once more; during
+        a pass, ``SpecMismatch`` for an array that cannot be a tensor, and any error of
         the flow, each at the position of its element.
 
         >>> import numpy as np, flowdsl as fl
@@ -223,6 +224,11 @@ class ToTorch(FlowBase[T, E]):
     ) -> FlowDataset[dict[str, Tensor]]: ...
     @overload
     def as_iterable_dataset(self, **options: Unpack[DatasetOptions]) -> FlowDataset[Any]: ...
+    @rejects_keywords(
+        batch_size="write .batch({n}).as_iterable_dataset()",
+        num_workers="write DataLoader(dataset, batch_size=None, num_workers={n})",
+        shuffle="write .shuffle(seed=...) in the chain",
+    )
     def as_iterable_dataset(
         self, *, shard: tuple[int, int] | None = None, even: Even | None = "drop"
     ) -> FlowDataset[Any]:
@@ -238,8 +244,9 @@ class ToTorch(FlowBase[T, E]):
         Iterators have the ``state_dict`` and ``load_state_dict`` that torchdata's
         ``StatefulDataLoader`` calls.
 
-        Errors: ``MissingLibrary``; ``InvalidFlow`` for arguments, and for a flow of unknown length
-        with several ranks; ``NotShippable`` for a flow that cannot be sent to workers.
+        Errors: ``MissingLibrary``; ``InvalidFlow`` for arguments, and with several ranks for a flow
+        of unknown length, or one that contains the ``shard`` of this rank already, unless
+        ``shard=`` is given; ``NotShippable`` for a flow that cannot be sent to workers.
 
         >>> import flowdsl as fl
         >>> from torch.utils.data import DataLoader

@@ -95,6 +95,13 @@ class TestPlacing:
         ):
             fl.from_range(3).to_jax(device)
 
+    def test_arguments_of_other_loaders_are_refused_with_advice(self) -> None:
+        load: Any = fl.from_range(3).to_jax
+        with pytest.raises(fl.InvalidFlow, match=r"no num_workers=; write \.prefetch\(procs=2\)"):
+            load(num_workers=2)
+        with pytest.raises(fl.InvalidFlow, match=r"no batch_size=; write \.batch\(8\)\.to_jax"):
+            load(batch_size=8)
+
     def test_a_sharding_divides_each_array_among_its_devices(self) -> None:
         program = """
 import jax, numpy as np, flowdsl as fl

@@ -565,6 +565,15 @@ def test_missing_file_is_named(folder: Path) -> None:
         fl.from_images(missing)
     with pytest.raises(SourceError, match="no file matches"):
         fl.from_images(folder / "*.jpg")
+    above = folder / "digits"
+    (above / "0").mkdir(parents=True)
+    for path, message in [
+        (above, f"{above}' is a folder, not a file.* as '{above}/\\*/\\*'$"),
+        (above / "0", f"{above}/0' is a folder, not a file.* as '{above}/0/\\*'$"),
+        (above / "*", f"{above}/\\*' matches folders only.* as '{above}/\\*/\\*'$"),
+    ]:
+        with pytest.raises(SourceError, match=f"^from_images: '{message}"):
+            fl.from_images(path)
     flow = fl.from_images([folder / "a.png", missing, folder / "c.png"])
     with pytest.raises(ElementError, match="row 1 of from_images") as caught:
         flow.collect()

@@ -101,3 +101,11 @@ def test_an_endless_flow_is_divided_among_ranks() -> None:
     assert [next(elements) for _ in range(4)] == [1, 3, 1, 3]
     with pytest.raises(fl.InvalidFlow, match="as_iterable_dataset: the length of this flow is"):
         fl.from_range(4).filter(bool).as_iterable_dataset(shard=(2, 1))
+
+
+def test_arguments_of_a_data_loader_are_refused_with_advice() -> None:
+    load: Any = fl.from_range(3).as_iterable_dataset
+    with pytest.raises(fl.InvalidFlow, match=r"no batch_size=; write \.batch\(8\)\.as_iterable"):
+        load(batch_size=8)
+    with pytest.raises(fl.InvalidFlow, match=r"write DataLoader\(.*num_workers=2\)"):
+        load(num_workers=2)
