@@ -9,6 +9,7 @@ through the object stores of both nodes, on the same two cores.
 
 from __future__ import annotations
 
+import atexit
 import os
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -26,7 +27,8 @@ WORKERS = 2
 Where: TypeAlias = Literal["here", "there"]
 
 
-def _cluster(where: Where) -> Any:
+def _cluster(where: Where) -> None:
+    """Start a cluster and connect to it, until this process exits."""
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     ray: Any = import_module("ray")
     cluster: Any = import_module("ray.cluster_utils").Cluster(
@@ -40,7 +42,8 @@ def _cluster(where: Where) -> Any:
     if where == "there":
         cluster.add_node(num_cpus=WORKERS, object_store_memory=1 << 30)
     ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
-    return ray
+    atexit.register(cluster.shutdown)
+    atexit.register(ray.shutdown)
 
 
 def _rows(func: Callable[[int], Any], rows: int, batch: int) -> fl.Flow[Any, Any]:

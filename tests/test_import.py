@@ -66,7 +66,9 @@ for operator in (fl.from_dataset, fl.from_ray, fl.from_tfdata):
     except fl.InvalidFlow:
         print(*sys.modules)
 """
-    assert not {"torch", "grain", "tensorflow", "datasets", "ray", "PIL"} & set(fresh(program).split())
+    assert not {"torch", "grain", "tensorflow", "datasets", "ray", "PIL"} & set(
+        fresh(program).split()
+    )
     assert fresh(program).count("flowdsl.datasets.foreign") == 3
 
 

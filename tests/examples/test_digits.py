@@ -100,6 +100,7 @@ def test_a_digit_moves_by_a_pixel_and_does_not_wrap() -> None:
     assert min(sample.image.sum() for sample in moved) == 0  # moved out of the image
 
 
+@pytest.mark.long
 def test_each_digit_is_in_one_of_the_two_files(undisturbed: tuple[Path, str]) -> None:
     train, held_out = (
         fl.from_lmdb(undisturbed[0] / name, dict[str, Any]).collect()

@@ -45,6 +45,7 @@ def test_a_custom_step_resumes_with_both_optimizers(tmp_path: Path) -> None:
     assert all(entry["critic"] and entry["generator"] for entry in entries)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_patches_of_photographs_are_classified(tmp_path: Path) -> None:
     said = run(tmp_path, "patches", "--epochs=1")

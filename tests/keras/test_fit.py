@@ -257,7 +257,10 @@ assert not [thread for thread in threading.enumerate() if thread.name == "to_ker
 """
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    "backend",
+    [pytest.param(name, marks=pytest.mark.long if name == "jax" else []) for name in BACKENDS],
+)
 def test_on_each_backend(backend: str) -> None:
     program = "\n".join(
         [

@@ -68,7 +68,10 @@ FLOWS: dict[str, Flow[Any, Any]] = {
 KINDS: dict[str, dict[str, Any]] = {"procs": {"procs": "auto"}, "threads": {"threads": "auto"}}
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param(kind, marks=pytest.mark.long if kind == "procs" else []) for kind in KINDS],
+)
 @pytest.mark.parametrize("name", FLOWS)
 def test_elements_do_not_depend_on_the_number_of_workers(name: str, kind: str) -> None:
     flow = FLOWS[name]

@@ -106,7 +106,13 @@ def of_a_slab(tensor: tf.Tensor) -> NDArray[np.uint8] | None:
     return None
 
 
-@pytest.mark.parametrize("name", INPUTS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if name in ("queue", "dataset input") else pytest.mark.long)
+        for name in INPUTS
+    ],
+)
 def test_worker_arrays_enter_the_graph_without_a_copy(name: str) -> None:
     with INPUTS[name](fl.from_range(10).map(batch).prefetch(procs=1)) as source:
         source.reset()
@@ -118,7 +124,10 @@ def test_worker_arrays_enter_the_graph_without_a_copy(name: str) -> None:
                 assert (tensor.numpy() == i).all()
 
 
-@pytest.mark.parametrize("jit", [False, True], ids=["plain", "XLA"])
+@pytest.mark.parametrize(
+    "jit",
+    [pytest.param(False, id="plain"), pytest.param(True, id="XLA", marks=pytest.mark.long)],
+)
 def test_tensorflow_does_not_write_into_worker_memory(jit: bool) -> None:
     state = tf.Variable(tf.zeros((64, 1000)))
 

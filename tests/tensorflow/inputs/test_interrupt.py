@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 STUCK = """
 import sys, threading, time
 import numpy as np, tensorflow as tf
@@ -93,6 +95,7 @@ def test_ctrl_c_ends_a_loop_that_waits_for_data(tmp_path: Path) -> None:
         assert program.returncode == 0, err
 
 
+@pytest.mark.long
 def test_a_program_ends_while_its_flow_is_stuck(tmp_path: Path) -> None:
     with start("take = fed(QueueInput(flow))\ntake()\ntake()", tmp_path) as program:
         _, err = program.communicate(timeout=200)

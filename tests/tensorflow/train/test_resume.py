@@ -126,6 +126,7 @@ def test_training_survives_repeated_kills(
     check_equal(tmp_path, again, *undisturbed)
 
 
+@pytest.mark.long
 def test_a_killed_process_is_run_again(undisturbed: tuple[Trainer, Path], tmp_path: Path) -> None:
     root = Path(__file__).parents[3]
     program = [sys.executable, "-m", "tests.tensorflow.train.test_resume", str(tmp_path)]
@@ -246,8 +247,15 @@ def test_earlier_checkpoint_is_used_if_the_latest_was_removed(tmp_path: Path) ->
     assert anew.global_step == 0
 
 
-@pytest.mark.parametrize("damage", ["cut", "flip"])
-@pytest.mark.parametrize("suffix", ["index", "data-00000-of-00001"])
+@pytest.mark.parametrize(
+    ("suffix", "damage"),
+    [
+        ("index", "cut"),
+        ("data-00000-of-00001", "flip"),
+        pytest.param("index", "flip", marks=pytest.mark.long),
+        pytest.param("data-00000-of-00001", "cut", marks=pytest.mark.long),
+    ],
+)
 def test_damaged_checkpoint_is_an_error(tmp_path: Path, suffix: str, damage: str) -> None:
     trainer(tmp_path).train()
     path = Path(f"{latest_checkpoint(tmp_path)}.{suffix}")

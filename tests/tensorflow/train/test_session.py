@@ -125,6 +125,7 @@ def test_a_checkpoint_of_another_model_is_refused(tmp_path: Path) -> None:
 # -- session_config --------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_threads_are_set_before_tensorflow_starts() -> None:
     code = """
 import tensorflow as tf, flowdsl as fl

@@ -67,9 +67,18 @@ def resumed(make: Any, step: int, folder: Path, towers: int = 1, **options: Any)
 @pytest.mark.parametrize(
     ("layer", "optimizer", "towers"),
     [
-        *((layer, "sgd", 1) for layer in LAYERS),
-        *(("dropout", optimizer, 1) for optimizer in ("averaged", "accumulating", "wrapped")),
+        ("dropout", "averaged", 1),
         ("dropout", "wrapped", 2),
+        *(
+            pytest.param(
+                layer, "sgd", 1, marks=[] if layer == "gaussian noise" else pytest.mark.long
+            )
+            for layer in LAYERS
+        ),
+        *(
+            pytest.param("dropout", optimizer, 1, marks=pytest.mark.long)
+            for optimizer in ("accumulating", "wrapped")
+        ),
     ],
 )
 def test_resumed_training_continues_random_state_and_metrics(
