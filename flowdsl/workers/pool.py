@@ -221,6 +221,8 @@ class Pool:
 
     def _clear(self) -> None:
         self._assigned: dict[int, Task] = {}
+        self._expected = 0
+        """The number of elements of the assigned tasks."""
         self._retries: list[TaskInput] = []
         """Tasks to retry, in order of position. The results that wait for them keep their credit,
         so there is always room for a retry."""
@@ -236,9 +238,8 @@ class Pool:
 
     def _submit_tasks(self, work: Iterator[TaskInput | None]) -> None:
         self._starved = False
-        while self._has_credit():
-            worker = self._free_worker()
-            if worker is None:
+        for worker in self._free_workers():
+            if not self._has_credit():
                 return
             if self._retries:
                 task_input = self._retries.pop(0)
@@ -263,6 +264,7 @@ class Pool:
                 task_input = next_input
                 self._counts.entered += 0 if self.stage.end_to_end else task_input.size
             self._assigned[task_input.task.number] = task_input.task
+            self._expected += task_input.size
             self._in_flight += task_input.nbytes
             self.backend.submit(worker, task_input)
 
@@ -280,10 +282,16 @@ class Pool:
     def _bytes_per_task(self) -> int:
         return max(1, self._memory // self._credit)
 
-    def _free_worker(self) -> Worker | None:
-        """Return the worker with the fewest tasks; None if no worker has room for another."""
-        roomy = (w for w in self._active.able if w.ready and len(w.held) < TASKS_PER_WORKER)
-        return min(roomy, key=lambda worker: len(worker.held), default=None)
+    def _free_workers(self) -> Iterator[Worker]:
+        """Yield the workers with room for a task, those with the fewest first.
+
+        A worker that was given a task comes again while it has room. A pass over all workers for
+        each task would cost more than the task with some hundred workers.
+        """
+        for held in range(TASKS_PER_WORKER):
+            for worker in self._active.able:
+                if worker.ready and len(worker.held) == held:
+                    yield worker
 
     def _has_credit(self) -> bool:
         """Return True if credit allows another task; the task to deliver next is always allowed."""
@@ -295,7 +303,6 @@ class Pool:
             return False
         if not self._most_bytes:
             return self.stage.workers.memory is None
-        expected = sum(task.stop - task.start for task in self._assigned.values())
         held = self._held * self._most_bytes
         if held > self._memory:
             raise FlowError(
@@ -304,7 +311,7 @@ class Pool:
                 f"{self.stage.meaning.title}; give at least {2 * held:,.0f}, or a smaller buffer"
             )
         next_size = self._pace.size(None)
-        coming = (expected + next_size) * self._most_bytes + next_size * self._most_sent
+        coming = (self._expected + next_size) * self._most_bytes + next_size * self._most_sent
         stream = self._work.reading
         ahead = 0 if stream is None else stream.nbytes
         return self._in_flight + held + ahead + coming <= self._memory
@@ -340,6 +347,7 @@ class Pool:
         if task is None or task_input is None:  # the result belongs to an abandoned pass
             event.delivery.discard()
             return
+        self._expected -= task_input.size
         nbytes = event.delivery.nbytes
         worker.elements += result.count
         worker.busy += result.seconds
@@ -382,6 +390,7 @@ class Pool:
         retries: list[TaskInput] = []
         for task_input in task_inputs:
             del self._assigned[task_input.task.number]
+            self._expected -= task_input.size
             self._in_flight -= task_input.nbytes
             self._counts.retried += task_input.size
             if task_input.task.number != blamed:
