@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from flowdsl.elements.structure import components
 from flowdsl.errors import SourceError, SpecMismatch
-from flowdsl.storage.codec import array_of_bytes, decode, encode
+from flowdsl.storage.codec import array_of_bytes, decode, encode, is_named_by_text
 
 Frame: TypeAlias = bytes | memoryview
 Key: TypeAlias = int | str
@@ -258,8 +258,8 @@ def _without_arrays(x: Any, path: Path, separate: dict[Path, NDArray[Any]]) -> A
     kind = type(x)
     if kind is np.ndarray or kind is np.memmap:
         large = x.nbytes >= _WORTH_A_FRAME and x.dtype.kind in _KINDS_IN_FRAMES
-        # The layout names the dtype by its text, which need not mean a dtype of another package.
-        if large and len(separate) < MAX_ARRAY_FRAMES and x.dtype == np.dtype(x.dtype.str):
+        # The layout contains the dtype's spelling, which does not define one of another package.
+        if large and len(separate) < MAX_ARRAY_FRAMES and is_named_by_text(x.dtype):
             separate[path] = x
             return None
         return x

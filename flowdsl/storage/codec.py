@@ -107,7 +107,7 @@ def _pickled(x: object, refusal: SpecMismatch) -> bytes:
 def _carried(x: Any, at: str, trusted: bool) -> Any:
     kind = type(x)
     if kind in (np.ndarray, np.memmap) or isinstance(x, np.generic):
-        if not _is_carried(x.dtype):
+        if not is_named_by_text(x.dtype):
             raise SpecMismatch(f"{at}: an array of {x.dtype} cannot be written")
         array = np.asarray(x)
         code = _SCALAR if isinstance(x, np.generic) else _ARRAY
@@ -146,9 +146,18 @@ def _check_text(text: str, at: str) -> None:
         raise SpecMismatch(f"{at}: text that is not Unicode cannot be written: {error}") from error
 
 
-def _is_carried(dtype: np.dtype[Any]) -> bool:
-    """Return True if the dtype's spelling defines it: no objects, fields or third-party dtypes."""
-    return _DTYPE.fullmatch(dtype.str) is not None and np.dtype(dtype.str) == dtype
+def is_named_by_text(dtype: np.dtype[Any]) -> bool:
+    """Return True if the dtype's spelling defines it: no objects, fields or third-party dtypes.
+
+    >>> is_named_by_text(np.dtype("f4")), is_named_by_text(np.dtype("O"))
+    (True, False)
+    """
+    if _DTYPE.fullmatch(dtype.str) is None:
+        return False
+    try:
+        return np.dtype(dtype.str) == dtype
+    except TypeError:  # of another package, such as a float of one byte
+        return False
 
 
 @lru_cache(256)
@@ -290,7 +299,7 @@ def spec_to_plain(spec: Spec) -> dict[str, Any]:
 def _is_plain(spec: Spec) -> bool:
     """Return True if the codec encodes such values itself, without pickling them."""
     if isinstance(spec, ArraySpec):
-        return spec.dtype is None or _is_carried(spec.dtype)
+        return spec.dtype is None or is_named_by_text(spec.dtype)
     if isinstance(spec, StructSpec):
         return all(type(name) is str and _is_unicode(name) for name, _ in spec.fields)
     return True

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from ml_dtypes import bfloat16
+from ml_dtypes import bfloat16, float8_e5m2
 from numpy.typing import NDArray
 
 from flowdsl.elements.specs import ArraySpec, ListSpec, Spec, StructSpec, ValueSpec, join, spec_of
@@ -115,6 +115,7 @@ CYCLE.append(CYCLE)
         (np.zeros(2, [("x", "i4")]), "an array of [('x', '<i4')]"),
         (np.zeros((), [("x", "i4")])[()], "an array of [('x', '<i4')]"),
         (np.zeros(2, bfloat16), "an array of bfloat16"),
+        (np.zeros(2, float8_e5m2), "an array of float8_e5m2"),
         (np.array(["a"], np.dtypes.StringDType()), "an array of StringDType()"),
         (np.ma.masked_array([1, 2], [True, False]), "MaskedArray cannot"),
         (CYCLE, "nested too deeply"),
