@@ -26,7 +26,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
+from functools import partial, wraps
 from itertools import count, cycle, islice
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
@@ -85,6 +85,8 @@ class Trial:
     """Kills the worker that calls it; must be picklable, such as ``os.abort``."""
     living: Callable[[], Iterable[object]] = tuple
     """Lists the workers that are alive, if they are not threads or children of this process."""
+    repeats: int = 1
+    """How often laws of deaths are repeated: messages that are lost with a worker are rare."""
 
     def __attrs_post_init__(self) -> None:
         if self.kind.mortal and self.die is None:
@@ -100,7 +102,18 @@ Law: TypeAlias = Callable[[Trial], None]
 
 def laws(trial: Trial) -> tuple[Law, ...]:
     """Return the laws that the trial's kind of worker must obey."""
-    return (*LAWS, *LAWS_OF_MORTALS) if trial.kind.mortal else LAWS
+    if not trial.kind.mortal:
+        return LAWS
+    return (*LAWS, *(_repeated(law, trial.repeats) for law in LAWS_OF_MORTALS))
+
+
+def _repeated(law: Law, times: int) -> Law:
+    @wraps(law)
+    def repeated(trial: Trial) -> None:
+        for _ in range(times):
+            law(trial)
+
+    return repeated
 
 
 # -- functions that workers run --------------------------------------------------------------------

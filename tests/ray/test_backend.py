@@ -21,13 +21,18 @@ SAMPLE = (
     worker_backends.a_death_is_reported_once,
     worker_backends.an_element_that_kills_workers_is_named,
 )
+REPEATS = 12
+"""In every run the sampled laws run once; ``make long`` repeats the laws of deaths."""
 
 
 @pytest.mark.parametrize(
     "law",
     [
-        pytest.param(law, marks=[] if law in SAMPLE else pytest.mark.long)
-        for law in laws(Trial(ACTORS, die=os.abort))
+        *SAMPLE,
+        *(
+            pytest.param(law, marks=pytest.mark.long)
+            for law in laws(Trial(ACTORS, die=os.abort, repeats=REPEATS))
+        ),
     ],
 )
 def test_workers_of_another_machine_obey_the_laws(law: Law, cluster: TestCluster) -> None:

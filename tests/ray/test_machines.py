@@ -17,7 +17,7 @@ import pytest
 
 import flowdsl as fl
 from flowdsl.ray import machine
-from tests.ray.cluster import TestCluster
+from tests.ray.cluster import STORE, TestCluster
 
 pytestmark = pytest.mark.usefixtures("cluster")
 
@@ -168,6 +168,12 @@ def test_a_file_that_a_machine_lacks_is_an_error_before_the_pass(
     monkeypatch.setattr("flowdsl.ray.backend.files_of", lambda _: (f"{path}.of this machine",))
     with pytest.raises(fl.FlowError, match=r"machine .* does not have '.*of this machine'"):
         next(iter(read.map(abs).prefetch(actors=2)))
+
+
+def test_a_result_that_does_not_fit_in_the_object_store_is_an_error(cluster: TestCluster) -> None:
+    flow = fl.from_range(3).map(lambda i: np.full(STORE, i, np.uint8)).prefetch(actors=1)
+    with pytest.raises(fl.FlowError, match=r"result of 209,.* does not fit in the object store .*"):
+        flow.collect()
 
 
 PROGRAM = """
