@@ -14,16 +14,17 @@ from typing import Any
 import attrs
 import numpy as np
 import ray
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from xxhash import xxh3_128_digest
 
 from flowdsl.errors import FlowError
 from flowdsl.plan.plan import Stage
 from flowdsl.ray import cluster
 from flowdsl.ray.files import files_of
-from flowdsl.ray.host import HostSetup
-from flowdsl.ray.machine import Inbox, Machine, RemoteWorker
-from flowdsl.workers.backend import POLL_SECONDS, Event, Owner, Worker
+from flowdsl.ray.host import Host, HostSetup
+from flowdsl.ray.leases import Lease, acquire, end_idle, idle_cpus, release
+from flowdsl.ray.machine import SECONDS_TO_START, Inbox, Machine, RemoteWorker
+from flowdsl.ray.reservation import Reservation
+from flowdsl.workers.backend import POLL_SECONDS, Event, Owner, Ready, Worker
 from flowdsl.workers.processes import SECONDS_AT_REST, Processes
 from flowdsl.workers.tasks import InputRows, TaskInput
 from flowdsl.workers.wire import PackedStage, nbytes_of_frames, supply
@@ -35,9 +36,8 @@ SECONDS_WITHOUT_WORKERS = 30.0
 """After the death of all machines: how long to wait for a machine with a free CPU."""
 
 
-class Reservation:
-    """An actor that does nothing: it reserves the CPUs of the workers on this machine."""
-
+MAX_LOST_HOSTS = 3
+"""When this many hosts in a row end before a worker of theirs is ready, the pass fails."""
 
 _parked: weakref.WeakSet[Actors] = weakref.WeakSet()
 """Backends that keep CPUs between passes; they are closed if another backend needs the CPUs."""
@@ -68,6 +68,8 @@ class Actors:
         self._missing = 0
         """Workers that are to be started when a machine has free CPUs."""
         self._missing_since = self._looked = time.monotonic()
+        self._lost_hosts = 0
+        """Hosts that ended one after another before a worker was ready."""
         self._owner = Owner()
         self._resources = _Resources(self._owner, self._local, self._inbox)
         self._end = weakref.finalize(self, self._resources.release)
@@ -111,6 +113,9 @@ class Actors:
                 events += machine.events(call, answer)
         for machine in machines.values():
             events += machine.check()
+        if any(isinstance(event, Ready) for event in events):
+            self._lost_hosts = 0
+        self._drop_dead_machines()
         self._fill()
         return events
 
@@ -119,9 +124,7 @@ class Actors:
 
     def replace(self, worker: Worker) -> None:
         if isinstance(worker, RemoteWorker):
-            self._workers.remove(worker)
-            self._missing += 1
-            self._missing_since = time.monotonic()
+            self._lose(worker)
             self._fill(at_once=True)
         else:
             self._local.replace(worker)
@@ -178,10 +181,41 @@ class Actors:
             self._workers.append(self._local.workers[-1])
             return True
         for machine in self._resources.machines.values():
-            if machine.vacant and not machine.dead:
+            if machine.vacant and machine.dead is None:
                 self._workers.append(machine.start())
                 return True
         return False
+
+    def _lose(self, worker: Worker) -> None:
+        self._workers.remove(worker)
+        self._missing += 1
+        self._missing_since = time.monotonic()
+
+    def _drop_dead_machines(self) -> None:
+        """Forget machines that died; their workers that were not ready are started elsewhere.
+
+        Raises:
+            FlowError: Hosts have ended one after another before a worker was ready.
+        """
+        machines = self._resources.machines
+        for number, machine in list(machines.items()):
+            if machine.dead is None:
+                continue
+            del machines[number]
+            unready = [
+                worker
+                for worker in self._workers
+                if isinstance(worker, RemoteWorker) and worker.machine is machine
+                if not worker.ready
+            ]
+            for worker in unready:
+                self._lose(worker)
+            self._lost_hosts += bool(unready)
+            if self._lost_hosts == MAX_LOST_HOSTS:
+                raise FlowError(
+                    f"prefetch(actors=...): {MAX_LOST_HOSTS} hosts ended before a worker was "
+                    f"ready, the last on {machine.node}: {machine.dead}"
+                )
 
     def _reserve(self, count: int) -> bool:
         """Reserve CPUs for workers, and start the hosts of other machines.
@@ -195,32 +229,34 @@ class Actors:
         needed = 1 if self._packed.workers.auto else count
         if self._packed.workers.auto and self._workers:
             deadline, needed = 0.0, 0
-        while sum((allotted := self._allot(count)).values()) < needed:
+        while sum((allotted := _allotted(count)).values()) < needed:
             for backend in list(_parked):
                 backend.close()
             if time.monotonic() > deadline:
                 raise FlowError(_too_few(self._packed.workers.count))
-            time.sleep(0.1)
+            time.sleep(0.05)
         self._take(allotted)
         return bool(allotted)
 
-    def _allot(self, count: int) -> dict[cluster.Node, int]:
-        return cluster.allot(count, cluster.nodes())
-
     def _take(self, allotted: dict[cluster.Node, int]) -> None:
-        store = min((node.store for node in cluster.nodes() if node.store), default=1 << 62)
+        new = dict[Machine, Any]()
         for node, n in allotted.items():
+            if node.free < n:  # released actors have reserved the others
+                end_idle(unless=lambda lease, node=node, n=n: _suits(lease, node, n))
             if node.is_here:
-                self._resources.reserve(node, n)
+                self._resources.leases.append(acquire(Reservation, node, n))
                 self._vacant_here += n
                 continue
             if self._sent_arrays is None:
                 self._sent_arrays = ray.put(self._arrays)
-            setup = HostSetup(self._packed, self._files, store)
-            machine = Machine(node, n, setup, self._sent_arrays, self._inbox)
+            store = min(other.store for other in (node, *cluster.nodes()) if other.store)
+            setup = HostSetup(self._packed, store)
+            machine = Machine(acquire(Host, node, n), setup, self._sent_arrays, self._inbox)
             self._resources.machines[machine.number] = machine
-        for machine in list(self._resources.machines.values()):
-            machine.check_files()
+            if self._files:
+                new[machine] = machine.missing_files(self._files)
+        for machine, answer in new.items():
+            _check_files(machine, answer)
 
     def _fill(self, at_once: bool = False) -> None:
         """Start missing workers where CPUs are free, also on machines that joined the cluster.
@@ -234,14 +270,10 @@ class Actors:
         if not self._missing or (now - self._looked < POLL_SECONDS and not at_once):
             return
         self._looked = now
-        machines = self._resources.machines
-        for number in [number for number, machine in machines.items() if machine.dead]:
-            del machines[number]
-        self._take(self._allot(self._missing))
+        self._take(_allotted(self._missing))
         while self._missing and self._add():
             self._missing -= 1
-        waited = now - self._missing_since
-        if not self._workers and waited > SECONDS_WITHOUT_WORKERS:
+        if not self._workers and now - self._missing_since > SECONDS_WITHOUT_WORKERS:
             raise FlowError(
                 f"{_too_few(self._packed.workers.count)}; all workers have died, and no CPU was "
                 f"free for {SECONDS_WITHOUT_WORKERS:g} seconds"
@@ -250,13 +282,13 @@ class Actors:
 
 @attrs.define(eq=False)
 class _Resources:
-    """What a backend holds: this machine's workers, other machines, and reservations of CPUs."""
+    """What a backend holds: this machine's workers, other machines, and CPUs of this one."""
 
     owner: Owner
     local: Processes
     inbox: Inbox
     machines: dict[int, Machine] = attrs.field(factory=dict[int, Machine])
-    reservations: list[Any] = attrs.field(factory=list[Any])
+    leases: list[Lease] = attrs.field(factory=list[Lease])
     are_open: bool = False
 
     def open(self) -> None:
@@ -265,23 +297,50 @@ class _Resources:
         self.local.start(0)
         self.inbox.ring(self.local.wake)
 
-    def reserve(self, node: cluster.Node, n: int) -> None:
-        """Reserve CPUs of this machine."""
-        here = NodeAffinitySchedulingStrategy(node.id, soft=False)
-        options = {"num_cpus": n, "scheduling_strategy": here}
-        self.reservations.append(ray.remote(Reservation).options(**options).remote())
-
     def release(self) -> None:
-        """End the workers, and free the CPUs."""
+        """End the workers; hosts and reservations stay for the next backend for some time."""
         if not self.owner.is_here:
             return
         self.inbox.ring(None)
         for machine in self.machines.values():
-            machine.kill()
-        if ray.is_initialized():
-            for reservation in self.reservations:
-                ray.kill(reservation)
+            machine.close()
+        for lease in self.leases:
+            release(lease)
         self.local.close()
+
+
+def _allotted(count: int) -> dict[cluster.Node, int]:
+    """Divide workers among the machines."""
+    actual = {node.id: node for node in cluster.nodes()}
+    return {actual[node.id]: n for node, n in cluster.allot(count, _nodes()).items()}
+
+
+def _nodes() -> list[cluster.Node]:
+    """Return the machines; CPUs that only released actors reserve count as free."""
+    return [attrs.evolve(node, free=node.free + idle_cpus(node)) for node in cluster.nodes()]
+
+
+def _suits(lease: Lease, node: cluster.Node, n: int) -> bool:
+    return lease.node.id != node.id or lease.cpus == n
+
+
+def _check_files(machine: Machine, answer: Any) -> None:
+    """Wait until a machine has looked for the files of the stage.
+
+    Raises:
+        FlowError: A file is missing there.
+    """
+    try:
+        missing: list[str] = ray.get(answer, timeout=SECONDS_TO_START)
+    except ray.exceptions.RayError:  # the answers to other calls report it
+        return
+    if missing:
+        others = f" and {len(missing) - 1} more files" if len(missing) > 1 else ""
+        raise FlowError(
+            f"prefetch(actors=...): {machine.node} does not have {missing[0]!r}{others}, which "
+            f"workers there would read; copy the files there, or read from storage that all "
+            f"machines share"
+        )
 
 
 def _digest(packed: PackedStage) -> bytes:
@@ -290,7 +349,7 @@ def _digest(packed: PackedStage) -> bytes:
 
 
 def _too_few(count: int) -> str:
-    nodes = cluster.nodes()
+    nodes = _nodes()
     free = ", ".join(f"{node.free} of {node.cpus} on {node}" for node in nodes)
     return (
         f"prefetch: actors={count} needs {count} free CPUs, one for each worker, and the cluster "

@@ -10,8 +10,8 @@ on its own machine. So shared memory, the note of the task begun, time limits, a
 the same code, a worker's death costs nothing of Ray, and Ray reports only the end of a machine.
 
 The host forwards bytes: it unpickles neither programs nor elements, so it imports no module of the
-user. One thread talks to the workers; calls of the actor put commands into a queue, and the call
-``poll`` waits for what the workers report.
+user. It serves one backend at a time: a thread talks to the workers, calls of the actor put
+commands into a queue, and the call ``poll`` waits for what the workers report.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-import time
+from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -32,12 +32,13 @@ import ray
 from numpy.typing import NDArray
 
 from flowdsl.errors import FlowError, travelling
+from flowdsl.ray.reservation import Reservation
 from flowdsl.workers.backend import Died, Done, Event, Ready, Worker
-from flowdsl.workers.processes import SECONDS_AT_REST, Processes, Sent
+from flowdsl.workers.processes import Processes, Sent
 from flowdsl.workers.tasks import TaskInput
 from flowdsl.workers.wire import PackedStage, pickled, unpack
 
-MOST_REPORTED = 64 << 20
+MAX_REPORTED = 64 << 20
 """``poll`` returns the results that are there, up to about this many bytes."""
 
 
@@ -75,7 +76,13 @@ class HostFailed:
     error: bytes
 
 
-Report: TypeAlias = WorkerReady | TaskDone | WorkerEnded | HostFailed
+class NoReport:
+    """Ends the last ``poll`` of a backend that has been released."""
+
+
+NO_REPORT = NoReport()
+
+Report: TypeAlias = WorkerReady | TaskDone | WorkerEnded | HostFailed | NoReport
 
 
 @attrs.frozen
@@ -84,105 +91,175 @@ class HostSetup:
 
     stage: PackedStage
     """The stage, without its arrays."""
-    paths: tuple[str, ...]
-    """Files that the workers read."""
-    most_bytes: int
+    max_bytes: int
     """The largest result that the object stores can hold."""
     folder: str = attrs.field(factory=os.getcwd)
     environment: dict[str, str] = attrs.field(factory=lambda: dict(os.environ), repr=False)
     search_path: tuple[str, ...] = attrs.field(factory=lambda: tuple(sys.path))
 
-    def take_on(self) -> None:
-        """Adopt the consumer's folder, variables and search path as far as this machine has them.
 
-        Variables that the machine sets itself, such as ``PATH``, are kept.
-        """
-        if "OMP_NUM_THREADS" not in self.environment:
-            os.environ.pop("OMP_NUM_THREADS", None)  # Ray has set it, not the user
-        for name, value in self.environment.items():
-            os.environ.setdefault(name, value)
-        known = set(sys.path)
-        sys.path += [path for path in self.search_path if path not in known]
-        if os.path.isdir(self.folder):
-            os.chdir(self.folder)
+class Host(Reservation):
+    """The actor: runs the workers of one backend after another, and ends if none comes."""
 
-    @property
-    def missing(self) -> list[str]:
-        """The files that this machine does not have."""
-        return [path for path in self.paths if not Path(path).exists()]
+    def __init__(self) -> None:
+        super().__init__()
+        if "OMP_NUM_THREADS" in os.environ and "RAY_JOB_ID" in os.environ:
+            del os.environ["OMP_NUM_THREADS"]  # Ray has set it, not the user
+        self._environment, self._path = dict(os.environ), list(sys.path)
+        self._group: WorkerGroup | None = None
+        self._reports = defaultdict[int, SimpleQueue[Report]](SimpleQueue[Report])
+        self._released = set[int]()
+        self._lock = threading.Lock()
 
-
-class Host:
-    """The actor: starts worker processes, passes them tasks and reports what becomes of them."""
-
-    def __init__(self, setup: HostSetup, arrays: list[NDArray[np.uint8]]) -> None:
-        setup.take_on()
-        self._setup = setup
-        packed = attrs.evolve(setup.stage, arrays=tuple(array.data for array in arrays))
-        self._processes = Processes(packed)
-        self._processes.start(0)
-        self._workers: dict[int, Worker] = {}
-        self._commands = SimpleQueue[Callable[[], None]]()
-        self._reports = SimpleQueue[Report]()
-        self._parked: float | None = None
-        threading.Thread(target=self._serve, name="flowdsl-host", daemon=True).start()
-
-    def missing(self) -> list[str]:
+    def missing(self, paths: list[str]) -> list[str]:
         """Return the files that this machine does not have."""
-        return self._setup.missing
+        return [path for path in paths if not Path(path).exists()]
+
+    def serve(self, backend: int, setup: HostSetup, arrays: list[NDArray[np.uint8]]) -> None:
+        """Prepare to run workers of a backend, and end those of the last one."""
+        self.release()
+        self.hold()
+        self._take_on(setup)
+        try:
+            with self._lock:
+                reports = self._reports[backend]
+            self._group = WorkerGroup(setup, arrays, reports, backend)
+        except Exception as error:
+            self._reports[backend].put(HostFailed(pickled(travelling(error))))
+
+    def release(self) -> None:
+        """End the workers; the host stays for another backend, for a limited time."""
+        super().release()
+        if (group := self._group) is not None:
+            self._group = None
+            group.command(group.close)
+            with self._lock:
+                self._released.add(group.backend)
+                self._reports.pop(group.backend).put(NO_REPORT)  # so that its ``poll`` returns
 
     def start(self, number: int) -> None:
         """Start a worker, which reports refer to by ``number``."""
-        self._command(partial(self._start, number))
+        if (group := self._group) is not None:
+            group.command(partial(group.start, number))
 
     def submit(self, number: int, task: bytes, *frames: Any) -> None:
         """Submit a task to a worker, with the frames of its rows."""
-        self._command(partial(self._submit, number, task, frames))
+        if (group := self._group) is not None:
+            group.command(partial(group.submit, number, task, frames))
 
     def dismiss(self, number: int) -> None:
         """End a worker that holds no tasks."""
-        self._command(partial(self._dismiss, number))
+        if (group := self._group) is not None:
+            group.command(partial(group.dismiss, number))
 
     def park(self) -> None:
         """Keep the workers for the next pass, for a limited time."""
-        self._command(self._park)
+        if (group := self._group) is not None:
+            group.command(group.park)
+            super().release()
 
     def resume(self) -> None:
         """Prepare the parked workers for another pass; the death of any is reported."""
-        self._command(self._resume)
+        if (group := self._group) is not None:
+            self.hold()
+            group.command(group.resume)
 
     @ray.method(concurrency_group="reports")
-    def poll(self) -> list[Report]:
-        """Wait for reports and return them."""
-        reports = [self._reports.get()]
+    def poll(self, backend: int) -> list[Report]:
+        """Wait for reports on the workers of a backend, and return them."""
+        with self._lock:
+            if backend in self._released:  # a late call, which would block later ones
+                return []
+            queue = self._reports[backend]
+        reports = [queue.get()]
         nbytes = _nbytes(reports[0])
-        while nbytes < MOST_REPORTED:
+        while nbytes < MAX_REPORTED:
             try:
-                reports.append(self._reports.get_nowait())
+                reports.append(queue.get_nowait())
             except Empty:
                 break
             nbytes += _nbytes(reports[-1])
-        return reports
+        return [report for report in reports if report is not NO_REPORT]
 
     @ray.method(concurrency_group="life")
     def ping(self) -> None:
         """Return, which shows that this machine is alive."""
 
-    # -- the thread that talks to the workers --------------------------------------------------
+    def _take_on(self, setup: HostSetup) -> None:
+        """Adopt the consumer's variables, folder and search path as far as this machine has them.
 
-    def _command(self, command: Callable[[], None]) -> None:
+        Variables that the machine sets itself, such as ``PATH``, are kept.
+        """
+        os.environ.clear()
+        os.environ.update({**setup.environment, **self._environment})
+        known = set(self._path)
+        sys.path[:] = [*self._path, *(path for path in setup.search_path if path not in known)]
+        if os.path.isdir(setup.folder):
+            os.chdir(setup.folder)
+
+
+class WorkerGroup:
+    """The worker processes of one backend on this machine, and the thread that talks to them."""
+
+    def __init__(
+        self,
+        setup: HostSetup,
+        arrays: list[NDArray[np.uint8]],
+        reports: SimpleQueue[Report],
+        backend: int,
+    ) -> None:
+        self.backend = backend
+        self._max_bytes = setup.max_bytes
+        packed = attrs.evolve(setup.stage, arrays=tuple(array.data for array in arrays))
+        self._processes = Processes(packed)
+        self._processes.start(0)
+        self._workers: dict[int, Worker] = {}
+        self._commands = SimpleQueue[Callable[[], None]]()
+        self._reports = reports
+        self._is_open = True
+        threading.Thread(target=self._run, name="flowdsl-host", daemon=True).start()
+
+    def command(self, command: Callable[[], None]) -> None:
+        """Run one of the methods below in the thread of this group."""
         self._commands.put(command)
         self._processes.wake()
 
-    def _serve(self) -> None:
+    def start(self, number: int) -> None:
+        """Start a worker."""
+        self._processes.start(len(self._processes.workers) + 1)
+        self._workers[number] = self._processes.workers[-1]
+
+    def submit(self, number: int, task: bytes, frames: tuple[Any, ...]) -> None:
+        """Submit a task, unless the worker has died, as was reported."""
+        if (worker := self._workers.get(number)) is not None:
+            views = [frame if isinstance(frame, bytes) else memoryview(frame) for frame in frames]
+            self._processes.submit(worker, TaskInput(unpack(task), packed=views))
+
+    def dismiss(self, number: int) -> None:
+        """End a worker."""
+        if (worker := self._workers.pop(number, None)) is not None:
+            self._processes.dismiss(worker)
+
+    def park(self) -> None:
+        """Keep the workers for the next pass."""
+        self._processes.park()
+
+    def resume(self) -> None:
+        """Continue with parked workers."""
+        self._processes.resume()
+
+    def close(self) -> None:
+        """End the workers and the thread."""
+        self._is_open = False
+        self._processes.close()
+
+    def _run(self) -> None:
         try:
-            while True:
-                while not self._commands.empty():
+            while self._is_open:
+                while self._is_open and not self._commands.empty():
                     self._commands.get()()
-                for event in self._processes.poll():
+                for event in self._processes.poll() if self._is_open else ():
                     self._reports.put(self._report(event))
-                if self._parked is not None and time.monotonic() - self._parked > SECONDS_AT_REST:
-                    os._exit(0)  # no further pass came; this frees the CPUs
         except BaseException as error:
             self._reports.put(HostFailed(pickled(travelling(error))))
 
@@ -192,7 +269,7 @@ class Host:
         if isinstance(event, Ready):
             return WorkerReady(number, worker.name)
         if isinstance(event, Died):
-            self._dismiss(number)
+            self.dismiss(number)
             return WorkerEnded(number, event.how, event.begun)
         worker.held.pop(event.result.number, None)
         return self._done(number, event)
@@ -203,35 +280,14 @@ class Host:
         done = TaskDone(
             number, pickled(event.result), sent.content, sent.window.buffers(sent.places)
         )
-        if _nbytes(done) > self._setup.most_bytes:
+        if _nbytes(done) > self._max_bytes:
             full = FlowError(
                 f"prefetch: a result of {_nbytes(done):,} bytes does not fit in the object store "
-                f"of Ray, which has {self._setup.most_bytes:,}; make smaller batches, or start Ray "
-                f"with a larger object_store_memory"
+                f"of Ray, which has {self._max_bytes:,}; make smaller batches, or start Ray with a "
+                f"larger object_store_memory"
             )
             return HostFailed(pickled(full))
         return done
-
-    def _start(self, number: int) -> None:
-        self._processes.start(len(self._processes.workers) + 1)
-        self._workers[number] = self._processes.workers[-1]
-
-    def _submit(self, number: int, task: bytes, frames: tuple[Any, ...]) -> None:
-        if (worker := self._workers.get(number)) is not None:  # or it has died, as was reported
-            views = [frame if isinstance(frame, bytes) else memoryview(frame) for frame in frames]
-            self._processes.submit(worker, TaskInput(unpack(task), packed=views))
-
-    def _dismiss(self, number: int) -> None:
-        if (worker := self._workers.pop(number, None)) is not None:
-            self._processes.dismiss(worker)
-
-    def _park(self) -> None:
-        self._processes.park()
-        self._parked = time.monotonic()
-
-    def _resume(self) -> None:
-        self._parked = None
-        self._processes.resume()
 
 
 def _nbytes(report: Report) -> int:

@@ -13,13 +13,10 @@ from typing import Any, TypeAlias
 
 import attrs
 import numpy as np
-import ray
 from numpy.typing import NDArray
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from flowdsl.errors import FlowError
-from flowdsl.ray.cluster import Node
-from flowdsl.ray.host import Host, HostFailed, HostSetup, Report, WorkerEnded, WorkerReady
+from flowdsl.ray.host import HostFailed, HostSetup, Report, TaskDone, WorkerEnded, WorkerReady
+from flowdsl.ray.leases import Lease, release
 from flowdsl.workers.backend import Died, Done, Event, Ready, Worker
 from flowdsl.workers.tasks import TaskInput
 from flowdsl.workers.wire import pickled, unpack
@@ -32,8 +29,6 @@ SECONDS_TO_START = 60.0
 
 SECONDS_BETWEEN_PINGS = 2.0
 
-_GROUPS: Any = {"concurrency_groups": {"reports": 1, "life": 1}}  # missing in Ray's annotations
-_RemoteHost: Any = ray.remote(**_GROUPS)(Host)
 _numbers = count(1)
 
 
@@ -107,49 +102,26 @@ class Fetched:
 
 
 class Machine:
-    """The host of one machine with its workers; it reserves a CPU for each of them."""
+    """The host of one machine with its workers; its lease reserves a CPU for each of them."""
 
-    def __init__(self, node: Node, size: int, setup: HostSetup, arrays: Any, inbox: Inbox) -> None:
-        """Start the host; ``arrays`` is a reference to the large arrays of the program."""
-        self.node = node
+    def __init__(self, lease: Lease, setup: HostSetup, arrays: Any, inbox: Inbox) -> None:
+        """Prepare the host; ``arrays`` is a reference to the large arrays of the program."""
+        self.node = lease.node
         self.number = next(_numbers)
-        self.vacant = size
+        self.vacant = lease.cpus
         """The number of workers for which it has reserved CPUs and which are not started."""
         self.workers: dict[int, RemoteWorker] = {}
-        self.dead = False
-        self._inbox = inbox
-        self._handle = _RemoteHost.options(
-            num_cpus=size,
-            max_restarts=0,
-            max_task_retries=0,
-            scheduling_strategy=NodeAffinitySchedulingStrategy(node.id, soft=False),
-        ).remote(setup, arrays)
-        self._asked = time.monotonic()
-        self._answered: float | None = None
-        self._missing = self._handle.missing.remote() if setup.paths else None
-        self._call("poll")
+        self.dead: str | None = None
+        """How the machine died; None if it is alive."""
+        self._lease, self._host, self._inbox = lease, lease.actor, inbox
+        self._asked, self._answered = time.monotonic(), 0.0
+        self._tell("serve", self.number, setup, arrays)
         self._call("ping")
+        self._call("poll", self.number)
 
-    def check_files(self) -> None:
-        """Wait until the machine has looked for the files of the stage.
-
-        Raises:
-            FlowError: A file is missing there.
-        """
-        if self._missing is None:
-            return
-        try:
-            missing = ray.get(self._missing, timeout=SECONDS_TO_START)
-        except ray.exceptions.RayError:  # the answers to other calls report it
-            return
-        self._missing = None
-        if missing:
-            others = f" and {len(missing) - 1} more files" if len(missing) > 1 else ""
-            raise FlowError(
-                f"prefetch(actors=...): {self.node} does not have {missing[0]!r}{others}, which "
-                f"workers there would read; copy the files there, or read from storage that all "
-                f"machines share"
-            )
+    def missing_files(self, paths: Sequence[str]) -> Any:
+        """Return a reference to the files that the machine does not have."""
+        return self._host.missing.remote(list(paths))
 
     def start(self) -> RemoteWorker:
         """Start a worker in a vacant place."""
@@ -157,7 +129,7 @@ class Machine:
         number = next(_numbers)
         worker = RemoteWorker(f"worker {number} on {self.node}", machine=self, number=number)
         self.workers[number] = worker
-        self._tell(self._handle.start, number)
+        self._tell("start", number)
         return worker
 
     def submit(self, worker: RemoteWorker, task_input: TaskInput) -> None:
@@ -166,52 +138,51 @@ class Machine:
             frame if isinstance(frame, bytes) else np.frombuffer(frame, np.uint8)
             for frame in task_input.packed or ()
         )
-        self._tell(self._handle.submit, worker.number, pickled(task_input.task), *frames)
+        self._tell("submit", worker.number, pickled(task_input.task), *frames)
 
     def dismiss(self, worker: RemoteWorker) -> None:
         """End a worker; its place is vacant."""
         if self.workers.pop(worker.number, None) is not None:
-            self._tell(self._handle.dismiss, worker.number)
+            self._tell("dismiss", worker.number)
             self.vacant += 1
 
     def park(self) -> None:
         """Keep the workers for the next pass."""
-        self._tell(self._handle.park)
+        self._tell("park")
 
     def resume(self) -> None:
         """Prepare the parked workers for another pass; the death of any is an event as always."""
-        self._tell(self._handle.resume)
+        self._tell("resume")
 
-    def kill(self) -> None:
-        """End the host, and with it its workers."""
-        self.dead = True
-        if ray.is_initialized():
-            with suppress(Exception):  # it has ended
-                ray.kill(self._handle)
+    def close(self) -> None:
+        """End the workers; the host stays for another backend, unless it is dead."""
+        if self.dead is None:
+            release(self._lease)
+        self.dead = self.dead or "closed"
 
     def events(self, call: str, answer: Any) -> list[Event]:
         """Return the events of an answer of the host, and call it again."""
-        if self.dead:
+        if self.dead is not None:
             return []
         try:
             reports: list[Report] = answer.result() or []
-        except ray.exceptions.RayError as error:
+        except Exception as error:  # Ray's, and those of reading an answer
             return self._died(_reason(error))
         self._answered = time.monotonic()
         if call == "poll":
-            self._call("poll")
+            self._call("poll", self.number)
         return [event for report in reports for event in self._events(report)]
 
     def check(self) -> list[Event]:
         """Return the deaths of the workers if the machine has not answered for too long."""
         now = time.monotonic()
-        if self.dead:
+        if self.dead is not None:
             return []
-        if self._answered is None or self._answered < self._asked:
-            limit = SECONDS_TO_START if self._answered is None else SECONDS_TO_ANSWER
+        if self._answered < self._asked:
+            limit = SECONDS_TO_ANSWER if self._answered else SECONDS_TO_START
             if now - self._asked < limit:
                 return []
-            self.kill()
+            self._lease.end()
             return self._died(f"the machine has not answered for {limit:g} seconds")
         if now - self._asked > SECONDS_BETWEEN_PINGS:
             self._asked = now
@@ -221,7 +192,10 @@ class Machine:
     def _events(self, report: Report) -> list[Event]:
         if isinstance(report, HostFailed):
             error: BaseException = unpack(report.error)
+            error.add_note(f"on {self.node}")
             raise error
+        if not isinstance(report, WorkerReady | WorkerEnded | TaskDone):
+            return []
         worker = self.workers.get(report.number)
         if worker is None:  # it was dismissed
             return []
@@ -236,18 +210,21 @@ class Machine:
         return [Done(worker, unpack(report.result), Fetched(report.content, copies))]
 
     def _died(self, how: str) -> list[Event]:
-        """Return the death of each worker, at work on the oldest task that it holds."""
-        self.dead = True
-        workers = list(self.workers.values())
-        self.workers.clear()
-        return [Died(worker, how, next(iter(worker.held), None)) for worker in workers]
+        """Return the death of each ready worker, at work on the oldest task that it holds.
 
-    def _call(self, name: str) -> None:
-        future = getattr(self._handle, name).remote().future()
+        A worker that is not ready holds no task; the backend replaces it.
+        """
+        self.dead = how
+        ready = [worker for worker in self.workers.values() if worker.ready]
+        self.workers.clear()
+        return [Died(worker, how, next(iter(worker.held), None)) for worker in ready]
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        future = getattr(self._host, name).remote(*arguments).future()
         future.add_done_callback(partial(_answer, self._inbox, self.number, name))
 
-    def _tell(self, method: Any, *arguments: Any) -> None:
-        method.options(num_returns=0).remote(*arguments)
+    def _tell(self, name: str, *arguments: Any) -> None:
+        getattr(self._host, name).options(num_returns=0).remote(*arguments)
 
 
 def _answer(inbox: Inbox, machine: int, call: str, future: Any) -> None:
@@ -256,4 +233,4 @@ def _answer(inbox: Inbox, machine: int, call: str, future: Any) -> None:
 
 def _reason(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"the host ended: {lines[-1][:200]}" if lines else type(error).__name__
+    return f"its host ended: {lines[-1][:200]}" if lines else type(error).__name__

@@ -1,0 +1,33 @@
+"""A reservation: an actor that reserves CPUs of its machine, and ends when it is not used."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+
+SECONDS_IDLE = 30.0
+"""A released actor ends after this time, so that Ray can give its CPUs to others."""
+
+
+class Reservation:
+    """Reserves CPUs for the workers that the consumer's process starts on its own machine."""
+
+    def __init__(self) -> None:
+        self.idle_since: float | None = time.monotonic()
+        """When it was released, by ``time.monotonic``; None if it is in use."""
+        threading.Thread(target=self._end_when_idle, name="flowdsl-idle", daemon=True).start()
+
+    def hold(self) -> None:
+        """Stay until ``release``."""
+        self.idle_since = None
+
+    def release(self) -> None:
+        """End after ``SECONDS_IDLE``, unless ``hold`` is called before."""
+        self.idle_since = time.monotonic()
+
+    def _end_when_idle(self) -> None:
+        while True:
+            time.sleep(1)
+            if self.idle_since is not None and time.monotonic() - self.idle_since > SECONDS_IDLE:
+                os._exit(0)
