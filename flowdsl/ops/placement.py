@@ -297,6 +297,7 @@ class Placing(FlowBase[T, E]):
         """
         if procs is None and threads is None and actors is None:
             procs, threads = (None, 1) if timeout is None else (1, None)
+        numbers: dict[WorkerKind, Number | None]
         numbers = {PROCESSES: procs, THREADS: threads, ACTORS: actors}
         requested = [_workers(kind, number or 0) for kind, number in numbers.items()]
         chosen = [workers for workers in requested if workers.count]

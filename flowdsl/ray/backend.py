@@ -14,6 +14,7 @@ from typing import Any
 import attrs
 import numpy as np
 import ray
+from ray.exceptions import RayError
 from xxhash import xxh3_128_digest
 
 from flowdsl.errors import FlowError
@@ -332,7 +333,7 @@ def _check_files(machine: Machine, answer: Any) -> None:
     """
     try:
         missing: list[str] = ray.get(answer, timeout=SECONDS_TO_START)
-    except ray.exceptions.RayError:  # the answers to other calls report it
+    except RayError:  # the answers to other calls report it
         return
     if missing:
         others = f" and {len(missing) - 1} more files" if len(missing) > 1 else ""

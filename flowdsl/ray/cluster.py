@@ -30,6 +30,10 @@ class Node:
         return f"machine {self.address} (node {self.id[:6]})"
 
 
+_user: int | None = None
+"""The process that has used the connection to Ray."""
+
+
 def connect() -> Any:
     """Return the module ``ray``, connected to a cluster.
 
@@ -38,9 +42,15 @@ def connect() -> Any:
 
     Raises:
         MissingLibrary: Ray is not installed.
-        FlowError: There is no cluster to connect to.
+        FlowError: There is no cluster to connect to, or a fork uses its parent's connection.
     """
+    global _user
     ray = library("ray", "prefetch(actors=...)", "ray")
+    if ray.is_initialized() and _user is not None and _user != os.getpid():
+        raise FlowError(
+            "prefetch(actors=...): this process is a fork of one that is connected to Ray, and "
+            "cannot use the connection; start it by another way, such as subprocess or spawn"
+        )
     if not ray.is_initialized():
         if not os.environ.get("RAY_ADDRESS"):
             raise FlowError(
@@ -48,6 +58,7 @@ def connect() -> Any:
                 "RAY_ADDRESS to the address of a running cluster"
             )
         ray.init()
+    _user = os.getpid()
     return ray
 
 

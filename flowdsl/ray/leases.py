@@ -106,4 +106,15 @@ def _fresh() -> list[Lease]:
     return list(_idle)
 
 
-os.register_at_fork(after_in_child=_idle.clear)
+def _disown() -> None:
+    """In a fork: forget the leases, and keep their actors' handles.
+
+    The end of a handle is a message to Ray, on a connection that belongs to the parent.
+    """
+    global _idle
+    _kept.append(_idle)
+    _idle = []
+
+
+_kept: list[list[Lease]] = []
+os.register_at_fork(after_in_child=_disown)
