@@ -49,7 +49,7 @@ def _check_count(operator: str, kind: WorkerKind, count: int | None, least: int 
 def _workers(kind: WorkerKind, number: Number) -> Workers:
     """The workers of a kind that an argument of ``prefetch`` requests."""
     if isinstance(number, str) and number == "auto":
-        return Workers(kind, kind.most_workers, auto=True)
+        return Workers(kind, min(_MOST, kind.most_workers), auto=True)
     if not is_int(number, 0):
         raise InvalidFlow(f'prefetch: {kind.keyword} must be an int >= 0 or "auto", got {number!r}')
     return Workers(kind, plain_int(number))

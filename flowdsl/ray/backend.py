@@ -7,6 +7,9 @@ each other machine a host runs the workers: see ``host.py``.
 
 from __future__ import annotations
 
+import logging
+import sys
+import threading
 import time
 import weakref
 from typing import Any
@@ -19,16 +22,19 @@ from xxhash import xxh3_128_digest
 
 from flowdsl.errors import FlowError
 from flowdsl.plan.plan import Stage
+from flowdsl.plan.tree import walk
 from flowdsl.ray import cluster
 from flowdsl.ray.files import files_of
 from flowdsl.ray.host import Host, HostSetup
-from flowdsl.ray.leases import Lease, acquire, end_idle, idle_cpus, release
+from flowdsl.ray.leases import Lease, acquire, end_idle, idle_cpus, release, reserved
 from flowdsl.ray.machine import SECONDS_TO_START, Inbox, Machine, RemoteWorker
-from flowdsl.ray.reservation import Reservation
+from flowdsl.ray.reservation import SECONDS_IDLE, Reservation
 from flowdsl.workers.backend import POLL_SECONDS, Event, Owner, Ready, Worker
-from flowdsl.workers.processes import SECONDS_AT_REST, Processes
+from flowdsl.workers.processes import Processes
 from flowdsl.workers.tasks import InputRows, TaskInput
 from flowdsl.workers.wire import PackedStage, nbytes_of_frames, supply
+
+_log = logging.getLogger("flowdsl")
 
 SECONDS_TO_RESERVE = 5.0
 """How long to wait for CPUs that are being released, before too few free CPUs are an error."""
@@ -36,6 +42,9 @@ SECONDS_TO_RESERVE = 5.0
 SECONDS_WITHOUT_WORKERS = 30.0
 """After the death of all machines: how long to wait for a machine with a free CPU."""
 
+
+SECONDS_OF_LAG = 2.0
+"""Ray shows the CPUs of a new actor as reserved only after some time."""
 
 MAX_LOST_HOSTS = 3
 """When this many hosts in a row end before a worker of theirs is ready, the pass fails."""
@@ -73,7 +82,13 @@ class Actors:
         """Hosts that ended one after another before a worker was ready."""
         self._owner = Owner()
         self._resources = _Resources(self._owner, self._local, self._inbox)
-        self._end = weakref.finalize(self, self._resources.release)
+        self._end = weakref.finalize(self, self._resources.release_later)
+        self._session = cluster.session()
+        self._reads_ray_data = any(
+            getattr(step.node, "operator", None) == "from_ray" for step in walk(stage.top)
+        )
+        self._unsuitable = set[str]()
+        """The ids of machines that joined during the pass and lack a file."""
         self._parked_at: float | None = None
 
     @property
@@ -103,6 +118,7 @@ class Actors:
 
     def poll(self) -> list[Event]:
         self._owner.check()
+        self._check_session()
         if self._local.workers:
             events = self._local.poll()
             messages = self._inbox.take(None)
@@ -126,7 +142,8 @@ class Actors:
     def replace(self, worker: Worker) -> None:
         if isinstance(worker, RemoteWorker):
             self._lose(worker)
-            self._fill(at_once=True)
+            if self._add():  # in its place; ``poll`` looks for CPUs for all that are missing
+                self._missing -= 1
         else:
             self._local.replace(worker)
             self._workers[self._workers.index(worker)] = self._local.workers[-1]
@@ -147,6 +164,8 @@ class Actors:
             return False
         for machine in machines:
             machine.park()
+        for lease in self._resources.leases:
+            lease.rest()
         for worker in self._workers:
             worker.elements, worker.busy, worker.cpu = 0, 0.0, 0.0
         self._parked_at = time.monotonic()
@@ -157,20 +176,25 @@ class Actors:
         if not self._owner.is_here or self._parked_at is None or not self._end.alive:
             return False
         _parked.discard(self)
+        if cluster.session() != self._session:
+            return False
         packed = PackedStage.of(stage, time_operators)
         if (attrs.evolve(packed, arrays=()), _digest(packed)) != (self._packed, self._digest):
             return False
-        if time.monotonic() - self._parked_at > SECONDS_AT_REST / 2 or not ray.is_initialized():
+        if time.monotonic() - self._parked_at > SECONDS_IDLE / 2:
             return False
         if not self._local.can_reuse(stage, time_operators):
             return False
         for machine in self._resources.machines.values():
             machine.resume()
+        for lease in self._resources.leases:
+            lease.hold()
         return True
 
     def close(self) -> None:
         _parked.discard(self)
-        self._end()
+        if self._end.detach() is not None:
+            self._resources.release()
 
     # -- machines ------------------------------------------------------------------------------
 
@@ -211,8 +235,9 @@ class Actors:
             ]
             for worker in unready:
                 self._lose(worker)
+            machine.close()
             self._lost_hosts += bool(unready)
-            if self._lost_hosts == MAX_LOST_HOSTS:
+            if self._lost_hosts >= MAX_LOST_HOSTS and not any(w.ready for w in self._workers):
                 raise FlowError(
                     f"prefetch(actors=...): {MAX_LOST_HOSTS} hosts ended before a worker was "
                     f"ready, the last on {machine.node}: {machine.dead}"
@@ -227,19 +252,38 @@ class Actors:
             FlowError: Too few CPUs are free, or a machine lacks a file.
         """
         deadline = time.monotonic() + SECONDS_TO_RESERVE
-        needed = 1 if self._packed.workers.auto else count
-        if self._packed.workers.auto and self._workers:
-            deadline, needed = 0.0, 0
-        while sum((allotted := _allotted(count)).values()) < needed:
-            for backend in list(_parked):
-                backend.close()
+        auto = self._packed.workers.auto
+        while sum((allotted := self._allotted(count)).values()) < count:
+            closed = [backend.close() for backend in list(_parked)]
+            if auto and not closed and (allotted or self._workers):
+                break
             if time.monotonic() > deadline:
                 raise FlowError(_too_few(self._packed.workers.count))
             time.sleep(0.05)
+        if self._reads_ray_data and sum(node.free for node in _nodes()) <= sum(allotted.values()):
+            raise FlowError(
+                f"prefetch: actors={count} would reserve all free CPUs of the cluster, and "
+                f"from_ray needs one to execute its dataset; use fewer actors, or procs"
+            )
         self._take(allotted)
         return bool(allotted)
 
-    def _take(self, allotted: dict[cluster.Node, int]) -> None:
+    def _allotted(self, count: int) -> dict[cluster.Node, int]:
+        """Divide workers among the machines; hosts that are being started have their CPUs."""
+        actual = {node.id: node for node in cluster.nodes() if node.id not in self._unsuitable}
+        starting = dict[str, int]()
+        for machine in self._resources.machines.values():
+            since = machine.first_answer
+            if since is None or time.monotonic() - since < SECONDS_OF_LAG:
+                starting[machine.node.id] = starting.get(machine.node.id, 0) + machine.cpus
+        free = [
+            attrs.evolve(node, free=max(0, node.free - starting.get(node.id, 0)))
+            for node in _nodes()
+            if node.id in actual
+        ]
+        return {actual[node.id]: n for node, n in cluster.allot(count, free).items()}
+
+    def _take(self, allotted: dict[cluster.Node, int], in_mid_pass: bool = False) -> None:
         new = dict[Machine, Any]()
         for node, n in allotted.items():
             if node.free < n:  # released actors have reserved the others
@@ -257,9 +301,21 @@ class Actors:
             if self._files:
                 new[machine] = machine.missing_files(self._files)
         for machine, answer in new.items():
-            _check_files(machine, answer)
+            try:
+                _check_files(machine, answer)
+            except FlowError as error:
+                if not in_mid_pass:
+                    raise
+                _log.warning("%s", error)
+                self._unsuitable.add(machine.node.id)
+                del self._resources.machines[machine.number]
+                machine.close()
 
-    def _fill(self, at_once: bool = False) -> None:
+    def _check_session(self) -> None:
+        if cluster.session() != self._session:
+            raise FlowError("prefetch(actors=...): the connection to Ray was closed in mid-pass")
+
+    def _fill(self) -> None:
         """Start missing workers where CPUs are free, also on machines that joined the cluster.
 
         Raises:
@@ -268,10 +324,10 @@ class Actors:
         while self._missing and self._add():
             self._missing -= 1
         now = time.monotonic()
-        if not self._missing or (now - self._looked < POLL_SECONDS and not at_once):
+        if not self._missing or now - self._looked < POLL_SECONDS:
             return
         self._looked = now
-        self._take(_allotted(self._missing))
+        self._take(self._allotted(self._missing), in_mid_pass=True)
         while self._missing and self._add():
             self._missing -= 1
         if not self._workers and now - self._missing_since > SECONDS_WITHOUT_WORKERS:
@@ -300,20 +356,29 @@ class _Resources:
 
     def release(self) -> None:
         """End the workers; hosts and reservations stay for the next backend for some time."""
-        if not self.owner.is_here:
-            return
+        if self.owner.is_here:
+            self._close_here()
+            self._release_leases()
+
+    def release_later(self) -> None:
+        """Release when the backend is collected, which may happen in a thread of Ray.
+
+        There a call of Ray would wait for itself, so another thread makes it.
+        """
+        if self.owner.is_here:
+            self._close_here()
+            if not sys.is_finalizing():
+                threading.Thread(target=self._release_leases, daemon=True).start()
+
+    def _close_here(self) -> None:
         self.inbox.ring(None)
+        self.local.close()
+
+    def _release_leases(self) -> None:
         for machine in self.machines.values():
             machine.close()
         for lease in self.leases:
             release(lease)
-        self.local.close()
-
-
-def _allotted(count: int) -> dict[cluster.Node, int]:
-    """Divide workers among the machines."""
-    actual = {node.id: node for node in cluster.nodes()}
-    return {actual[node.id]: n for node, n in cluster.allot(count, _nodes()).items()}
 
 
 def _nodes() -> list[cluster.Node]:
@@ -352,7 +417,8 @@ def _digest(packed: PackedStage) -> bytes:
 def _too_few(count: int) -> str:
     nodes = _nodes()
     free = ", ".join(f"{node.free} of {node.cpus} on {node}" for node in nodes)
+    ours = f"; passes of this process have reserved {n}" if (n := reserved()) else ""
     return (
         f"prefetch: actors={count} needs {count} free CPUs, one for each worker, and the cluster "
-        f"has {sum(node.free for node in nodes)}: {free or 'no machine is alive'}"
+        f"has {sum(node.free for node in nodes)}: {free or 'no machine is alive'}{ours}"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -58,8 +59,21 @@ def connect() -> Any:
                 "RAY_ADDRESS to the address of a running cluster"
             )
         ray.init()
+    if library("ray.util.client", "prefetch(actors=...)", "ray").ray.is_connected():
+        raise FlowError(
+            "prefetch(actors=...) needs a process on a machine of the cluster, and Ray Client "
+            "(ray://) connects from outside; run the program there, for example as a Ray job"
+        )
     _user = os.getpid()
     return ray
+
+
+def session() -> str | None:
+    """Return the id of this process's connection to Ray; None if there is none."""
+    ray = sys.modules.get("ray")
+    if ray is None or not ray.is_initialized():
+        return None
+    return str(ray.get_runtime_context().get_job_id())
 
 
 def nodes() -> list[Node]:

@@ -2,8 +2,8 @@
 
 The problem: a pass that the consumer leaves early ends its workers, and so does a changed function.
 The naive way ends the actor with them. The next pass then waits for Ray to free the CPUs and for a
-new interpreter that imports flowdsl, a second or two. The choice: a released actor stays for half a
-minute, without workers, and the next backend that needs as many CPUs of the machine gets it.
+new interpreter that imports flowdsl, a second or two. The choice: a released actor stays for ten
+seconds, without workers, and the next backend that needs as many CPUs of the machine gets it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import attrs
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from flowdsl.ray.cluster import Node
+from flowdsl.ray.cluster import Node, session
 from flowdsl.ray.reservation import SECONDS_IDLE, Reservation
 
 
@@ -31,17 +31,33 @@ class Lease:
     """The class of the actor."""
     cpus: int
     actor: Any
-    job: str = attrs.field(factory=lambda: _job())
+    job: str | None = attrs.field(factory=session)
     """The connection to Ray that the actor belongs to."""
     released: float = 0.0
     """When it was released, by ``time.monotonic``."""
 
+    def hold(self) -> None:
+        """Keep the actor until ``rest``."""
+        self._tell("hold")
+
+    def rest(self) -> None:
+        """Let the actor end after ``SECONDS_IDLE``, unless ``hold`` is called before."""
+        self._tell("release")
+
+    def _tell(self, name: str) -> None:
+        if session() == self.job:
+            with suppress(Exception):  # it has ended
+                getattr(self.actor, name).options(num_returns=0).remote()
+
     def end(self) -> None:
         """End the actor."""
-        if ray.is_initialized():
-            with suppress(Exception):  # it has ended, or belongs to an earlier connection
+        if session() == self.job:
+            with suppress(Exception):  # it has ended
                 ray.kill(self.actor)
 
+
+_active: list[Lease] = []
+"""Leases in use."""
 
 _idle: list[Lease] = []
 """Released leases. Their actors end by themselves after ``SECONDS_IDLE``."""
@@ -52,7 +68,8 @@ def acquire(kind: type[Reservation], node: Node, cpus: int) -> Lease:
     for lease in _fresh():
         if (lease.kind, lease.node.id, lease.cpus) == (kind, node.id, cpus):
             _idle.remove(lease)
-            _tell(lease, "hold")
+            _active.append(lease)
+            lease.hold()
             return lease
     actor_class: Any = ray.remote(**_OPTIONS)(kind)
     actor = actor_class.options(
@@ -62,7 +79,8 @@ def acquire(kind: type[Reservation], node: Node, cpus: int) -> Lease:
         scheduling_strategy=NodeAffinitySchedulingStrategy(node.id, soft=False),
     ).remote()
     lease = Lease(node, kind, cpus, actor)
-    _tell(lease, "hold")
+    _active.append(lease)
+    lease.hold()
     return lease
 
 
@@ -71,18 +89,22 @@ _OPTIONS: Any = {"concurrency_groups": {"reports": 1, "life": 1}}
 
 def release(lease: Lease) -> None:
     """Keep an actor without work for the next backend."""
-    if ray.is_initialized() and lease.job == _job():
-        _tell(lease, "release")
+    forget(lease)
+    if session() == lease.job:
+        lease.rest()
         lease.released = time.monotonic()
         _idle.append(lease)
 
 
-def _tell(lease: Lease, name: str) -> None:
-    getattr(lease.actor, name).options(num_returns=0).remote()
+def forget(lease: Lease) -> None:
+    """Drop a lease whose actor has ended."""
+    with suppress(ValueError):
+        _active.remove(lease)
 
 
-def _job() -> str:
-    return str(ray.get_runtime_context().get_job_id())
+def reserved() -> int:
+    """Return the CPUs that passes of this process have reserved."""
+    return sum(lease.cpus for lease in _active if lease.job == session())
 
 
 def idle_cpus(node: Node) -> int:
@@ -100,7 +122,7 @@ def end_idle(unless: Callable[[Lease], bool] = lambda lease: False) -> None:
 def _fresh() -> list[Lease]:
     """Return the idle leases whose actors have not ended by themselves."""
     now = time.monotonic()
-    job = _job()
+    job = session()
     _idle[:] = [lease for lease in _idle if lease.job == job]
     end_idle(unless=lambda lease: now - lease.released < SECONDS_IDLE / 2)
     return list(_idle)
@@ -111,9 +133,9 @@ def _disown() -> None:
 
     The end of a handle is a message to Ray, on a connection that belongs to the parent.
     """
-    global _idle
-    _kept.append(_idle)
-    _idle = []
+    global _active, _idle
+    _kept.extend((_active, _idle))
+    _active, _idle = [], []
 
 
 _kept: list[list[Lease]] = []

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowdsl.ray.host import HostFailed, HostSetup, Report, TaskDone, WorkerEnded, WorkerReady
-from flowdsl.ray.leases import Lease, release
+from flowdsl.ray.leases import Lease, forget, release
 from flowdsl.workers.backend import Died, Done, Event, Ready, Worker
 from flowdsl.workers.tasks import TaskInput
 from flowdsl.workers.wire import pickled, unpack
@@ -24,7 +24,7 @@ from flowdsl.workers.wire import pickled, unpack
 SECONDS_TO_ANSWER = 20.0
 """A machine that has not answered for this time counts as dead. Ray's own check takes a minute."""
 
-SECONDS_TO_START = 60.0
+SECONDS_TO_START = 120.0
 """Like ``SECONDS_TO_ANSWER``, for the first answer, before which the host is started."""
 
 SECONDS_BETWEEN_PINGS = 2.0
@@ -44,7 +44,7 @@ class Inbox:
 
     def __init__(self) -> None:
         self._queue = SimpleQueue[Message | None]()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a collector may close this inbox within ``put``
         self._ring: Callable[[], None] | None = None
 
     def put(self, message: Message | None) -> None:
@@ -115,9 +115,16 @@ class Machine:
         """How the machine died; None if it is alive."""
         self._lease, self._host, self._inbox = lease, lease.actor, inbox
         self._asked, self._answered = time.monotonic(), 0.0
+        self.first_answer: float | None = None
+        """The time of the first answer, by ``time.monotonic``; its CPUs are reserved from then."""
         self._tell("serve", self.number, setup, arrays)
         self._call("ping")
         self._call("poll", self.number)
+
+    @property
+    def cpus(self) -> int:
+        """The CPUs that it reserves."""
+        return self._lease.cpus
 
     def missing_files(self, paths: Sequence[str]) -> Any:
         """Return a reference to the files that the machine does not have."""
@@ -158,6 +165,8 @@ class Machine:
         """End the workers; the host stays for another backend, unless it is dead."""
         if self.dead is None:
             release(self._lease)
+        else:
+            forget(self._lease)
         self.dead = self.dead or "closed"
 
     def events(self, call: str, answer: Any) -> list[Event]:
@@ -169,6 +178,7 @@ class Machine:
         except Exception as error:  # Ray's, and those of reading an answer
             return self._died(_reason(error))
         self._answered = time.monotonic()
+        self.first_answer = self.first_answer or self._answered
         if call == "poll":
             self._call("poll", self.number)
         return [event for report in reports for event in self._events(report)]

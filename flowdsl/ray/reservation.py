@@ -6,7 +6,7 @@ import os
 import threading
 import time
 
-SECONDS_IDLE = 30.0
+SECONDS_IDLE = 10.0
 """A released actor ends after this time, so that Ray can give its CPUs to others."""
 
 
@@ -28,6 +28,6 @@ class Reservation:
 
     def _end_when_idle(self) -> None:
         while True:
-            time.sleep(1)
+            time.sleep(0.5)
             if self.idle_since is not None and time.monotonic() - self.idle_since > SECONDS_IDLE:
                 os._exit(0)
