@@ -11,8 +11,8 @@ PAGES := $(wildcard README.md docs/*.md docs/*.py)
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .SILENT:
-.PHONY: help demo test lint types contract doctest unit long explore chaos fuzz docs bench bench-storage bench-graph bench-training bench-frameworks bench-regression \
-	faults format lock lowest newest clean
+.PHONY: help demo test lint types contract doctest unit long explore chaos fuzz docs bench bench-storage bench-graph bench-training bench-frameworks bench-cluster bench-regression \
+	chaos-cluster faults format lock lowest newest clean
 
 say = printf '==> %s\n'
 
@@ -27,6 +27,7 @@ help:
 	echo 'make long      the samples that take too long for every day'
 	echo 'make explore   the tests that draw, at random seeds until one fails (MINUTES=10)'
 	echo 'make chaos     10,000 random pipelines in random trouble (SEED=0 PIPELINES=10000 MINUTES=60)'
+	echo 'make chaos-cluster  300 of them on a Ray cluster whose machines die (MINUTES=30)'
 	echo 'make fuzz      100,000 damaged files, and 200 killed writers a format (SEED=0 FILES= KILLS=)'
 	echo 'make faults    what a user sees when files, queues and processes fail'
 	echo 'make docs      write docs/operators.md and docs/reliability.md'
@@ -35,6 +36,7 @@ help:
 	echo '  make bench-graph  time the ways into a step of TensorFlow beside others'
 	echo '  make bench-training  time steps of training beside a loop by hand and fit'
 	echo '  make bench-frameworks  time steps of PyTorch and JAX, and fit of Keras, beside their own loaders'
+	echo '  make bench-cluster  time rows from a Ray cluster beside Ray Data'
 	echo '  make bench-regression  time it alone, to compare with an earlier state'
 	echo 'make format    mend what ruff can mend'
 	echo 'make lock      refresh requirements/ after a change of pyproject.toml'
@@ -97,6 +99,12 @@ chaos: $(VENV)/dev
 	$(say) 'chaos'
 	$(BIN)/python -m tests.chaos --pipelines $(PIPELINES) --seed $(SEED) --minutes $(MINUTES)
 
+chaos-cluster: MINUTES ?= 30
+
+chaos-cluster: $(VENV)/dev
+	$(say) 'chaos on a cluster'
+	$(BIN)/python -m tests.ray.chaos --seed $(SEED) --minutes $(MINUTES)
+
 # Seeded likewise: damaged files for all readers, then writers that are killed.
 FILES ?= 100000
 KILLS ?= 200
@@ -130,6 +138,10 @@ bench-training: $(VENV)/bench/ready
 bench-frameworks: $(VENV)/bench/ready
 	$(say) 'Steps and rows a second in PyTorch, JAX and Keras'
 	$(VENV)/bench/bin/python -m bench.frameworks $(OPTIONS)
+
+bench-cluster: $(VENV)/bench/ready
+	$(say) 'Rows a second from a Ray cluster'
+	$(VENV)/bench/bin/python -m bench.cluster $(OPTIONS)
 
 bench-regression: $(VENV)/dev
 	$(say) 'Benches of flowdsl alone; add OPTIONS=--benchmark-compare for the difference'

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import threading
 import time
+
+import ray
+from ray.actor import exit_actor
 
 SECONDS_IDLE = 10.0
 """A released actor ends after this time, so that Ray can give its CPUs to others."""
@@ -17,6 +18,7 @@ class Reservation:
     def __init__(self) -> None:
         self.idle_since: float | None = time.monotonic()
         """When it was released, by ``time.monotonic``; None if it is in use."""
+        self._actor = ray.get_runtime_context().current_actor
         threading.Thread(target=self._end_when_idle, name="flowdsl-idle", daemon=True).start()
 
     def hold(self) -> None:
@@ -27,8 +29,14 @@ class Reservation:
         """End after ``SECONDS_IDLE``, unless ``hold`` is called before."""
         self.idle_since = time.monotonic()
 
+    def end(self) -> None:
+        """End this actor, unless it is in use again."""
+        if self.idle_since is not None:
+            exit_actor()
+
     def _end_when_idle(self) -> None:
         while True:
             time.sleep(0.5)
             if self.idle_since is not None and time.monotonic() - self.idle_since > SECONDS_IDLE:
-                os.kill(os.getpid(), signal.SIGTERM)  # an ordinary end, which Ray does not report
+                self._actor.end.remote()  # from a call, or Ray would report an unexpected end
+                time.sleep(SECONDS_IDLE)
