@@ -18,10 +18,12 @@ if TYPE_CHECKING:
 
 @overload
 def from_ray(
-    dataset: ray.data.Dataset, *, ordered: Literal[False] = False
-) -> Flow[dict[str, Any], Reordered | Unsized]: ...
+    dataset: ray.data.Dataset, *, ordered: Literal[True]
+) -> Flow[dict[str, Any], Unsized]: ...
 @overload
-def from_ray(dataset: ray.data.Dataset, *, ordered: bool) -> Flow[dict[str, Any], Unsized]: ...
+def from_ray(
+    dataset: ray.data.Dataset, *, ordered: bool = False
+) -> Flow[dict[str, Any], Reordered | Unsized]: ...
 def from_ray(dataset: ray.data.Dataset, *, ordered: bool = False) -> Flow[dict[str, Any], Any]:
     """The rows of a ``ray.data.Dataset``, as dicts of Python values and NumPy arrays.
 

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 import weakref
+from functools import partial
 from typing import Any
 
 import attrs
@@ -254,8 +255,10 @@ class Actors:
         deadline = time.monotonic() + SECONDS_TO_RESERVE
         auto = self._packed.workers.auto
         while sum((allotted := self._allotted(count)).values()) < count:
-            closed = [backend.close() for backend in list(_parked)]
-            if auto and not closed and (allotted or self._workers):
+            parked = list(_parked)
+            for backend in parked:
+                backend.close()
+            if auto and not parked and (allotted or self._workers):
                 break
             if time.monotonic() > deadline:
                 raise FlowError(_too_few(self._packed.workers.count))
@@ -287,7 +290,7 @@ class Actors:
         new = dict[Machine, Any]()
         for node, n in allotted.items():
             if node.free < n:  # released actors have reserved the others
-                end_idle(unless=lambda lease, node=node, n=n: _suits(lease, node, n))
+                end_idle(unless=partial(_suits, node, n))
             if node.is_here:
                 self._resources.leases.append(acquire(Reservation, node, n))
                 self._vacant_here += n
@@ -386,7 +389,8 @@ def _nodes() -> list[cluster.Node]:
     return [attrs.evolve(node, free=node.free + idle_cpus(node)) for node in cluster.nodes()]
 
 
-def _suits(lease: Lease, node: cluster.Node, n: int) -> bool:
+def _suits(node: cluster.Node, n: int, lease: Lease) -> bool:
+    """Return True if a released lease need not end so that a new one fits on the machine."""
     return lease.node.id != node.id or lease.cpus == n
 
 

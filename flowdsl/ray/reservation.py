@@ -32,7 +32,7 @@ class Reservation:
     def end(self) -> None:
         """End this actor, unless it is in use again."""
         if self.idle_since is not None:
-            exit_actor()
+            exit_actor()  # type: ignore[no-untyped-call]  # Ray does not annotate it
 
     def _end_when_idle(self) -> None:
         while True:

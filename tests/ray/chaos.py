@@ -78,7 +78,7 @@ def pipelines_on(cluster: TestCluster) -> Iterator[None]:
 
 def case_on_the_cluster(number: int) -> Case:
     """A case in which an element survives the deaths that others cause."""
-    return attrs.evolve(case_of(number), deaths=DEATHS, poison=(), stillborn=())
+    return attrs.evolve(case_of(number), deaths=DEATHS, poison=(), stillborn=frozenset())
 
 
 @attrs.define
