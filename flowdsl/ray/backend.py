@@ -43,7 +43,6 @@ SECONDS_TO_RESERVE = 5.0
 SECONDS_WITHOUT_WORKERS = 30.0
 """After the death of all machines: how long to wait for a machine with a free CPU."""
 
-
 SECONDS_OF_LAG = 2.0
 """Ray shows the CPUs of a new actor as reserved only after some time."""
 
@@ -287,6 +286,7 @@ class Actors:
         return {actual[node.id]: n for node, n in cluster.allot(count, free).items()}
 
     def _take(self, allotted: dict[cluster.Node, int], in_mid_pass: bool = False) -> None:
+        """Reserve the CPUs, and start hosts; in mid-pass, leave out machines that lack a file."""
         new = dict[Machine, Any]()
         for node, n in allotted.items():
             if node.free < n:  # released actors have reserved the others
