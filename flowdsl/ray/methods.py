@@ -39,7 +39,7 @@ class ToRay(FlowBase[T, E]):
         >>> fl.from_range(3).repeat().to_ray()  # type: ignore[misc]  # an endless flow
         Traceback (most recent call last):
             ...
-        flowdsl.errors.EndlessFlow: to_ray: from_range(3).repeat() never ends; write .take(n) before
+        flowdsl.errors.EndlessFlow: to_ray: repeat() never ends; write .take(n) before
 
         Source: ``ray.data.Dataset.map_batches``; the other way of ``from_ray``.
         """

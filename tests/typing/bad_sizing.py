@@ -12,6 +12,8 @@ numbers.repeat().skip(2).collect()  # E: misc
 numbers.repeat().shard(2, 0).collect()  # E: misc
 numbers.repeat().repeat_each(2).size()  # E: misc
 numbers.repeat().prefetch().size()  # E: misc
+numbers.prefetch(actors="many")  # E: call-overload
+numbers.repeat().to_ray()  # E: misc
 numbers.filter(is_even).size()  # E: misc
 numbers.filter(is_even).skip(2).size()  # E: misc
 numbers.filter(is_even).repeat_each(2).size()  # E: misc

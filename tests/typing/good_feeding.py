@@ -40,6 +40,16 @@ if TYPE_CHECKING:  # Keras takes seconds to import
     from flowdsl.keras.fit import Fit
 
     assert_type(fl.keras.Fit(numbers.map(sample).batch(2)), Fit)
+
+if TYPE_CHECKING:  # what follows needs a cluster
+    import ray.data
+
+    assert_type(numbers.prefetch(actors="auto"), fl.Flow[int, fl.Exact])
+    assert_type(numbers.replicate(actors=2), fl.Flow[int, fl.Exact | fl.Resampled])
+    assert_type(numbers.to_ray(parts=2), ray.data.Dataset)
+    rows = ray.data.range(3)
+    assert_type(fl.from_ray(rows), fl.Flow[dict[str, Any], fl.Reordered | fl.Unsized])
+    assert_type(fl.from_ray(rows, ordered=True), fl.Flow[dict[str, Any], fl.Unsized])
     assert_type(numbers.map(sample).batch(2).to_keras(), Fit)
 
 assert_type(numbers.map(image).to_torch(), TorchLoader[torch.Tensor])

@@ -98,6 +98,7 @@ assert_type(stream.repeat().prefetch(0), Flow[str, Unsized | Resampled | Endless
 assert_type(samples.prefetch(threads=0, ordered=True, on_error="raise"), Flow[Sample, Exact])
 assert_type(samples.prefetch(0, 0, memory=10**9, deaths=1, timeout=0.5), Flow[Sample, Exact])
 assert_type(samples.prefetch(ordered=False), Flow[Sample, Exact | Reordered])
+assert_type(samples.prefetch(actors=0, ordered=False), Flow[Sample, Exact | Reordered])
 assert_type(samples.prefetch(ordered=bool(len(samples))), Flow[Sample, Exact | Reordered])
 assert_type(samples.prefetch(on_error="skip"), Flow[Sample, Exact | Resampled | Unsized])
 assert_type(samples.prefetch(on_error=noted.append), Flow[Sample, Exact | Resampled | Unsized])
