@@ -111,6 +111,7 @@ class Actors:
     def submit(self, worker: Worker, task_input: TaskInput) -> None:
         self._owner.check()
         if isinstance(worker, RemoteWorker):
+            self._check_session()
             worker.held[task_input.task.number] = task_input
             worker.machine.submit(worker, task_input)
         else:

@@ -220,6 +220,51 @@ def test_nothing_is_left_of_a_program_that_is_ended(
     assert cluster.worker_processes() <= before
 
 
+ALONE = """
+import time, ray, flowdsl as fl
+def square(i):
+    return i * i
+ray.init("local", num_cpus=2, log_to_driver=False)
+flow = fl.from_range(20).map(square).prefetch(actors=2)
+assert flow.collect() == [i * i for i in range(20)]
+# the CPUs of a flow at rest are free again after a while
+began = time.monotonic()
+assert ray.get(ray.remote(num_cpus=2)(square).remote(3), timeout=60) == 9
+# a flow of Ray Data needs a CPU
+rows = fl.from_ray(ray.data.range(100)).map(dict)
+try:
+    rows.prefetch(actors=2).collect()
+except fl.FlowError as error:
+    assert "from_ray needs one" in str(error), error
+assert len(rows.prefetch(actors=1).collect()) == 100
+# a connection that is closed in mid-pass
+run = iter(fl.from_range(10**6).map(square).prefetch(actors=2))
+next(run)
+ray.shutdown()
+try:
+    list(run)
+except fl.FlowError as error:
+    assert "connection to Ray was closed" in str(error), error
+else:
+    raise AssertionError
+run.close()
+ray.init("local", num_cpus=2, log_to_driver=False)
+assert flow.collect() == [i * i for i in range(20)]
+print("done")
+"""
+
+
+@pytest.mark.long
+def test_a_cluster_that_the_program_shares(tmp_path: Path) -> None:
+    script = tmp_path / "program.py"
+    script.write_text(ALONE)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    found = subprocess.run(
+        [sys.executable, script], capture_output=True, text=True, env=environment, check=False
+    )
+    assert found.stdout.endswith("done\n"), found.stderr
+
+
 def test_without_a_cluster_the_error_says_what_to_do(tmp_path: Path) -> None:
     script = tmp_path / "program.py"
     script.write_text("import flowdsl as fl; fl.from_range(9).prefetch(actors=2).collect()")
