@@ -19,26 +19,8 @@ import flowdsl as fl
 EPOCHS = 3
 
 
-class LocalCluster:
-    """Two nodes of Ray on this machine, to try a cluster without one."""
-
-    def __init__(self) -> None:
-        options = {"num_cpus": 1, "object_store_memory": 100 << 20, "include_dashboard": False}
-        self.nodes: Any = Cluster(initialize_head=True, head_node_args=options)
-        self.second = self.add()
-        ray.init(self.nodes.address, log_to_driver=False)
-
-    def add(self) -> Any:
-        return self.nodes.add_node(num_cpus=2, object_store_memory=100 << 20)
-
-    def replace_second(self) -> None:
-        """Remove the second node as if its machine lost its power, and add another."""
-        self.nodes.remove_node(self.second, allow_graceful=False)
-        self.second = self.add()
-
-    def shutdown(self) -> None:
-        ray.shutdown()
-        self.nodes.shutdown()
+def add_node(cluster: Any) -> Any:
+    return cluster.add_node(num_cpus=2, object_store_memory=100 << 20)
 
 
 def augment(
@@ -70,13 +52,14 @@ def main() -> None:
     parser.add_argument("--kill", type=int, metavar="EPOCH", help="with --local: replace a node")
     parser.add_argument("--procs", action="store_true", help="use processes and no cluster")
     asked = parser.parse_args()
-    if asked.kill is not None and not asked.local:
-        parser.error("--kill needs --local")
-    if asked.procs and asked.local:
-        parser.error("--procs uses no cluster; leave --local out")
 
-    cluster = LocalCluster() if asked.local else None
-    if not asked.local and not asked.procs:
+    cluster: Any = None
+    if asked.local:  # two nodes of Ray on this machine, to try a cluster without one
+        head = {"num_cpus": 1, "object_store_memory": 100 << 20, "include_dashboard": False}
+        cluster = Cluster(initialize_head=True, head_node_args=head)
+        second = add_node(cluster)
+        ray.init(cluster.address, log_to_driver=False)
+    elif not asked.procs:
         ray.init("auto", log_to_driver=False)  # the cluster of RAY_ADDRESS, or of this machine
 
     digits = load_digits()  # in memory, so each machine gets them with the program
@@ -84,11 +67,8 @@ def main() -> None:
     batches = rows.shuffle(seed=7).random_map(augment, seed=7).batch(16)
     # The limit of memory is there for --kill: without it, workers prepare all of so small an epoch
     # before the first step.
-    if asked.procs:
-        placed = batches.prefetch(procs=3, memory=1 << 16)
-    else:
-        placed = batches.prefetch(actors=3, memory=1 << 16)
-    loader = placed.to_torch()
+    procs, actors = (3, 0) if asked.procs else (0, 3)
+    loader = batches.prefetch(procs, actors=actors, memory=1 << 16).to_torch()
 
     torch.set_num_threads(1)  # several add in an order that varies
     torch.manual_seed(1)
@@ -98,7 +78,8 @@ def main() -> None:
         total = 0.0
         for step, (image, label) in enumerate(loader):
             if cluster is not None and epoch == asked.kill and step == len(loader) // 2:
-                cluster.replace_second()
+                cluster.remove_node(second, allow_graceful=False)  # as if it lost its power
+                add_node(cluster)
             loss = nn.functional.cross_entropy(model(image), label)
             optimizer.zero_grad()
             loss.backward()
@@ -111,6 +92,7 @@ def main() -> None:
 
     loader.close()
     if cluster is not None:
+        ray.shutdown()
         cluster.shutdown()
 
 

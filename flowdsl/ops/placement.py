@@ -314,12 +314,16 @@ class Placing(FlowBase[T, E]):
         placed = flow(Prefetch(leave_out(self.node, on_error), workers))
         return placed if ordered else flow(Unordered(placed.node))
 
+    @overload
+    def replicate(self, procs: int) -> Flow[T, E | Resampled]: ...
+
+    @overload
+    def replicate(self, *, actors: int) -> Flow[T, E | Resampled]: ...
+
     @rejects_keywords(
         num_workers="write replicate(procs={n})", num_proc="write replicate(procs={n})"
     )
-    def replicate(
-        self, procs: int | None = None, *, actors: int | None = None
-    ) -> Flow[T, E | Resampled]:
+    def replicate(self, procs: int | None = None, *, actors: int | None = None) -> Flow[Any, Any]:
         """Run ``procs`` copies of the flow up to here, one per process, and interleave them.
 
         ``actors=n`` instead runs ``n`` copies in workers of a Ray cluster, as with ``prefetch``.

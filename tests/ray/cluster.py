@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,30 @@ STORE = 200 << 20
 """The size of each object store in bytes."""
 
 
+_numbers = count(21_000 + 1000 * int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]), 2)
+
+
+def _ports() -> dict[str, int]:
+    """Ports that no other node of these tests uses, in this process or beside it.
+
+    A node that looks for a dead one at its port would otherwise reach a node of another cluster,
+    whose objects have the same numbers.
+    """
+    while True:
+        first = next(_numbers)
+        if _is_free(first) and _is_free(first + 1):
+            return {"node_manager_port": first, "object_manager_port": first + 1}
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as candidate:
+        try:
+            candidate.bind(("", port))
+        except OSError:
+            return False
+    return True
+
+
 class TestCluster:
     """Several nodes of Ray on this machine, and this process as the driver on the first."""
 
@@ -21,19 +47,13 @@ class TestCluster:
 
     def __init__(self, cpus: int = 0) -> None:
         """Start the first node, with ``cpus`` for workers, and connect to it."""
-        self._cluster: Any = Cluster(
-            initialize_head=True,
-            head_node_args={
-                "num_cpus": cpus,
-                "object_store_memory": STORE,
-                "include_dashboard": False,
-            },
-        )
+        options = {"num_cpus": cpus, "object_store_memory": STORE, "include_dashboard": False}
+        self._cluster: Any = Cluster(initialize_head=True, head_node_args=options | _ports())
         ray.init(address=self._cluster.address, log_to_driver=False)
 
     def add(self, cpus: int) -> Any:
         """Start another node."""
-        return self._cluster.add_node(num_cpus=cpus, object_store_memory=STORE)
+        return self._cluster.add_node(num_cpus=cpus, object_store_memory=STORE, **_ports())
 
     def remove(self, node: Any) -> None:
         """Stop a node as if its machine had lost its power."""

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -277,11 +278,12 @@ def test_without_a_cluster_the_error_says_what_to_do(tmp_path: Path) -> None:
 
 
 def test_one_kind_of_worker() -> None:
+    unchecked: Any = fl.from_range(9)
     with pytest.raises(
         fl.InvalidFlow, match="set one of procs, threads and actors; got procs=2, a"
     ):
         fl.from_range(9).prefetch(procs=2, actors=2)
     with pytest.raises(fl.InvalidFlow, match="replicate: set procs or actors"):
-        fl.from_range(9).replicate(procs=2, actors=2)
+        unchecked.replicate(procs=2, actors=2)
     with pytest.raises(fl.InvalidFlow, match='actors must be an int >= 0 or "auto", got -1'):
         fl.from_range(9).prefetch(actors=-1)

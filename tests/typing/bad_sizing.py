@@ -84,8 +84,8 @@ numbers.prefetch(on_error="skip").shuffle()  # E: call-arg
 predict(batches.prefetch(on_error="skip"))  # E: arg-type
 predict(batches.prefetch(ordered=False))  # E: arg-type
 numbers.map(lambda i: (i,)).prefetch(ordered=False).zip(numbers)  # E: misc
-numbers.replicate()  # E: call-arg
-numbers.replicate("2")  # E: arg-type
+numbers.replicate()  # E: call-overload
+numbers.replicate("2")  # E: call-overload
 predict(batches.replicate(2))  # E: arg-type
 in_order: Flow[int, Exact] = numbers.prefetch(ordered=bool(len(numbers)))  # E: assignment
 all_of_them: Flow[int, Reordered] = numbers.prefetch(on_error=print)  # E: assignment
