@@ -478,9 +478,7 @@ def test_every_operator_and_source_is_here() -> None:
     operators = [f".{name}(" for name, method in methods if returns_flow(name, method)]
     functions = inspect.getmembers(fl, inspect.isfunction)
     sources = [f"fl.{name}(" for name, function in functions if returns_flow(name, function)]
-    sources.remove(
-        "fl.from_ray("
-    )  # its dataset needs a cluster, as tests/ray has one
+    sources.remove("fl.from_ray(")  # its dataset needs a cluster, as tests/ray has one
     assert len(operators) >= 30
     assert len(sources) >= 7
     assert [call for call in operators if not any(call in key for key in OPERATORS)] == []
