@@ -1,14 +1,21 @@
-"""Workers of a Ray cluster obey the laws of backends; a sample of the laws is not ``long``."""
+"""Workers of a Ray cluster obey the laws of backends, and random pipelines give their reference.
+
+A sample of both is in every run, on one cluster; the rest of ``tests/ray`` is ``long``.
+"""
 
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import pytest
 
+import flowdsl as fl
 from flowdsl.resources.worker_kinds import ACTORS
 from flowdsl.testing import worker_backends
 from flowdsl.testing.worker_backends import Law, Trial, laws
+from tests.chaos.trials import Tally, try_case
+from tests.ray.chaos import case_on_the_cluster, pipelines_on
 from tests.ray.cluster import TestCluster
 
 SAMPLE = (
@@ -37,3 +44,27 @@ REPEATS = 12
 )
 def test_workers_of_another_machine_obey_the_laws(law: Law, cluster: TestCluster) -> None:
     law(Trial(ACTORS, die=os.abort, living=cluster.worker_processes))
+
+
+def test_random_pipelines_give_their_reference(
+    cluster: TestCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A sample of ``make chaos-cluster``."""
+    tally = Tally()
+    with pipelines_on(cluster):
+        for number in range(2):
+            try_case(case_on_the_cluster(number), tally, real=True)
+    assert tally.pipelines == 2
+    assert tally.elements > 0
+
+
+def test_one_kind_of_worker() -> None:
+    unchecked: Any = fl.from_range(9)
+    with pytest.raises(
+        fl.InvalidFlow, match="set one of procs, threads and actors; got procs=2, a"
+    ):
+        fl.from_range(9).prefetch(procs=2, actors=2)
+    with pytest.raises(fl.InvalidFlow, match="replicate: set procs or actors"):
+        unchecked.replicate(procs=2, actors=2)
+    with pytest.raises(fl.InvalidFlow, match='actors must be an int >= 0 or "auto", got -1'):
+        fl.from_range(9).prefetch(actors=-1)

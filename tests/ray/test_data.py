@@ -14,6 +14,7 @@ from flowdsl.effects import Reordered, Unsized
 ray_data = pytest.importorskip("ray.data")
 
 pytestmark = [
+    pytest.mark.long,
     pytest.mark.usefixtures("cluster"),
     # Ray Data creates its own settings with what it deprecates
     pytest.mark.filterwarnings("ignore::DeprecationWarning:ray"),
@@ -32,20 +33,18 @@ def in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(context.execution_options, "preserve_order", True)
 
 
-@pytest.mark.parametrize("parts", [pytest.param(None, marks=pytest.mark.long), 3])
+@pytest.mark.parametrize("parts", [None, 3])
 def test_a_dataset_has_the_rows_of_the_epoch(parts: int | None) -> None:
     flow = fl.from_range(10).shuffle(seed=1).random_map(row, seed=2)
     rows = flow.to_ray(parts=parts, epoch=2).take_all()
     np.testing.assert_equal(rows, list(flow.epoch(2)))
 
 
-@pytest.mark.long
 def test_a_stream_is_one_part() -> None:
     dataset = fl.from_iterable(partial(range, 100)).filter(lambda i: i % 3 == 0).to_ray()
     assert [each["item"] for each in dataset.take_all()] == list(range(0, 100, 3))
 
 
-@pytest.mark.long
 def test_tuples_and_arrays_of_different_sizes() -> None:
     flow = fl.from_items([1, 2, 3]).map(lambda i: (np.arange(i), i))
     rows = flow.to_ray().take_all()
@@ -79,7 +78,6 @@ def test_without_order_the_effects_say_so(monkeypatch: pytest.MonkeyPatch) -> No
         fl.from_ray(dataset, ordered=True)
 
 
-@pytest.mark.long
 def test_an_error_in_a_task_is_raised() -> None:
     dataset = ray_data.range(10).map(lambda each: {"x": 1 // (each["id"] - 5)})
     with pytest.raises(fl.ElementError, match="from_ray"):

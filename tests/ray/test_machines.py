@@ -11,7 +11,6 @@ from collections.abc import Callable
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +19,7 @@ import flowdsl as fl
 from flowdsl.ray import machine
 from tests.ray.cluster import STORE, TestCluster
 
-pytestmark = pytest.mark.usefixtures("cluster")
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("cluster")]
 
 
 def slow_square(i: int) -> int:
@@ -68,7 +67,6 @@ def test_a_state_is_valid_for_any_kind_of_worker(cluster: TestCluster) -> None:
     assert first + list(flow.prefetch(actors=3).resume(state)) == flow.collect()
 
 
-@pytest.mark.long
 def test_copies_run_on_the_cluster(cluster: TestCluster) -> None:
     stream = fl.from_iterable(partial(range, 5))
     assert stream.replicate(actors=2).collect() == stream.replicate(procs=2).collect()
@@ -77,7 +75,6 @@ def test_copies_run_on_the_cluster(cluster: TestCluster) -> None:
     assert str(rows.replicate(actors=2)) == "from_range(5).replicate(actors=2).prefetch(actors=2)"
 
 
-@pytest.mark.long
 def test_a_large_array_is_sent_to_a_machine(cluster: TestCluster) -> None:
     table = np.arange(3_000_000)
 
@@ -90,7 +87,6 @@ def test_a_large_array_is_sent_to_a_machine(cluster: TestCluster) -> None:
     assert flow.collect()[5] == 7
 
 
-@pytest.mark.long
 def test_a_tuned_number_of_workers_is_at_most_the_cluster(cluster: TestCluster) -> None:
     flow = fl.from_range(100).map(slow_square).prefetch(actors="auto")
     assert "up to 8 workers of the cluster" in flow.explain()
@@ -105,7 +101,6 @@ def test_too_few_cpus_are_an_error(cluster: TestCluster, monkeypatch: pytest.Mon
         fl.from_range(9).map(abs).prefetch(actors=9).collect()
 
 
-@pytest.mark.long
 def test_parked_workers_make_room_for_another_flow(cluster: TestCluster) -> None:
     first, second = (fl.from_range(9).map(f).prefetch(actors=5) for f in (abs, slow_square))
     for _ in range(2):
@@ -123,7 +118,6 @@ def test_a_machine_that_dies_loses_nothing(cluster: TestCluster) -> None:
         assert got == [i * i for i in range(len(got))]
 
 
-@pytest.mark.long
 def test_a_machine_that_does_not_answer_counts_as_dead(
     cluster: TestCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -141,7 +135,6 @@ def test_a_machine_that_does_not_answer_counts_as_dead(
     cluster.remove(other)
 
 
-@pytest.mark.long
 def test_a_machine_that_joins_takes_over(cluster: TestCluster) -> None:
     """All workers are on one machine, which dies; then another joins."""
     with (
@@ -195,7 +188,6 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_nothing_is_left_of_a_program_that_is_ended(
     number: signal.Signals, cluster: TestCluster, tmp_path: Path
@@ -255,7 +247,6 @@ print("done")
 """
 
 
-@pytest.mark.long
 def test_a_cluster_that_the_program_shares(tmp_path: Path) -> None:
     script = tmp_path / "program.py"
     script.write_text(ALONE)
@@ -275,15 +266,3 @@ def test_without_a_cluster_the_error_says_what_to_do(tmp_path: Path) -> None:
         [sys.executable, script], capture_output=True, text=True, env=environment, check=False
     )
     assert "needs a Ray cluster: call ray.init() first, or set RAY_ADDRESS" in found.stderr
-
-
-def test_one_kind_of_worker() -> None:
-    unchecked: Any = fl.from_range(9)
-    with pytest.raises(
-        fl.InvalidFlow, match="set one of procs, threads and actors; got procs=2, a"
-    ):
-        fl.from_range(9).prefetch(procs=2, actors=2)
-    with pytest.raises(fl.InvalidFlow, match="replicate: set procs or actors"):
-        unchecked.replicate(procs=2, actors=2)
-    with pytest.raises(fl.InvalidFlow, match='actors must be an int >= 0 or "auto", got -1'):
-        fl.from_range(9).prefetch(actors=-1)
