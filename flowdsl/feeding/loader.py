@@ -255,10 +255,13 @@ class Loader(Generic[X]):
         )
 
 
-def refuse_second_shard(name: str, node: AnyNode, processes: tuple[int, int]) -> None:
-    """Refuse a flow that the program has divided among the processes that the loader divides it by.
+def refuse_second_shard(
+    name: str, node: AnyNode, processes: tuple[int, int], accepts_shard: bool = True
+) -> None:
+    """Refuse a flow that the program has divided among the processes that a consumer divides it by.
 
     Each process would get the ``n``-th part of an ``n``-th part, and no process the others.
+    ``accepts_shard`` is True if the consumer has an argument ``shard``, which the message names.
 
     Raises:
         InvalidFlow: The flow contains ``shard(n, i)`` of the same ``n`` and ``i``, above 1.
@@ -266,12 +269,13 @@ def refuse_second_shard(name: str, node: AnyNode, processes: tuple[int, int]) ->
     n, i = processes
     if n == 1:
         return
+    instead = f", or pass {name}(shard=(1, 0)), which does not divide" if accepts_shard else ""
     for part in walk(node):
         if isinstance(part, Shard) and part.shard == (n, i):
             raise InvalidFlow(
                 f"{name}: the flow contains {part.title}, and {name} divides it among the same {n} "
                 f"processes once more, so together they would get one element in {n}; leave "
-                f".shard out, or pass {name}(shard=(1, 0)), which does not divide"
+                f".shard out{instead}"
             )
 
 

@@ -14,6 +14,7 @@ from flowdsl.effects import Endless
 from flowdsl.elements.specs import UNKNOWN, Spec, StructSpec
 from flowdsl.elements.structure import assemble
 from flowdsl.errors import EndlessFlow, InvalidArgument, NotResumable, UnknownLength
+from flowdsl.feeding.loader import refuse_second_shard
 from flowdsl.flow import Flow
 from flowdsl.ops.sources import from_iterable
 from flowdsl.tensorflow.inputs.queue_input import QueuedInput, checked_flow
@@ -205,7 +206,9 @@ def _part(flow: Flow[Any, Any], context: tf.distribute.InputContext) -> Flow[Any
     """Return an input worker's shard of a flow; all shards have equal lengths."""
     if (rows := flow.node.length) is not None:
         flow = flow.take(rows - rows % context.num_replicas_in_sync)
-    return flow.shard(context.num_input_pipelines, context.input_pipeline_id)
+    processes = context.num_input_pipelines, context.input_pipeline_id
+    refuse_second_shard("distributed_dataset", flow.node, processes, accepts_shard=False)
+    return flow.shard(*processes)
 
 
 @attrs.frozen

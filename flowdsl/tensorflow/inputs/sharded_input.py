@@ -7,6 +7,7 @@ from math import inf
 import tensorflow as tf
 
 from flowdsl.errors import EndlessFlow, InvalidArgument, StateMismatch, UnknownLength
+from flowdsl.feeding.loader import refuse_second_shard
 from flowdsl.feeding.pump import EndOfPass
 from flowdsl.flow import Flow
 from flowdsl.nodes import checked_int, is_int
@@ -32,6 +33,7 @@ class ShardedInput(InputOver):
 
     Raises:
         InvalidArgument: ``i`` is not an int from 0 to ``n - 1``, or the flow's length is unknown.
+        InvalidFlow: The flow contains ``shard(n, i)`` itself, so elements would be left out.
     """
 
     def __init__(self, flow: Flow[object], n: int, i: int, *, capacity: int = 50) -> None:
@@ -42,6 +44,7 @@ class ShardedInput(InputOver):
                 f"ShardedInput: i must be an int from 0 to {self.n - 1}, got {i!r}"
             )
         self.i = i
+        refuse_second_shard("ShardedInput", self.flow.node, (self.n, i), accepts_shard=False)
         self._capacity = capacity
         try:
             self._length: float = len(self.flow)

@@ -98,3 +98,10 @@ def test_invalid_state_is_refused(state: State) -> None:
 def test_invalid_worker_number_is_refused(i: int) -> None:
     with pytest.raises(fl.InvalidFlow, match="i must be an int from 0 to 1"):
         ShardedInput(fl.from_range(9), 2, i)
+
+
+def test_a_flow_that_is_divided_already_is_not_divided_again() -> None:
+    flow = fl.from_range(12).shard(2, 1).batch(2)
+    with pytest.raises(fl.InvalidFlow, match=r"contains shard\(2, 1\), and ShardedInput div"):
+        ShardedInput(flow, 2, 1)
+    assert ShardedInput(flow, 2, 0).size() == 1  # of another process: the program's own choice
