@@ -17,10 +17,7 @@ from torch import nn
 import flowdsl as fl
 
 EPOCHS = 3
-
-
-def add_node(cluster: Any) -> Any:
-    return cluster.add_node(num_cpus=2, object_store_memory=100 << 20)
+NODE = {"num_cpus": 2, "object_store_memory": 100 << 20}
 
 
 def augment(
@@ -54,10 +51,11 @@ def main() -> None:
     asked = parser.parse_args()
 
     cluster: Any = None
+    second = None
     if asked.local:  # two nodes of Ray on this machine, to try a cluster without one
         head = {"num_cpus": 1, "object_store_memory": 100 << 20, "include_dashboard": False}
         cluster = Cluster(initialize_head=True, head_node_args=head)
-        second = add_node(cluster)
+        second = cluster.add_node(**NODE)
         ray.init(cluster.address, log_to_driver=False)
     elif not asked.procs:
         ray.init("auto", log_to_driver=False)  # the cluster of RAY_ADDRESS, or of this machine
@@ -79,7 +77,7 @@ def main() -> None:
         for step, (image, label) in enumerate(loader):
             if cluster is not None and epoch == asked.kill and step == len(loader) // 2:
                 cluster.remove_node(second, allow_graceful=False)  # as if it lost its power
-                add_node(cluster)
+                cluster.add_node(**NODE)
             loss = nn.functional.cross_entropy(model(image), label)
             optimizer.zero_grad()
             loss.backward()
@@ -91,8 +89,8 @@ def main() -> None:
     print(f"weights {checksum(model.state_dict().values())}")
 
     loader.close()
+    ray.shutdown()
     if cluster is not None:
-        ray.shutdown()
         cluster.shutdown()
 
 
