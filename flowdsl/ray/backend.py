@@ -26,7 +26,7 @@ from flowdsl.plan.plan import Stage
 from flowdsl.plan.tree import walk
 from flowdsl.ray import cluster
 from flowdsl.ray.files import files_of
-from flowdsl.ray.host import Host, HostSetup
+from flowdsl.ray.host import Buffers, Host, HostSetup
 from flowdsl.ray.leases import Lease, acquire, end_idle, idle_cpus, release, reserved
 from flowdsl.ray.machine import SECONDS_TO_START, Inbox, Machine, RemoteWorker
 from flowdsl.ray.reservation import SECONDS_IDLE, Reservation
@@ -297,7 +297,7 @@ class Actors:
                 self._vacant_here += n
                 continue
             if self._sent_arrays is None:
-                self._sent_arrays = ray.put(self._arrays)
+                self._sent_arrays = ray.put(Buffers(self._arrays))
             store = min(other.store for other in (node, *cluster.nodes()) if other.store)
             setup = HostSetup(self._packed, store)
             machine = Machine(acquire(Host, node, n), setup, self._sent_arrays, self._inbox)

@@ -24,7 +24,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import attrs
 import numpy as np
@@ -40,6 +40,17 @@ from flowdsl.workers.wire import PackedStage, pickled, unpack
 
 MAX_REPORTED = 64 << 20
 """``poll`` returns the results that are there, up to about this many bytes."""
+
+
+@attrs.frozen
+class Buffers:
+    """Arrays as an argument of a call.
+
+    Ray packs lists and arrays by msgpack, which other libraries patch so that it makes a dict of an
+    array (``msgpack_numpy.patch``, which tensorpack calls); an object of a class is pickled.
+    """
+
+    arrays: list[NDArray[np.uint8]]
 
 
 @attrs.frozen
@@ -115,7 +126,7 @@ class Host(Reservation):
         """Return the files that this machine does not have."""
         return [path for path in paths if not Path(path).exists()]
 
-    def serve(self, backend: int, setup: HostSetup, arrays: list[NDArray[np.uint8]]) -> None:
+    def serve(self, backend: int, setup: HostSetup, program_arrays: Buffers) -> None:
         """Prepare to run workers of a backend, and end those of the last one."""
         self.release()
         self.hold()
@@ -123,7 +134,7 @@ class Host(Reservation):
         try:
             with self._lock:
                 reports = self._reports[backend]
-            self._group = WorkerGroup(setup, arrays, reports, backend)
+            self._group = WorkerGroup(setup, program_arrays.arrays, reports, backend)
         except Exception as error:
             self._reports[backend].put(HostFailed(pickled(travelling(error))))
 
@@ -142,7 +153,7 @@ class Host(Reservation):
         if (group := self._group) is not None:
             group.command(partial(group.start, number))
 
-    def submit(self, number: int, task: bytes, *frames: Any) -> None:
+    def submit(self, number: int, task: bytes, frames: Buffers) -> None:
         """Submit a task to a worker, with the frames of its rows."""
         if (group := self._group) is not None:
             group.command(partial(group.submit, number, task, frames))
@@ -229,10 +240,10 @@ class WorkerGroup:
         self._processes.start(len(self._processes.workers) + 1)
         self._workers[number] = self._processes.workers[-1]
 
-    def submit(self, number: int, task: bytes, frames: tuple[Any, ...]) -> None:
+    def submit(self, number: int, task: bytes, frames: Buffers) -> None:
         """Submit a task, unless the worker has died, as was reported."""
         if (worker := self._workers.get(number)) is not None:
-            views = [frame if isinstance(frame, bytes) else memoryview(frame) for frame in frames]
+            views = [frame.data for frame in frames.arrays]
             self._processes.submit(worker, TaskInput(unpack(task), packed=views))
 
     def dismiss(self, number: int) -> None:

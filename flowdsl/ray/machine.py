@@ -15,7 +15,15 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from flowdsl.ray.host import HostFailed, HostSetup, Report, TaskDone, WorkerEnded, WorkerReady
+from flowdsl.ray.host import (
+    Buffers,
+    HostFailed,
+    HostSetup,
+    Report,
+    TaskDone,
+    WorkerEnded,
+    WorkerReady,
+)
 from flowdsl.ray.leases import Lease, forget, release
 from flowdsl.workers.backend import Died, Done, Event, Ready, Worker
 from flowdsl.workers.tasks import TaskInput
@@ -141,11 +149,8 @@ class Machine:
 
     def submit(self, worker: RemoteWorker, task_input: TaskInput) -> None:
         """Send a task to a worker."""
-        frames = (
-            frame if isinstance(frame, bytes) else np.frombuffer(frame, np.uint8)
-            for frame in task_input.packed or ()
-        )
-        self._tell("submit", worker.number, pickled(task_input.task), *frames)
+        frames = [np.frombuffer(frame, np.uint8) for frame in task_input.packed or ()]
+        self._tell("submit", worker.number, pickled(task_input.task), Buffers(frames))
 
     def dismiss(self, worker: RemoteWorker) -> None:
         """End a worker; its place is vacant."""
