@@ -5,6 +5,7 @@ A sample of both is in every run, on one cluster; the rest of ``tests/ray`` is `
 
 from __future__ import annotations
 
+import importlib
 import os
 from typing import Any
 
@@ -56,6 +57,15 @@ def test_random_pipelines_give_their_reference(
             try_case(case_on_the_cluster(number), tally, real=True)
     assert tally.pipelines == 2
     assert tally.elements > 0
+
+
+def test_calls_survive_a_patched_msgpack(
+    cluster: TestCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Importing tensorpack patches it, and Ray packs the arguments of calls with it."""
+    numpy_msgpack: Any = importlib.import_module("msgpack_numpy")
+    monkeypatch.setattr("msgpack.dumps", numpy_msgpack.packb)
+    worker_backends.rows_are_sent_to_workers(Trial(ACTORS, die=os.abort))
 
 
 def test_one_kind_of_worker() -> None:
