@@ -2,8 +2,8 @@
 
 python -m bench.cluster
 
-A turn starts a cluster on this machine. "here": its only machine is that of the consumer. "there":
-the consumer's machine has no CPUs for workers, and another node has two; what comes from there goes
+A turn starts a cluster on this machine. "here": it has one node, where the consumer runs. "there":
+the consumer's node has no CPUs for workers, and another node has two; what comes from there goes
 through the object stores of both nodes, on the same two cores.
 """
 
@@ -101,7 +101,7 @@ def _work(func: Callable[[int], Any], rows: int, batch: int) -> Work:
 
 WORKS = {
     "tiny rows, batch 64": _work(works.tiny, 64_000, 64),
-    "150 KB images made anew, uint8, batch 32": _work(partial(works.fresh, "uint8"), 3_200, 32),
+    "150 KB images that a function allocates, uint8, batch 32": _work(partial(works.fresh, "uint8"), 3_200, 32),
     "JPEG files cut to 224x224x3, batch 32": _work(works.jpeg, 960, 32),
     "a millisecond of Python a row, batch 32": _work(partial(works.spin, 20_000), 1_600, 32),
 }

@@ -32,8 +32,8 @@ def from_ray(dataset: ray.data.Dataset, *, ordered: bool = False) -> Flow[dict[s
     tasks end. With ``ordered=True`` the rows have the dataset's order, which Ray Data keeps if
     ``dataset.context.execution_options.preserve_order`` is True.
 
-    Without order, a state can be saved, but a resumed run may repeat some rows and miss others, as
-    rows may have another order in the next execution.
+    Without order, a run has no state: the rows may come in another order in the next execution, so
+    a position would not identify the rows that were delivered.
 
     Length: unknown.
 
@@ -41,7 +41,7 @@ def from_ray(dataset: ray.data.Dataset, *, ordered: bool = False) -> Flow[dict[s
 
     Errors: ``InvalidFlow`` for an object that is not a ``ray.data.Dataset``, or with
     ``ordered=True`` if the dataset does not keep its order; an error of the dataset is the cause of
-    an ``ElementError`` at its position.
+    an ``ElementError`` at its position; ``NotResumable`` for the state of a run without order.
 
     >>> import flowdsl as fl
     >>> fl.from_ray([1, 2, 3])

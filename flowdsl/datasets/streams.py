@@ -12,7 +12,17 @@ import attrs
 from flowdsl.effects import Endless, Exact, Reordered, Unsized
 from flowdsl.elements.specs import UNKNOWN, Spec
 from flowdsl.errors import FlowError, SourceError
-from flowdsl.nodes import E, Node, PassFactory, Row, T, cached_per_node, flow, with_inferred
+from flowdsl.nodes import (
+    AnyOrder,
+    E,
+    Node,
+    PassFactory,
+    Row,
+    T,
+    cached_per_node,
+    flow,
+    with_inferred,
+)
 from flowdsl.ops.sources import Opened, numbered
 
 if TYPE_CHECKING:
@@ -91,7 +101,7 @@ class UncountedStream(_Stream[T, Unsized]):
     many = "of unknown length"
 
 
-class UnorderedStream(_Stream[T, Reordered | Unsized]):
+class UnorderedStream(_Stream[T, Reordered | Unsized], AnyOrder[T, Reordered | Unsized]):
     """A finite stream of unknown length, whose order differs from pass to pass."""
 
     many = "of unknown length"

@@ -34,6 +34,7 @@ from flowdsl.nodes.base import (
     with_sources,
 )
 from flowdsl.nodes.capabilities import (
+    AnyOrder,
     Buffering,
     MadeFromLatest,
     OneShot,
@@ -99,6 +100,7 @@ __all__ = [
     "POSITION_LIMIT",
     "A",
     "AnyNode",
+    "AnyOrder",
     "Batched",
     "Buffering",
     "CodeTemplate",

@@ -76,6 +76,10 @@ class OneShot(Node[T, E], Generic[T, E]):
         return False
 
 
+class AnyOrder(Node[T, E], Generic[T, E]):
+    """A source whose passes may each yield the elements in another order."""
+
+
 # -- to be probed ----------------------------------------------------------------------------------
 
 

@@ -61,7 +61,7 @@ class Actors:
 
         Raises:
             MissingLibrary: Ray is not installed.
-            FlowError: There is no cluster.
+            FlowError: This process is not connected to a cluster.
             NotShippable: The program cannot be sent to workers.
         """
         cluster.connect()

@@ -17,6 +17,7 @@ from typing import TypedDict
 from flowdsl.errors import NotResumable, StateMismatch
 from flowdsl.nodes import (
     AnyNode,
+    AnyOrder,
     IndexTransform,
     OneShot,
     Unordered,
@@ -67,6 +68,11 @@ def state_of(
             "that were delivered; use ordered=True to save and resume"
         )
     for part in walk(node):
+        if isinstance(part, AnyOrder):
+            raise NotResumable(
+                f"state_dict: {part.title} may yield another order in each pass, so a position "
+                f"does not identify the elements that were delivered; use ordered=True"
+            )
         if isinstance(part, OneShot):
             raise NotResumable(
                 f"state_dict: {part.title} yields each element only once, so a resumed run would "

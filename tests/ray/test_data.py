@@ -74,6 +74,10 @@ def test_without_order_the_effects_say_so(monkeypatch: pytest.MonkeyPatch) -> No
     flow = fl.from_ray(dataset)
     assert flow.effects == {Reordered, Unsized}
     assert sorted(each["id"] for each in flow) == list(range(100))
+    with iter(flow) as run:
+        next(run)
+        with pytest.raises(fl.NotResumable, match="another order in each pass"):
+            run.state_dict()
     with pytest.raises(fl.InvalidFlow, match="ordered=True needs a dataset that keeps its order"):
         fl.from_ray(dataset, ordered=True)
 
