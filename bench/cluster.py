@@ -101,7 +101,9 @@ def _work(func: Callable[[int], Any], rows: int, batch: int) -> Work:
 
 WORKS = {
     "tiny rows, batch 64": _work(works.tiny, 64_000, 64),
-    "150 KB images that a function allocates, uint8, batch 32": _work(partial(works.fresh, "uint8"), 3_200, 32),
+    "150 KB images that a function allocates, uint8, batch 32": _work(
+        partial(works.fresh, "uint8"), 3_200, 32
+    ),
     "JPEG files cut to 224x224x3, batch 32": _work(works.jpeg, 960, 32),
     "a millisecond of Python a row, batch 32": _work(partial(works.spin, 20_000), 1_600, 32),
 }
