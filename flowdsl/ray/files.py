@@ -24,14 +24,14 @@ def files_of(program: AnyNode) -> tuple[str, ...]:
 
 
 def _paths(value: object) -> Iterator[str]:
-    """Yield the paths of a source: what its fields ``path`` and ``files`` hold, parts included."""
+    """Yield the paths of a source: what its fields ``path``, ``paths`` and ``files`` hold, also in parts."""
     kind = type(value)
     if not attrs.has(kind) or not kind.__module__.startswith("flowdsl."):
         return
     for field in attrs.fields(kind):
         inner: Any = getattr(value, field.name)
         for part in inner if isinstance(inner, tuple) else (inner,):
-            if isinstance(part, str) and field.name in ("path", "files"):
+            if isinstance(part, str) and field.name in ("path", "paths", "files"):
                 if not is_url(part):
                     yield os.path.abspath(part)
             elif not isinstance(part, str | bytes):
