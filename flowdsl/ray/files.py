@@ -24,7 +24,7 @@ def files_of(program: AnyNode) -> tuple[str, ...]:
 
 
 def _paths(value: object) -> Iterator[str]:
-    """Yield the paths of a source: what its fields ``path``, ``paths`` and ``files`` hold, also in parts."""
+    """Yield the paths in the fields ``path``, ``paths`` and ``files`` of a source and its parts."""
     kind = type(value)
     if not attrs.has(kind) or not kind.__module__.startswith("flowdsl."):
         return
