@@ -129,6 +129,7 @@ def _data_loader(collate: Callable[[list[Row]], Any] | None) -> Callable[[Work, 
 
 def _grain(work: Work, rows: int) -> Passes:
     grain: Any = import_module("grain.python")
+    import_module("absl.flags").FLAGS.mark_as_parsed()  # Grain reads flags of absl
     flow = grain.MapDataset.range(rows).map(work.read).batch(work.batch)
     read = grain.ReadOptions(num_threads=1, prefetch_buffer_size=2)
     options = grain.MultiprocessingOptions(num_workers=PROCS)
