@@ -18,6 +18,7 @@
 ``report``      where the time goes: profiles, verdicts, pictures, progress
 ``tensorflow``  input sources and trainers for TensorFlow
 ``testing``     the laws that operators obey, for tests of all packages
+``cli``         the command line: ``flowdsl check train.py:train``
 ``errors``      the errors, as a tree
 """
 

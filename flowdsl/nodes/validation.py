@@ -220,7 +220,7 @@ def _brief(x: object) -> str:
     return text if len(text) <= _MAX_CHARACTERS else f"{text[: _MAX_CHARACTERS - 3]}..."
 
 
-class _BriefRepr(Repr):
+class BriefRepr(Repr):
     """A ``repr`` with a limited number of components and levels."""
 
     def __init__(self) -> None:
@@ -269,4 +269,4 @@ def _not_in_repr(form: type) -> set[str]:
     return {field.name for field in fields(form) if not field.repr} if is_dataclass(form) else set()
 
 
-_BRIEF_REPR = _BriefRepr()
+_BRIEF_REPR = BriefRepr()

@@ -25,24 +25,71 @@ class StorageFormat:
     """The method of ``Flow`` that writes it."""
     extra: str | None = None
     """What ``pip install "flowdsl[...]"`` needs for it, if anything."""
+    suffixes: tuple[str, ...] = ()
+    """The usual ends of its files' names; empty for another format's files of other programs."""
 
 
 FORMATS = (
-    StorageFormat("LMDB", "from_lmdb", "lmdb.reading", "write_lmdb"),
+    StorageFormat(
+        "LMDB", "from_lmdb", "lmdb.reading", "write_lmdb", suffixes=(".lmdb", ".mdb", "/")
+    ),
     StorageFormat("LMDB of other programs", "from_lmdb_raw", "lmdb.raw"),
     StorageFormat("LMDB of tensorpack", "from_tensorpack_lmdb", "lmdb.tensorpack"),
     StorageFormat("LMDB of Caffe", "from_caffe_lmdb", "lmdb.caffe", extra="caffe"),
-    StorageFormat("TFRecord", "from_tfrecord", "tfrecord.records", "write_tfrecord", "tfrecord"),
     StorageFormat(
-        "ArrayRecord", "from_arrayrecord", "arrayrecord", "write_arrayrecord", "arrayrecord"
+        "TFRecord",
+        "from_tfrecord",
+        "tfrecord.records",
+        "write_tfrecord",
+        "tfrecord",
+        (".tfrecord", ".tfrecords"),
     ),
-    StorageFormat("WebDataset tar", "from_webdataset", "webdataset.samples", "write_webdataset"),
-    StorageFormat("Parquet", "from_parquet", "parquet.reading", "write_parquet", "parquet"),
-    StorageFormat("HDF5", "from_hdf5", "arrays.hdf5", "write_hdf5", "hdf5"),
-    StorageFormat("NPZ", "from_npz", "arrays.npz", "write_npz"),
-    StorageFormat("NPY", "from_npy", "arrays.npy"),
-    StorageFormat("CSV", "from_csv", "csv.reading", "write_csv"),
-    StorageFormat("text", "from_text", "text.lines", "write_text"),
-    StorageFormat("SVMLight", "from_svmlight", "text.svmlight", extra="svmlight"),
-    StorageFormat("images", "from_images", "images.files", extra="images"),
+    StorageFormat(
+        "ArrayRecord",
+        "from_arrayrecord",
+        "arrayrecord",
+        "write_arrayrecord",
+        "arrayrecord",
+        (".arrayrecord", ".array_record"),
+    ),
+    StorageFormat(
+        "WebDataset tar",
+        "from_webdataset",
+        "webdataset.samples",
+        "write_webdataset",
+        suffixes=(".tar",),
+    ),
+    StorageFormat(
+        "Parquet", "from_parquet", "parquet.reading", "write_parquet", "parquet", (".parquet",)
+    ),
+    StorageFormat("HDF5", "from_hdf5", "arrays.hdf5", "write_hdf5", "hdf5", (".h5", ".hdf5")),
+    StorageFormat("NPZ", "from_npz", "arrays.npz", "write_npz", suffixes=(".npz",)),
+    StorageFormat("NPY", "from_npy", "arrays.npy", suffixes=(".npy",)),
+    StorageFormat("CSV", "from_csv", "csv.reading", "write_csv", suffixes=(".csv",)),
+    StorageFormat("text", "from_text", "text.lines", "write_text", suffixes=(".txt",)),
+    StorageFormat(
+        "SVMLight",
+        "from_svmlight",
+        "text.svmlight",
+        extra="svmlight",
+        suffixes=(".svm", ".svmlight", ".libsvm"),
+    ),
+    StorageFormat(
+        "images",
+        "from_images",
+        "images.files",
+        extra="images",
+        suffixes=(".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff"),
+    ),
 )
+
+
+def format_of(path: str) -> StorageFormat | None:
+    """The format that the end of a file's name says; None if it says none.
+
+    >>> found = format_of("data/train.parquet")
+    >>> found and found.reader
+    'from_parquet'
+    """
+    ends = ((suffix, one) for one in FORMATS for suffix in one.suffixes)
+    return next((one for suffix, one in ends if path.lower().endswith(suffix)), None)

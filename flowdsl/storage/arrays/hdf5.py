@@ -80,6 +80,16 @@ def paths_of(operator: str, data_paths: str | Sequence[str]) -> list[str]:
     return names
 
 
+def dataset_names(path: OnePath) -> list[str]:
+    """Return the names of the datasets in a file: in the order written, or else sorted.
+
+    Raises:
+        SourceError: The file cannot be read.
+        MissingLibrary: h5py is not installed.
+    """
+    return RowsFile(local_path("from_hdf5", path), []).names()
+
+
 _HEAP = b"GCOL\x01"
 _HEAP_HEAD = 16
 _HEAP_ENTRY = struct.Struct("<HHIQ")
@@ -233,14 +243,19 @@ class RowsFile:
         if text is not None and dtype.hasobject and len(dataset.shape) > 1:
             raise SourceError(f"from_hdf5: {self.path!r}: {name!r} holds several texts for a row")
 
-    def _missing(self, name: str) -> SourceError:
+    def names(self) -> list[str]:
+        """Return the names of all datasets: in the order written, or else sorted."""
         paths = [] if self.header is None else list(self.header.paths)
         if not paths:
             with self._errors("its names cannot be read"):
                 self._file.visititems(
                     lambda at, x: paths.append(at) if hasattr(x, "dtype") else None
                 )
-        names = ", ".join(map(repr, sorted(paths)[:20])) or "none"
+            paths.sort()
+        return paths
+
+    def _missing(self, name: str) -> SourceError:
+        names = ", ".join(map(repr, sorted(self.names())[:20])) or "none"
         return SourceError(f"from_hdf5: {self.path!r} has no dataset {name!r}; it has {names}")
 
     def _rows_at_once(self, dataset: Any, column: Column) -> int:

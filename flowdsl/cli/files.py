@@ -1,0 +1,185 @@
+"""The commands for stored files: inspect, convert."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import click
+
+import flowdsl as fl
+from flowdsl.cli.printing import element_text, json_option, print_json, print_lines
+from flowdsl.cli.targets import BadInput, load_attribute
+from flowdsl.elements.flattening import InSpecOrder
+from flowdsl.elements.specs import Spec, StructSpec, is_known, spec_of
+from flowdsl.errors import ElementError, SourceError, SpecMismatch
+from flowdsl.flow import Flow
+from flowdsl.storage.formats import FORMATS, StorageFormat, format_of
+
+_READERS = {one.reader: one for one in FORMATS}
+_ENCODED = ("from_tfrecord", "from_arrayrecord")
+"""Readers that need a declaration for elements other than bytes."""
+
+
+def reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that say how a file is read."""
+    reader = click.option(
+        "--reader",
+        type=click.Choice(list(_READERS)),
+        metavar="NAME",
+        help="The function that reads the file, such as from_lmdb_raw; by default its suffix says.",
+    )
+    element = click.option(
+        "--element", help="The class of the rows: FILE.py:CLASS or MODULE:CLASS."
+    )
+    return reader(element(command))
+
+
+@click.command()
+@click.argument("file")
+@reading_options
+@json_option
+def inspect(file: str, reader: str | None, element: str | None, as_json: bool) -> None:
+    """Say what a stored file holds: its format, rows, spec, digest and first row."""
+    one = _format("FILE", file, reader)
+    flow = _read(one, file, element)
+    rows = flow.node.length
+    found = {
+        "format": one.name,
+        "reader": one.reader,
+        "rows": rows,
+        "spec": str(_spec(flow)),
+        "digest": flow.node.fingerprint,
+        "bytes": _size(file),
+        "first": None if rows == 0 else element_text(flow.at(0)),
+    }
+    if as_json:
+        print_json({"file": file, **found})
+    else:
+        print_lines({name: _text(value) for name, value in found.items() if value is not None})
+
+
+@click.command()
+@click.argument("source", metavar="IN")
+@click.argument("destination", metavar="OUT")
+@reading_options
+@click.option("--overwrite", is_flag=True, help="Replace OUT if it exists.")
+def convert(
+    source: str, destination: str, reader: str | None, element: str | None, overwrite: bool
+) -> None:
+    """Write the rows of a file in another format, which the suffix of OUT names."""
+    before, after = _format("IN", source, reader), _format("OUT", destination, None)
+    if after.writer is None:
+        raise BadInput(f"OUT: {after.name} files are read and not written; {_suffixes(True)}")
+    if os.path.exists(destination) and not overwrite:
+        raise BadInput(f"{destination!r} exists; replace it with --overwrite")
+    flow = _read(before, source, element)
+    arguments = [_dataset_paths(flow)] if after.writer == "write_hdf5" else []
+    write = getattr(_with_names(flow, after.writer), after.writer)
+    rows = write(destination, *arguments, overwrite=overwrite)
+    click.echo(f"{rows:,} rows: {source} ({before.name}) to {destination} ({after.name})")
+
+
+def _format(what: str, path: str, reader: str | None) -> StorageFormat:
+    found = format_of(path) if reader is None else _READERS[reader]
+    if found is None and os.path.isdir(path):
+        found = _READERS["from_lmdb"]
+    if found is None:
+        raise BadInput(
+            f"{what}: the end of {path!r} names no format; {_suffixes(what == 'OUT')}"
+            f"{'' if what == 'OUT' else ', or name a reader: --reader from_text'}"
+        )
+    return found
+
+
+def _suffixes(written: bool) -> str:
+    suffixes = [one.suffixes[0] for one in FORMATS if one.suffixes and (one.writer or not written)]
+    return f"expected one of {' '.join(suffixes)}"
+
+
+def _read(one: StorageFormat, path: str, element: str | None) -> Flow[Any, Any]:
+    if "://" not in path and not os.path.exists(path):
+        raise BadInput(f"there is no file {path!r}")
+    function: Callable[..., Flow[Any, Any]] = getattr(fl, one.reader)
+    arguments = [_datasets_of(path)] if one.reader == "from_hdf5" else []
+    if element is not None:
+        return function(path, *arguments, load_attribute(element))
+    if one.reader in _ENCODED:
+        return _records(function, path)
+    try:
+        return function(path, *arguments)
+    except SourceError as error:
+        if one.reader != "from_lmdb":
+            raise
+        raise BadInput(f"{error}; for a file of another program: --reader from_lmdb_raw") from error
+
+
+def _records(function: Callable[..., Flow[Any, Any]], path: str) -> Flow[Any, Any]:
+    """Records of bytes, or of elements that flowdsl encoded."""
+    try:
+        flow = function(path)
+        list(flow.take(1))
+    except (SpecMismatch, ElementError) as error:
+        if not isinstance(error.__cause__ or error, SpecMismatch):
+            raise
+        return function(path, object)
+    return flow
+
+
+def _datasets_of(path: str) -> str | list[str]:
+    from flowdsl.storage.arrays.hdf5 import dataset_names
+
+    names = dataset_names(path)
+    return names[0] if len(names) == 1 else names
+
+
+def _spec(flow: Flow[Any, Any]) -> Spec:
+    """The spec of the rows; of the first row where the format has none."""
+    spec = flow.spec
+    return spec_of(flow.at(0)) if flow.node.length and not is_known(spec) else spec
+
+
+_BY_NAME = ("write_csv", "write_npz", "write_parquet")
+"""Writers that store the names of a dict's components."""
+
+
+def _with_names(flow: Flow[Any, Any], writer: str) -> Flow[Any, Any]:
+    """The rows in the form in which a writer stores the names that the reader knows."""
+    spec, names = _spec(flow), _names(flow)
+    if not isinstance(spec, StructSpec) or not names:
+        return flow
+    in_order = InSpecOrder(spec)
+    if writer == "write_hdf5" and spec.form is dict:  # it takes tuples, and names as arguments
+        return flow.map(lambda row: tuple(in_order(row)))
+    if writer in _BY_NAME and spec.form is tuple:
+        return flow.map(lambda row: dict(zip(names, row, strict=True)))
+    return flow
+
+
+def _names(flow: Flow[Any, Any]) -> Sequence[str]:
+    """The names of a row's components; empty if it has none."""
+    spec = _spec(flow)
+    if not isinstance(spec, StructSpec):
+        return ()
+    from flowdsl.storage.arrays.hdf5 import FromHdf5
+
+    if isinstance(flow.node, FromHdf5):  # its rows are tuples
+        return flow.node.names
+    return [name for name, _ in spec.fields if spec.has_names]
+
+
+def _dataset_paths(flow: Flow[Any, Any]) -> str | Sequence[str]:
+    """The names of the datasets for the components of a row."""
+    spec = _spec(flow)
+    if not isinstance(spec, StructSpec):
+        return "rows"
+    return _names(flow) or [f"c{name}" for name, _ in spec.fields]
+
+
+def _size(path: str) -> int | None:
+    return os.path.getsize(path) if os.path.isfile(path) else None
+
+
+def _text(value: object) -> str:
+    return f"{value:,}" if isinstance(value, int) else str(value)

@@ -1,0 +1,51 @@
+"""What commands print: aligned lines for a person, JSON for a script."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import click
+import numpy as np
+
+from flowdsl.nodes.validation import BriefRepr
+
+_SMALL = 16
+"""The most entries of an array that is printed with its values."""
+
+
+def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the option --json to a command."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")(command)
+
+
+def print_json(value: object) -> None:
+    """Print a value as indented JSON."""
+    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def print_lines(lines: Mapping[str, str]) -> None:
+    """Print names and values in two columns."""
+    width = max(map(len, lines))
+    for name, value in lines.items():
+        click.echo(f"{click.style(name.ljust(width), bold=True)}  {value}")
+
+
+class _ElementRepr(BriefRepr):
+    """A brief ``repr`` that shows the values of small arrays."""
+
+    def repr1(self, x: Any, level: int) -> str:
+        text = super().repr1(x, level)
+        if isinstance(x, np.ndarray) and x.size <= _SMALL:
+            return f"{text} {x.tolist()}"
+        return text
+
+
+def element_text(element: object) -> str:
+    """An element in one line, without the values of large arrays.
+
+    >>> element_text((np.zeros((224, 224, 3), np.uint8), np.array([1, 2])))
+    '(uint8[224, 224, 3], int64[2] [1, 2])'
+    """
+    return " ".join(_ElementRepr().repr(element).splitlines())

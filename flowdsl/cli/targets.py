@@ -1,0 +1,236 @@
+"""Flows named on the command line: ``file.py:flow`` or ``module:flow``."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import attrs
+import click
+
+from flowdsl.flow import Flow
+from flowdsl.nodes import FlowBase
+
+
+class BadInput(click.ClickException):
+    """Input that a command cannot use: exit status 2."""
+
+    exit_code = 2
+
+
+@attrs.frozen
+class Target:
+    """A flow named on the command line."""
+
+    name: str
+    """The target as it was given."""
+    file: str | None
+    """The file of its module; None if it has none."""
+    flow: Flow[Any, Any]
+
+
+def target_argument(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the argument TARGET to a command."""
+    return click.argument("target", type=load_target)(command)
+
+
+def load_target(text: str) -> Target:
+    """Import the module of a target and find its flow.
+
+    Raises:
+        BadInput: There is no such module or attribute, the attribute is not a flow, or the user's
+            code failed.
+    """
+    module, path = _module_and_path(text)
+    value = _attribute(module, path)
+    if not isinstance(value, FlowBase) and callable(value):
+        value = _called(module, path, value)
+    if not isinstance(value, Flow):
+        raise BadInput(
+            f"{path!r} in {_name(module)} is {_kind(value)}; expected a flow, or a function "
+            f"without arguments that returns one{_listed(module)}"
+        )
+    return Target(text, getattr(module, "__file__", None), value)
+
+
+def load_attribute(text: str) -> Any:
+    """Import the module of ``file.py:name`` or ``module:name``, and return the attribute."""
+    return _attribute(*_module_and_path(text))
+
+
+def _module_and_path(text: str) -> tuple[ModuleType, str]:
+    where, colon, path = text.rpartition(":")
+    if not colon or not path or not where:
+        where = where or path
+        listed = _listed(_imported(where)) if where.endswith(".py") else ""
+        raise BadInput(
+            f"expected FILE.py:NAME or MODULE:NAME, such as train.py:train, got {text!r}{listed}"
+        )
+    return _imported(where), path
+
+
+def _imported(where: str) -> ModuleType:
+    if where.endswith(".py") or os.sep in where:
+        return _imported_file(Path(where))
+    _search_first(os.getcwd())  # as ``python -m`` does; a console script does not
+    try:
+        found = importlib.util.find_spec(where)
+    except ModuleNotFoundError:
+        found = None
+    except Exception as error:  # a parent package runs the user's code
+        raise _failed(error, where) from error
+    if found is None:
+        raise BadInput(f"there is no module {where!r}, neither in this folder nor installed")
+    with _user_code(where):
+        return importlib.import_module(where)
+
+
+def _imported_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise BadInput(f"there is no file {str(path)!r}")
+    path = path.absolute()
+    _search_first(str(path.parent))  # as when it is run as a script
+    with _user_code(str(path)):
+        if _is_found_by_name(path):  # then workers find it by its name, too
+            return importlib.import_module(path.stem)
+        return _under_another_name(path)
+
+
+def _search_first(folder: str) -> None:
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+
+
+def _is_found_by_name(path: Path) -> bool:
+    if not path.stem.isidentifier() or path.stem in sys.modules:
+        return getattr(sys.modules.get(path.stem), "__file__", None) == str(path)
+    found = importlib.util.find_spec(path.stem)
+    return found is not None and found.origin == str(path)
+
+
+def _under_another_name(path: Path) -> ModuleType:
+    """Import a file whose name belongs to another module; its functions are sent by value."""
+    import cloudpickle
+
+    name = f"_flowdsl_target_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    cloudpickle.register_pickle_by_value(module)
+    spec.loader.exec_module(module)
+    return module
+
+
+@contextmanager
+def _user_code(name: str) -> Iterator[None]:
+    try:
+        yield
+    except (Exception, SystemExit) as error:
+        raise _failed(error, name) from error
+
+
+def _failed(error: BaseException, name: str) -> BadInput:
+    """The error for an exception in the user's module, with the line of it that raised."""
+    return BadInput(f"{_place(error, name)}: {_reason(error)}")
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, SyntaxError):
+        return f"{error.msg}: {(error.text or '').strip()}"
+    if isinstance(error, ModuleNotFoundError) and error.name and "pip install" not in str(error):
+        return f"{error.name} is not installed: pip install {error.name.partition('.')[0]}"
+    return f"{type(error).__name__}: {error}"
+
+
+def _place(error: BaseException, name: str) -> str:
+    """Where the user's module failed: its last line on the stack."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{_relative(error.filename)}, line {error.lineno}"
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_users(frame)]
+    if not frames:
+        return name
+    last = frames[-1]
+    line = f" ({last.line})" if last.line else ""
+    return f"{_relative(last.filename)}, line {last.lineno}{line}"
+
+
+_OTHERS = str(Path(__file__).parents[1]), str(Path(os.__file__).parent)
+"""The folders of flowdsl and of the standard library."""
+
+
+def _is_users(frame: traceback.FrameSummary) -> bool:
+    generated = frame.filename.startswith("<")  # "<frozen importlib._bootstrap>"
+    return not (
+        generated or "site-packages" in frame.filename or frame.filename.startswith(_OTHERS)
+    )
+
+
+def _relative(file: str) -> str:
+    try:
+        return os.path.relpath(file) if Path(file).is_relative_to(os.getcwd()) else file
+    except OSError:  # the working folder was removed
+        return file
+
+
+def _attribute(module: ModuleType, path: str) -> Any:
+    value: Any = module
+    for name in path.split("."):
+        try:
+            value = getattr(value, name)
+        except AttributeError:
+            raise BadInput(f"{_name(module)} has no {path!r}{_listed(module)}") from None
+        except Exception as error:  # a property of the user's
+            raise _failed(error, _name(module)) from error
+    return value
+
+
+def _called(module: ModuleType, path: str, function: Callable[..., Any]) -> Any:
+    try:
+        inspect.signature(function).bind()
+    except TypeError as error:
+        raise BadInput(
+            f"{path!r} in {_name(module)} cannot be called without arguments: {error}; give its "
+            f"parameters defaults, or name a flow"
+        ) from None
+    except ValueError:  # a builtin has no signature
+        pass
+    with _user_code(f"{path}()"):
+        return function()
+
+
+def _listed(module: ModuleType) -> str:
+    """The flows of a module, as the end of an error message."""
+    names = [name for name, value in vars(module).items() if _is_target(module, value)]
+    if not names:
+        return f"; {_name(module)} has no flows"
+    return f"; the flows of {_name(module)} are {', '.join(names)}"
+
+
+def _is_target(module: ModuleType, value: object) -> bool:
+    if isinstance(value, FlowBase):
+        return True
+    if not inspect.isfunction(value) or value.__module__ != module.__name__:
+        return False
+    return "Flow[" in str(value.__annotations__.get("return", ""))
+
+
+def _name(module: ModuleType) -> str:
+    file = getattr(module, "__file__", None)
+    return module.__name__ if file is None else _relative(file)
+
+
+def _kind(value: object) -> str:
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    word = type(value).__name__
+    return f"{'an' if word[0] in 'aeiou' else 'a'} {word}"

@@ -1,0 +1,110 @@
+"""flowdsl check."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from flowdsl.cli import checking
+from tests.cli.commands import TRAIN, Project
+
+
+def test_a_flow_that_passes(project: Project) -> None:
+    project.write("train.py", TRAIN)
+    assert project.succeeds(
+        "check", "train.py:train", "--no-types", "--needs", "Reordered"
+    ).splitlines() == [
+        "flow      from_range(1000).map(square).shuffle(seed=1).batch(4)",
+        "types     not checked",
+        "spec      int64[4]",
+        "effects   Reordered, within Reordered",
+        "promises  rows in another order, each row once, a known length, an end",
+        "states    a run can be saved and resumed",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("needs", "flow", "fails"),
+    [
+        ("Exact", "train", "Reordered, but Exact is needed: shuffle(seed=1) adds Reordered"),
+        ("Reordered", "train", None),
+        ("Reordered | Endless", "train", None),
+        ("Resampled,Endless", "train.repeat()", "shuffle(seed=1) adds Reordered"),
+        ("Reordered", "train.repeat()", "repeat() adds Resampled and Endless"),
+        ("Finite", "train.filter(bool)", None),
+        ("Counted", "train.filter(bool)", "filter(bool) adds Unsized"),
+        ("InOrder", "train", "shuffle(seed=1) adds Reordered"),
+        ("Unmoved", "fl.from_range(3).repeat()", None),
+    ],
+)
+def test_effects_are_within_what_is_needed(
+    project: Project, needs: str, flow: str, fails: str | None
+) -> None:
+    project.write("train.py", f"{TRAIN}flow = {flow}")
+    result = project.run("check", "train.py:flow", "--no-types", "--needs", needs)
+    assert result.exit_code == (fails is not None)
+    assert fails is None or fails in result.output
+
+
+def test_an_unknown_effect_is_bad_input(project: Project) -> None:
+    project.write("train.py", TRAIN)
+    assert project.refuses("check", "train.py:train", "--needs", "Sorted") == (
+        "--needs: 'Sorted' is not an effect; expected Exact, Reordered, Resampled, Unsized, "
+        "Endless, Counted, Finite, InOrder, Unmoved"
+    )
+
+
+def test_a_function_that_fails_on_the_first_element(project: Project) -> None:
+    project.write("train.py", TRAIN + "flow = fl.from_range(3).map(lambda i: 1 // i)")
+    result = project.run("check", "train.py:flow", "--no-types")
+    assert result.exit_code == 1
+    assert "spec      failed: map(<lambda>) failed on element 0" in result.output
+
+
+def test_a_flow_without_states(project: Project) -> None:
+    project.write("train.py", TRAIN + "flow = train.prefetch(threads=1, ordered=False)")
+    found = json.loads(project.succeeds("check", "train.py:flow", "--no-types", "--json"))
+    assert found["ok"]
+    assert found["checks"]["states"]["text"].startswith("none: after prefetch(ordered=False)")
+
+
+CHECKER = """
+import sys
+from pathlib import Path
+if "BAD" in Path(sys.argv[1]).read_text():
+    sys.exit("train.py:3: error: BAD")
+"""
+
+
+def test_types_are_checked_by_the_first_installed_checker(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checking, "CHECKERS", ("no_such_checker", "my_checker"))
+    project.write("my_checker.py", CHECKER)
+    project.write("my_checker-1.5.dist-info/METADATA", "Name: my_checker\nVersion: 1.5\n")
+    project.write("train.py", TRAIN)
+    project.write("bad.py", TRAIN + "# BAD")
+    assert "types     no errors (my_checker 1.5)" in project.succeeds("check", "train.py:train")
+    result = project.run("check", "bad.py:train")
+    assert result.exit_code == 1
+    assert "types     failed: my_checker 1.5\ntrain.py:3: error: BAD\n" in result.output
+
+
+@pytest.mark.long
+def test_types_are_checked_by_mypy(project: Project) -> None:
+    project.write("bad.py", TRAIN + "text: str = train")
+    result = project.run("check", "bad.py:train")
+    assert result.exit_code == 1
+    assert "types     failed: mypy" in result.output
+    assert "Incompatible types in assignment" in result.output
+
+
+def test_without_a_checker(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checking, "CHECKERS", ("no_such_checker",))
+    project.write("train.py", TRAIN)
+    line = "not checked: none of no_such_checker is installed"
+    assert f"types     {line}" in project.succeeds("check", "train.py:train")
+    result = project.run("check", "train.py:train", "--types")
+    assert result.exit_code == 1
+    assert f"types     failed: {line}" in result.output

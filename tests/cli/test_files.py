@@ -1,0 +1,149 @@
+"""flowdsl inspect and convert."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+import flowdsl as fl
+from flowdsl.storage.formats import FORMATS
+from tests.cli.commands import Project
+
+
+class Word(NamedTuple):
+    text: str
+    times: int
+
+
+WORDS = [Word("to", 2), Word("be", 2), Word("or", 1)]
+
+
+def write_words(suffix: str) -> str:
+    """Write the words to a file of a format that can store text."""
+    path = f"words.{suffix}"
+    flow = fl.from_items(WORDS)
+    if suffix == "h5":
+        flow.write_hdf5(path, ["text", "times"])
+    else:
+        getattr(flow, f"write_{suffix}")(path)
+    return path
+
+
+TABLES = ["lmdb", "csv", "parquet", "tfrecord", "arrayrecord", "h5"]
+
+
+@pytest.mark.parametrize("suffix", TABLES)
+def test_inspect_says_what_a_file_holds(project: Project, suffix: str) -> None:
+    found = json.loads(project.succeeds("inspect", write_words(suffix), "--json"))
+    assert found["rows"] == 3
+    assert found["reader"] in {one.reader for one in FORMATS}
+    assert found["spec"] == ("{text: str, times: str}" if suffix == "csv" else "(str, int)")
+    assert "'to'" in found["first"]
+    assert "3 rows" in found["digest"]
+
+
+def test_inspect_prints_lines(project: Project) -> None:
+    fl.from_items(["to be", "or not"]).write_text("two.txt")
+    digest = fl.from_text("two.txt").node.fingerprint
+    assert project.succeeds("inspect", "two.txt").splitlines() == [
+        "format  text",
+        "reader  from_text",
+        "rows    2",
+        "spec    str",
+        f"digest  {digest}",
+        "bytes   13",
+        "first   'to be'",
+    ]
+
+
+def test_inspect_an_empty_file(project: Project) -> None:
+    fl.from_items([b"a"]).take(0).write_tfrecord("none.tfrecord")
+    assert "rows    0" in project.succeeds("inspect", "none.tfrecord")
+
+
+def test_a_reader_and_a_class_can_be_named(project: Project) -> None:
+    Path("notes.log").write_text("one\ntwo\n")
+    project.write("rows.py", "from typing import NamedTuple\nclass W(NamedTuple):\n    n: int")
+    fl.from_items([{"n": 7}]).write_csv("n.csv")
+    assert "rows    2" in project.succeeds("inspect", "notes.log", "--reader", "from_text")
+    assert "W(n=7)" in project.succeeds("inspect", "n.csv", "--element", "rows.py:W")
+    assert "(bytes, bytes)" in project.succeeds(
+        "inspect", write_words("lmdb"), "--reader", "from_lmdb_raw"
+    )
+
+
+@pytest.mark.parametrize("into", TABLES)
+@pytest.mark.parametrize("suffix", ["lmdb", "h5", "parquet"])
+def test_convert_keeps_rows(project: Project, suffix: str, into: str) -> None:
+    printed = project.succeeds("convert", write_words(suffix), f"copy.{into}")
+    assert printed.startswith(f"3 rows: words.{suffix} (")
+    found = json.loads(project.succeeds("inspect", f"copy.{into}", "--json"))
+    assert found["rows"] == 3
+    assert "'to'" in found["first"]
+
+
+@pytest.mark.parametrize("into", ["csv", "parquet"])
+def test_convert_keeps_names(project: Project, into: str) -> None:
+    project.succeeds("convert", write_words("lmdb"), f"copy.{into}")
+    rows = getattr(fl, f"from_{into}")(f"copy.{into}", Word).collect()
+    assert rows == WORDS
+
+
+def test_convert_arrays(project: Project) -> None:
+    np.save("a.npy", np.arange(6).reshape(3, 2))
+    project.succeeds("convert", "a.npy", "a.h5")
+    project.succeeds("convert", "a.h5", "a.npz")
+    assert np.load("a.npz")["arr_0"].tolist() == [[0, 1], [2, 3], [4, 5]]
+
+
+def test_convert_overwrites_when_asked(project: Project) -> None:
+    path = write_words("csv")
+    Path("b.txt").write_text("kept")
+    assert project.refuses("convert", path, "b.txt") == (
+        "'b.txt' exists; replace it with --overwrite"
+    )
+    assert Path("b.txt").read_text() == "kept"
+    project.succeeds("convert", path, "b.parquet")
+    project.succeeds("convert", path, "b.parquet", "--overwrite")
+
+
+REFUSED = {
+    ("inspect", "none.csv"): "there is no file 'none.csv'",
+    ("inspect", "x.unknown"): "FILE: the end of 'x.unknown' names no format; expected one of "
+    ".lmdb .tfrecord .arrayrecord .tar .parquet .h5 .npz .npy .csv .txt .svm .jpg, or name a "
+    "reader: --reader from_text",
+    ("convert", "words.csv", "x.npy"): "OUT: NPY files are read and not written; expected one of "
+    ".lmdb .tfrecord .arrayrecord .tar .parquet .h5 .npz .csv .txt",
+    ("convert", "words.csv", "x.unknown"): "OUT: the end of 'x.unknown' names no format; expected "
+    "one of .lmdb .tfrecord .arrayrecord .tar .parquet .h5 .npz .csv .txt",
+}
+
+
+@pytest.mark.parametrize(("command", "sentence"), REFUSED.items())
+def test_bad_input_is_a_sentence(project: Project, command: tuple[str, ...], sentence: str) -> None:
+    write_words("csv")
+    assert project.refuses(*command) == sentence
+
+
+def test_a_store_of_another_program_names_the_reader(project: Project) -> None:
+    Path("other.lmdb").write_bytes(b"nothing")
+    assert project.refuses("inspect", "other.lmdb").endswith(
+        "for a file of another program: --reader from_lmdb_raw"
+    )
+
+
+def test_rows_that_a_format_cannot_store_are_status_1(project: Project) -> None:
+    result = project.run("convert", write_words("csv"), "x.txt")
+    assert result.exit_code == 1
+    assert "write_text: row 0: element: a line must be a str, got dict" in result.output
+    assert not Path("x.txt").exists()
+
+
+def test_suffixes_belong_to_one_format() -> None:
+    suffixes = [suffix for one in FORMATS for suffix in one.suffixes]
+    assert len(suffixes) == len(set(suffixes))
+    assert all(one.suffixes for one in FORMATS if one.writer)

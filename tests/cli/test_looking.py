@@ -1,0 +1,70 @@
+"""flowdsl explain, profile, measure, head."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from tests.cli.commands import TRAIN, Project
+
+
+@pytest.fixture(autouse=True)
+def _train(project: Project) -> None:
+    project.write("train.py", TRAIN + "text = fl.from_items(['a', 'b'])")
+
+
+def test_explain_prints_the_plan(project: Project) -> None:
+    assert "  3  shuffle(seed=1)   Reordered" in project.succeeds("explain", "train.py:train")
+
+
+def test_explain_writes_a_picture(project: Project) -> None:
+    assert project.succeeds("explain", "train.py:train", "--svg", "plan.svg") == ""
+    assert ElementTree.parse("plan.svg").getroot().tag.endswith("svg")
+
+
+def test_profile_prints_the_verdict_and_writes_a_picture(project: Project) -> None:
+    printed = project.succeeds(
+        "profile", "train.py:train", "--seconds", "0.05", "--size", "20", "--save", "p.html"
+    )
+    assert "limits the run to" in printed
+    assert "map(square)" in printed
+    assert "<svg" in Path("p.html").read_text(encoding="utf-8")
+
+
+def test_a_picture_has_a_known_suffix(project: Project) -> None:
+    refused = project.refuses("profile", "train.py:train", "--save", "p.png")
+    assert refused == "--save must end in .svg or .html, got 'p.png'"
+
+
+def test_measure_prints_the_rate_and_the_table(project: Project) -> None:
+    printed = project.succeeds("measure", "train.py:train", "--size", "50", "--warmup", "5")
+    assert "elements/s" in printed
+    assert "batch(4)" in printed
+    assert "\x1b" not in printed
+
+
+def test_measure_prints_json(project: Project) -> None:
+    found = json.loads(project.succeeds("measure", "train.py:train", "--size", "50", "--json"))
+    assert found["elements"] == 50
+    assert found["elements_per_second"] == pytest.approx(50 / found["seconds"])
+    assert set(found) == {
+        "elements",
+        "seconds",
+        "elements_per_second",
+        "bytes_per_second",
+        "limiting",
+        "verdict",
+    }
+
+
+@pytest.mark.parametrize("option", [("--size", "0"), ("--warmup", "-1"), ("--warmup", "250")])
+def test_measure_refuses_what_it_cannot_time(project: Project, option: tuple[str, str]) -> None:
+    assert project.run("measure", "train.py:train", *option).exit_code in (1, 2)
+
+
+def test_head_prints_elements(project: Project) -> None:
+    assert project.succeeds("head", "train.py:text") == "'a'\n'b'\n"
+    assert len(project.succeeds("head", "train.py:train").splitlines()) == 5

@@ -1,0 +1,50 @@
+"""The command as a program."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import flowdsl as fl
+from tests.cli.commands import TRAIN, Project
+
+
+def _flowdsl(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "flowdsl", *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def test_it_runs_as_a_module_with_workers(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(TRAIN + "workers = train.prefetch(procs=1)")
+    done = _flowdsl(tmp_path, "head", "train.py:workers", "-n", "1")
+    assert (done.returncode, done.stdout) == (0, "int64[4] [483025, 81796, 622521, 982081]\n")
+    assert done.stderr == ""
+
+
+def test_bad_input_is_status_2_and_no_traceback(tmp_path: Path) -> None:
+    done = _flowdsl(tmp_path, "head", "train.py:train")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "Error: there is no file 'train.py'\n"
+
+
+def test_the_version(project: Project) -> None:
+    assert project.succeeds("--version") == f"flowdsl, version {fl.__version__}\n"
+
+
+def test_a_run_that_fails_is_status_1(project: Project) -> None:
+    project.write("bad.py", "import flowdsl as fl\nflow = fl.from_range(3).map(lambda i: 1 // i)\n")
+    result = project.run("head", "bad.py:flow")
+    assert result.exit_code == 1
+    assert "map(<lambda>) failed on element 0" in result.output
+
+
+def test_import_flowdsl_does_not_import_click() -> None:
+    program = "import sys, flowdsl; sys.exit('click' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
