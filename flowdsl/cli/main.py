@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 import flowdsl
+from flowdsl.cli.benching import bench
 from flowdsl.cli.checking import check
 from flowdsl.cli.files import convert, inspect
 from flowdsl.cli.looking import explain, head, measure, profile
@@ -38,5 +39,5 @@ def main() -> None:
     """
 
 
-for command in (check, explain, profile, measure, head, inspect, convert):
+for command in (check, explain, profile, measure, head, bench, inspect, convert):
     main.add_command(command)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import click
@@ -30,6 +30,17 @@ def print_lines(lines: Mapping[str, str]) -> None:
     width = max(map(len, lines))
     for name, value in lines.items():
         click.echo(f"{click.style(name.ljust(width), bold=True)}  {value}")
+
+
+def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print rows in columns; the first column and the figures are right-aligned."""
+    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+    for row in (header, *rows):
+        cells = [
+            cell.ljust(width) if k in (1, len(row) - 1) else cell.rjust(width)
+            for k, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        click.echo(f"  {'  '.join(cells)}".rstrip())
 
 
 class _ElementRepr(BriefRepr):

@@ -39,13 +39,14 @@ def without_workers(node: AnyNode, method: str) -> AnyNode:
             f"{method}: {_once(node).title} yields its elements only once, and reading one would "
             f"use up those before it; if they fit in memory, fl.from_items(flow.collect())"
         )
-    return _without_workers(node)
+    return without_placements(node)
 
 
-def _without_workers(node: AnyNode) -> AnyNode:
+def without_placements(node: AnyNode) -> AnyNode:
+    """Return the flow without its placements, so that no workers start."""
     if isinstance(node, Placement):
-        return _without_workers(node.source)
-    return with_sources(node, tuple(map(_without_workers, node.sources)))
+        return without_placements(node.source)
+    return with_sources(node, tuple(map(without_placements, node.sources)))
 
 
 def _once(node: AnyNode) -> AnyNode:

@@ -79,7 +79,7 @@ def state_of(
                 f"leave out elements that were never delivered; save and resume the flow at the "
                 f"other end, which sends or puts them"
             )
-    operators, places = _operators(node), resume_point.numbers()
+    operators, places = fingerprints_of(node), resume_point.numbers()
     return State(
         version=_VERSION,
         epoch=epoch,
@@ -106,7 +106,7 @@ def place_of(node: AnyNode, state: Mapping[str, object]) -> tuple[int, int, Resu
     epoch, position, places, shards = _checked(state)
     here = state_of(node, 0, 0)
     if state["digest"] != here["digest"]:
-        raise StateMismatch(_difference(state["flow"], _operators(node)))
+        raise StateMismatch(_difference(state["flow"], fingerprints_of(node)))
     if shards == here["shards"]:
         resume_point = _resume_point_of(node, places, position)
     else:
@@ -202,7 +202,7 @@ def _difference(saved: object, here: list[str]) -> str:
     )
 
 
-def _operators(node: AnyNode) -> list[str]:
+def fingerprints_of(node: AnyNode) -> list[str]:
     """Return the spelling of every operator that determines the elements or their order."""
     return [
         part.fingerprint if len(part.sources) < 2 else f"{part.fingerprint} of {len(part.sources)}"

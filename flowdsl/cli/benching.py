@@ -1,0 +1,222 @@
+"""bench: save what each operator of a flow costs, or compare it with what was saved."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import click
+import msgspec
+
+from flowdsl.cli.printing import json_option, print_json, print_table
+from flowdsl.cli.sampling import Request, sample_in_a_process
+from flowdsl.cli.targets import BadInput, Target, load_target
+from flowdsl.report.bench.comparing import Change, changes
+from flowdsl.report.bench.costs import Costs, FlowCosts, PartCosts, costs_of, load
+from flowdsl.report.bench.sampling import KINDS, Kind, Part, Sample, Size
+from flowdsl.statistics.figures import duration
+from flowdsl.storage.progress import bar
+
+_SAVED, _COMPARED, _ROUNDS = 10, 5, 3
+"""The processes that are saved, those that are compared, and how often at most the latter run: a
+part that seems to be slower is measured again."""
+
+_FILE = click.Path(dir_okay=False, path_type=Path)
+
+
+def percentage(text: str) -> float:
+    """A share as it is written on the command line: ``10%``.
+
+    Raises:
+        BadInput: It is not a percentage above 0.
+    """
+    try:
+        share = float(text.removesuffix("%")) / 100
+    except ValueError:
+        share = 0.0
+    if not text.endswith("%") or not 0 < share < 100:
+        raise BadInput(f"--fail-above must be a percentage above 0%, such as 10%, got {text!r}")
+    return share
+
+
+@click.command()
+@click.argument("targets", nargs=-1, metavar="[TARGET]...")
+@click.option("--save", type=_FILE, metavar="FILE", help="Save the costs in this file.")
+@click.option("--compare", type=_FILE, metavar="FILE", help="Compare them with the costs saved.")
+@click.option(
+    "--fail-above",
+    type=percentage,
+    metavar="PERCENT",
+    default="10%",
+    show_default=True,
+    help="The slowdown of a part at which the comparison fails.",
+)
+@click.option(
+    "--processes",
+    type=click.IntRange(1),
+    help=f"Measure in this many processes: by default {_COMPARED}, and {_SAVED} to save.",
+)
+@click.option("--seconds", default=1.0, show_default=True, help="Measure this long in each.")
+@json_option
+def bench(
+    targets: tuple[str, ...],
+    save: Path | None,
+    compare: Path | None,
+    fail_above: float,
+    processes: int | None,
+    seconds: float,
+    as_json: bool,
+) -> None:
+    """Measure what each operator of a flow costs, in ratios to a reference workload.
+
+    With --compare, the exit status is 1 if a part has become slower by more than --fail-above.
+    Without targets, those of the file are compared.
+    """
+    if save is not None and compare is not None:
+        raise click.UsageError("--save and --compare exclude each other")
+    before = None if compare is None else load(compare)
+    names = targets or tuple(before.flows if before is not None else ())
+    if not names:
+        raise click.UsageError("name a flow: flowdsl bench train.py:train")
+    flows = [load_target(name) for name in names]
+    if before is None:
+        count = processes or (_COMPARED if save is None else _SAVED)
+        costs = Costs(flows={flow.name: _measured(flow, count, seconds) for flow in flows})
+        _print_costs(costs, as_json)
+        if save is not None:
+            costs.save(save)
+    else:
+        found = {
+            flow.name: _compared(flow, _saved(before, flow), processes, seconds, fail_above)
+            for flow in flows
+        }
+        _print_changes(found, before, fail_above, as_json)
+        sys.exit(any(one.is_slower(fail_above) for one in _all(found)))
+
+
+def _saved(costs: Costs, flow: Target) -> FlowCosts:
+    if flow.name not in costs.flows:
+        raise BadInput(f"bench: {flow.name} was not saved; saved are {', '.join(costs.flows)}")
+    return costs.flows[flow.name]
+
+
+def _measured(flow: Target, processes: int, seconds: float) -> FlowCosts:
+    """The costs of a flow; the first process decides how much of it all of them run."""
+    first, *_ = found = [*_samples(flow, 1, seconds)]
+    sizes = {one.part: one.size for one in first}
+    found += _samples(flow, processes - 1, seconds, sizes)
+    return costs_of(flow.flow.node, found)
+
+
+def _compared(
+    flow: Target, before: FlowCosts, processes: int | None, seconds: float, limit: float
+) -> list[Change]:
+    """The changes; a part that seems to be slower is measured again in other processes."""
+    sizes = {costs.part: costs.size for costs in before.parts}
+    changes(before, FlowCosts(costs_of(flow.flow.node, []).operators, before.parts))
+    kinds: Sequence[Kind] = KINDS
+    found: list[list[Sample]] = []
+    for _ in range(_ROUNDS):
+        found += _samples(flow, processes or _COMPARED, seconds, sizes, kinds)
+        now = changes(before, costs_of(flow.flow.node, found))
+        suspicious = {one.now.part.kind for one in now if one.is_suspicious(limit)}
+        kinds = [kind for kind in KINDS if kind in suspicious]
+        if not kinds:
+            break
+    return now
+
+
+def _samples(
+    flow: Target,
+    processes: int,
+    seconds: float,
+    sizes: Mapping[Part, Size] | None = None,
+    kinds: Sequence[Kind] = KINDS,
+) -> Iterator[list[Sample]]:
+    request = Request(flow.name, seconds, kinds, list((sizes or {}).items()))
+    with bar(f"bench {flow.name}", processes) as draw:
+        for number in range(processes):
+            draw(number)
+            yield sample_in_a_process(request)
+
+
+# -- printing --------------------------------------------------------------------------------------
+
+
+def _print_costs(costs: Costs, as_json: bool) -> None:
+    if as_json:
+        print_json(msgspec.to_builtins(costs))
+        return
+    for name, flow in costs.flows.items():
+        click.echo(name)
+        rows = [(*_names(one), *_figures(one), f"±{one.spread:.1%}") for one in flow.parts]
+        print_table(("#", "part", "an element", "ratio", "spread"), rows)
+
+
+def _print_changes(
+    found: Mapping[str, list[Change]], before: Costs, limit: float, as_json: bool
+) -> None:
+    if as_json:
+        print_json([_as_json(name, one, limit) for name, all_ in found.items() for one in all_])
+        return
+    for name, parts in found.items():
+        click.echo(name)
+        rows = [
+            (*_names(one.now), *_figures(one.now), f"{one.before.ratio:.4g}", _change(one, limit))
+            for one in parts
+        ]
+        print_table(("#", "part", "an element", "ratio", "saved", "change"), rows)
+    click.echo("\n".join(_conclusion(found, before, limit)))
+
+
+def _all(found: Mapping[str, list[Change]]) -> Iterable[Change]:
+    return (one for parts in found.values() for one in parts)
+
+
+def _names(costs: PartCosts) -> tuple[str, str]:
+    return str(costs.part.step) if costs.part.kind == "operator" else "", costs.part.title
+
+
+def _figures(costs: PartCosts) -> tuple[str, str]:
+    return duration(costs.seconds), f"{costs.ratio:.4g}"
+
+
+def _change(one: Change, limit: float) -> str:
+    remark = "" if one.counts else "  (too small to count)"
+    return f"{one.relative:+.1%}{'  slower' if one.is_slower(limit) else remark}"
+
+
+def _conclusion(found: Mapping[str, list[Change]], before: Costs, limit: float) -> Iterator[str]:
+    slower = [one for one in _all(found) if one.is_slower(limit)]
+    parts = ", ".join(f"{one.now.part.title} {one.relative:+.1%}" for one in slower)
+    yield (
+        f"more than {limit:.0%} slower: {parts}"
+        if slower
+        else f"no part is more than {limit:.0%} slower"
+    )
+    for one in _all(found):
+        if one.counts and max(one.now.spread, one.before.spread) > limit / 2:
+            yield (
+                f"note: {one.now.part.title} differs by {one.now.spread:.1%} between processes; "
+                f"more of them find a smaller change: --processes"
+            )
+    if before.python != platform.python_version():
+        yield f"note: the costs were saved by Python {before.python}, whose ratios may differ"
+    if before.machine != platform.machine():
+        yield f"note: the costs were saved on {before.machine}, whose ratios may differ"
+
+
+def _as_json(name: str, one: Change, limit: float) -> dict[str, object]:
+    return {
+        "target": name,
+        **msgspec.to_builtins(one.now.part),
+        "ratio": one.now.ratio,
+        "saved": one.before.ratio,
+        "change": one.relative,
+        "seconds": one.now.seconds,
+        "counts": one.counts,
+        "slower": one.is_slower(limit),
+        "processes": len(one.now.ratios),
+    }

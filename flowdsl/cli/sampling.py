@@ -1,0 +1,75 @@
+"""A process that takes one sample: ``python -m flowdsl.cli.sampling FILE``, for ``bench``.
+
+A process differs from the next one by some percent, as its memory is elsewhere. So a bench takes
+each sample in a new process.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from flowdsl.cli.targets import BadInput, load_target
+from flowdsl.effects import Endless
+from flowdsl.errors import FlowError
+from flowdsl.flow import Flow
+from flowdsl.nodes import AnyNode
+from flowdsl.report.bench.sampling import Kind, Part, Sample, Size, sample
+
+
+class Request(msgspec.Struct, frozen=True):
+    """What a process is asked to measure."""
+
+    target: str
+    seconds: float
+    kinds: Sequence[Kind]
+    sizes: Sequence[tuple[Part, Size]]
+
+
+def endless(flow: Flow[Any, Any]) -> AnyNode:
+    """The flow, without an end: a bench measures as many passes as it needs."""
+    return flow.node if Endless in flow.node.effects else flow.repeat().node
+
+
+def sample_in_a_process(request: Request) -> list[Sample]:
+    """Take a sample in a new process.
+
+    Raises:
+        ClickException: The process failed; the message is its own.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "sample.json")
+        file.write_bytes(msgspec.json.encode(request))
+        done = subprocess.run(
+            [sys.executable, "-m", __spec__.name, str(file)],
+            stdout=subprocess.DEVNULL,  # the target may print
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            raise click.ClickException(f"bench: a process failed: {done.stderr.strip()}")
+        return msgspec.json.decode(file.read_bytes(), type=list[Sample])
+
+
+def main() -> None:
+    """Replace the request in a file by the samples."""
+    file = Path(sys.argv[1])
+    request = msgspec.json.decode(file.read_bytes(), type=Request)
+    try:
+        node = endless(load_target(request.target).flow)
+        samples = sample(node, request.seconds, request.kinds, dict(request.sizes))
+    except (BadInput, FlowError) as error:
+        sys.exit(str(error))
+    file.write_bytes(msgspec.json.encode(samples))
+
+
+if __name__ == "__main__":
+    main()

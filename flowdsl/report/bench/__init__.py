@@ -1,0 +1,10 @@
+"""Benches of a flow: what each operator costs, in ratios to a fixed reference workload.
+
+``reference``  the reference workloads, and a clock that does not count waiting for a core
+``sampling``   the costs of a flow in this process: one sample
+``costs``      samples of several processes, and the file that keeps them
+``comparing``  two sets of costs: what has become slower
+
+The machine's speed and its load change a time by half; they change the time of the reference,
+measured in short turns between those of the flow, by about as much.
+"""

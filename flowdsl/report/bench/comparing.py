@@ -1,0 +1,80 @@
+"""Compare the costs of a flow with earlier ones: which parts have become slower."""
+
+from __future__ import annotations
+
+from itertools import zip_longest
+
+import attrs
+
+from flowdsl.errors import InvalidArgument
+from flowdsl.report.bench.costs import FlowCosts, PartCosts
+
+LEAST_SHARE = 0.02
+"""An operator with a smaller share of the flow's time raises no alarm: mostly, a clock is timed."""
+
+_SUSPICIOUS = 0.5
+"""A change of more than this part of the limit is measured again."""
+
+
+@attrs.frozen
+class Change:
+    """The cost of a part, then and now."""
+
+    before: PartCosts
+    now: PartCosts
+    share: float
+    """The part's share of the time of all operators; for other parts, 1."""
+
+    @property
+    def relative(self) -> float:
+        """The change in relation to the earlier cost: 0.15 is 15% slower."""
+        return self.now.ratio / self.before.ratio - 1
+
+    @property
+    def counts(self) -> bool:
+        """False for an operator that is too small a part of the flow to be compared."""
+        return self.share >= LEAST_SHARE
+
+    def is_slower(self, limit: float) -> bool:
+        """True if the part has become slower by more than a share ``limit``."""
+        return self.counts and self.relative > limit
+
+    def is_suspicious(self, limit: float) -> bool:
+        """True if the part should be measured again before it is called slower, or not."""
+        return self.counts and self.relative > _SUSPICIOUS * limit
+
+
+def changes(before: FlowCosts, now: FlowCosts) -> list[Change]:
+    """The changes of all parts.
+
+    Raises:
+        InvalidArgument: The costs are of another flow; the message names the operator that differs.
+    """
+    _refuse_others(before, now)
+    known = {costs.part: costs for costs in before.parts}
+    return [
+        Change(known[costs.part], costs, _share(costs, now))
+        for costs in now.parts
+        if costs.part in known
+    ]
+
+
+def _share(costs: PartCosts, flow: FlowCosts) -> float:
+    return costs.ratio / flow.total if costs.part.kind == "operator" and flow.total else 1.0
+
+
+def _refuse_others(before: FlowCosts, now: FlowCosts) -> None:
+    pairs = zip_longest(before.operators, now.operators, fillvalue="nothing")
+    for number, (then, here) in enumerate(pairs, 1):
+        if then != here:
+            raise InvalidArgument(
+                f"bench: the saved costs are of another flow: operator {number} is {then} there "
+                f"and {here} here; save them again with --save"
+            )
+    missing = {costs.part for costs in before.parts} ^ {costs.part for costs in now.parts}
+    if missing:
+        part = min(missing, key=lambda part: (part.kind, part.step))
+        raise InvalidArgument(
+            f"bench: {part.kind} {part.title!r} is in only one of the saved costs and this flow, "
+            f"which was planned in another way; save them again with --save"
+        )

@@ -1,0 +1,116 @@
+"""The costs of flows, from samples of several processes, and the file that keeps them."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Literal
+
+import msgspec
+
+from flowdsl.errors import InvalidArgument
+from flowdsl.nodes import AnyNode
+from flowdsl.report.bench import reference
+from flowdsl.report.bench.sampling import Part, Sample, Size
+from flowdsl.runtime.state import fingerprints_of
+
+FORMAT: Literal["flowdsl bench"] = "flowdsl bench"
+VERSION = 1
+"""The version of the file; a reader refuses others."""
+
+
+class PartCosts(msgspec.Struct, frozen=True):
+    """The costs of a part in several processes."""
+
+    part: Part
+    size: Size
+    ratios: tuple[float, ...]
+    """A ratio for each process: the time of an element, divided by that of the reference."""
+    reference: float
+    """The median seconds of the reference, on the machine that measured."""
+
+    @property
+    def ratio(self) -> float:
+        """The median of the ratios."""
+        return median(self.ratios)
+
+    @property
+    def seconds(self) -> float:
+        """The seconds for an element, on the machine that measured."""
+        return self.ratio * self.reference
+
+    @property
+    def spread(self) -> float:
+        """The median distance of a ratio from the median, relative to it: 0.01 is 1%."""
+        return median(abs(ratio / self.ratio - 1) for ratio in self.ratios)
+
+
+class FlowCosts(msgspec.Struct, frozen=True):
+    """The costs of a flow's parts."""
+
+    operators: tuple[str, ...]
+    """What identifies the flow: its operators and the rows of its sources, as in a state."""
+    parts: tuple[PartCosts, ...]
+
+    def __getitem__(self, part: Part) -> PartCosts:
+        return next(costs for costs in self.parts if costs.part == part)
+
+    @property
+    def total(self) -> float:
+        """The ratio of all operators together."""
+        return sum(costs.ratio for costs in self.parts if costs.part.kind == "operator")
+
+
+class Costs(msgspec.Struct, frozen=True, kw_only=True):
+    """A file of costs."""
+
+    format: Literal["flowdsl bench"] = FORMAT
+    version: int = VERSION
+    reference: int = reference.VERSION
+    """The version of the reference workloads."""
+    python: str = msgspec.field(default_factory=platform.python_version)
+    machine: str = msgspec.field(default_factory=platform.machine)
+    flows: dict[str, FlowCosts]
+    """The flows, by the names under which they were measured."""
+
+    def save(self, path: Path) -> None:
+        """Write the costs as JSON, indented, since a repository keeps it."""
+        path.write_bytes(msgspec.json.format(msgspec.json.encode(self), indent=1) + b"\n")
+
+
+def load(path: Path) -> Costs:
+    """Read a file of costs.
+
+    Raises:
+        InvalidArgument: It is not one, or was written by another version.
+    """
+    try:
+        costs = msgspec.json.decode(path.read_bytes(), type=Costs)
+    except (OSError, msgspec.MsgspecError) as error:
+        raise InvalidArgument(
+            f"bench: {str(path)!r} is not a file of costs, which bench --save writes: {error}"
+        ) from error
+    if (costs.version, costs.reference) != (VERSION, reference.VERSION):
+        raise InvalidArgument(
+            f"bench: {str(path)!r} has version {costs.version} and reference {costs.reference}; "
+            f"this flowdsl compares version {VERSION} and reference {reference.VERSION}: save it "
+            f"again"
+        )
+    return costs
+
+
+def costs_of(node: AnyNode, processes: Iterable[Sequence[Sample]]) -> FlowCosts:
+    """The costs of a flow, from the samples of each process."""
+    by_part: dict[Part, list[Sample]] = {}
+    for samples in processes:
+        for sample in samples:
+            by_part.setdefault(sample.part, []).append(sample)
+    return FlowCosts(tuple(fingerprints_of(node)), tuple(map(_part_costs, by_part.values())))
+
+
+def _part_costs(samples: list[Sample]) -> PartCosts:
+    first = samples[0]
+    ratios = tuple(sample.ratio for sample in samples)
+    return PartCosts(first.part, first.size, ratios, median(s.reference for s in samples))

@@ -1,0 +1,306 @@
+"""The costs of a flow's parts, measured in this process: one sample.
+
+A pass begins at the first element, is made in short turns, and is repeated: turn by turn the same
+elements. Before and after each turn the reference runs, and a cost is divided by its mean time. A
+sample of a part is the mean, over the turns of a pass, of the median of these ratios; of each turn,
+only the half of the repetitions counts that waited least for a core.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import partial
+from itertools import islice
+from typing import Any, Literal, TypeAlias
+
+import attrs
+import msgspec
+import numpy as np
+
+from flowdsl.elements.specs import UNKNOWN, Spec
+from flowdsl.elements.structure import nbytes_of, read_only
+from flowdsl.errors import InvalidFlow
+from flowdsl.nodes import AnyNode, IndexedSource, Placement
+from flowdsl.plan.lower import plan_of
+from flowdsl.plan.plan import Plan, Stage
+from flowdsl.report.bench.reference import computing, moving, timed
+from flowdsl.resources.worker_kinds import PROCESSES, Workers
+from flowdsl.runtime.random_access import without_placements
+from flowdsl.runtime.run import Run
+
+Kind: TypeAlias = Literal["operator", "flow", "transport"]
+"""What a part is:
+
+``operator``   one operator, without the operators below it
+``flow``       all operators together, with flowdsl's own work between them, in one process
+``transport``  moving the elements of a stage from a worker process to the consumer
+"""
+
+KINDS: tuple[Kind, ...] = ("operator", "flow", "transport")
+
+_TURN, _PASS, _TRANSPORT_PASS = 0.002, 0.1, 0.03
+"""Seconds of a turn and of a pass, where elements are as fast as that."""
+
+_LEAST_REPETITIONS = 4
+_MOST_REPLAYED, _MOST_BYTES = 64, 1 << 25
+"""The most elements, and their most bytes, that are replayed to measure the transport."""
+
+
+class Part(msgspec.Struct, frozen=True):
+    """A part of a flow whose cost is measured."""
+
+    kind: Kind
+    step: int
+    """The operator's number in ``flow.explain()``, or the number of the stage, or 0."""
+    title: str
+
+
+class Size(msgspec.Struct, frozen=True):
+    """How much of a flow a repetition runs: a number of turns, of a number of elements each."""
+
+    turns: int
+    elements: int
+
+
+class Sample(msgspec.Struct, frozen=True):
+    """The cost of a part in one process."""
+
+    part: Part
+    size: Size
+    ratio: float
+    """The time of an element, divided by the time of the reference."""
+    reference: float
+    """The median seconds of the reference."""
+
+
+def sample(
+    node: AnyNode,
+    seconds: float,
+    kinds: Collection[Kind] = KINDS,
+    sizes: Mapping[Part, Size] | None = None,
+) -> list[Sample]:
+    """Measure the parts of an endless flow for about some seconds each kind.
+
+    Sizes are those of an earlier sample, for samples that are compared.
+
+    Raises:
+        InvalidFlow: A source yields its elements only once.
+    """
+    if not node.replayable:
+        raise InvalidFlow(
+            f"bench: {node.title} yields its elements only once; a bench repeats them"
+        )
+    sizes = sizes or {}
+    plain = plan_of(without_placements(node))
+    found: list[Sample] = []
+    if "operator" in kinds or "flow" in kinds:
+        found += _computing(plain, sizes.get(_WHOLE) or _size_of(plain), seconds)
+    if "transport" in kinds:
+        for stage in _stages_in_processes(plan_of(node)):
+            found += _transport(stage, sizes, seconds)
+    return [one for one in found if one.part.kind in kinds]
+
+
+_WHOLE = Part("flow", 0, "the flow, in one process")
+
+
+@attrs.frozen
+class _Turn:
+    """A turn between two runs of the reference."""
+
+    seconds: float
+    """Seconds without those of waiting for a core."""
+    on_core: float
+    """The share of the time in which the turn did not wait for a core."""
+    reference: float
+    waited: float
+    """The greatest share of waiting for a core, of the turn and of the reference beside it."""
+
+
+def _turns(
+    work: Callable[[], object], count: int, reference: Callable[[], None]
+) -> Iterator[_Turn]:
+    before, waited_before = timed(reference)
+    for _ in range(count):
+        seconds, waited = timed(work)
+        after, waited_after = timed(reference)
+        most = max(waited_before, waited, waited_after)
+        yield _Turn(seconds, 1 - waited, (before + after) / 2, most)
+        before, waited_before = after, waited_after
+
+
+class _Ratios:
+    """The ratios of parts: for each turn of a pass, those of its repetitions."""
+
+    def __init__(self) -> None:
+        self._of: defaultdict[Part, defaultdict[int, list[tuple[float, float]]]]
+        self._of = defaultdict(lambda: defaultdict(list))
+        self._references: list[float] = []
+
+    def add(self, part: Part, number: int, cost: float, turn: _Turn) -> None:
+        self._of[part][number].append((turn.waited, cost / turn.reference))
+        self._references.append(turn.reference)
+
+    def samples(self, size: Size) -> list[Sample]:
+        reference = float(np.median(self._references))
+        return [
+            Sample(part, size, float(np.mean([*map(_calm, turns.values())])), reference)
+            for part, turns in self._of.items()
+        ]
+
+
+def _calm(repetitions: list[tuple[float, float]]) -> float:
+    """The median ratio of the repetitions that waited least for a core; without the first."""
+    calm = sorted(repetitions[1:])[: max(_LEAST_REPETITIONS - 1, len(repetitions) // 2)]
+    return float(np.median([ratio for _, ratio in calm]))
+
+
+def _repetitions(seconds: float) -> Iterator[int]:
+    end, number = time.perf_counter() + seconds, 0
+    while number < _LEAST_REPETITIONS or time.perf_counter() < end:
+        yield number
+        number += 1
+
+
+# -- operators -------------------------------------------------------------------------------------
+
+
+def _computing(plan: Plan[Any], size: Size, seconds: float) -> list[Sample]:
+    ratios = _Ratios()
+    for _ in _repetitions(seconds):
+        with Run(plan, profile=True) as run:
+            before: dict[Part, float] = {}
+            for number, turn in enumerate(_turns(partial(_skip, run, size), size.turns, computing)):
+                now = _costs(run)
+                for part, cost in now.items():
+                    own = (cost - before.get(part, 0.0)) * turn.on_core / size.elements
+                    ratios.add(part, number, own, turn)
+                before = now
+        with Run(plan) as run:
+            for number, turn in enumerate(_turns(partial(_skip, run, size), size.turns, computing)):
+                ratios.add(_WHOLE, number, turn.seconds / size.elements, turn)
+    return ratios.samples(size)
+
+
+def _skip(run: Run[Any], size: Size) -> None:
+    deque(islice(run, size.elements), maxlen=0)
+
+
+def _costs(run: Run[Any]) -> dict[Part, float]:
+    """The seconds that each operator has taken so far."""
+    now = run.statistics()
+    costs = [*(cost for stage in now.stages for cost in stage.costs), *now.hosted]
+    return {Part("operator", cost.step, cost.title): cost.seconds for cost in costs if cost.step}
+
+
+def _size_of(plan: Plan[Any]) -> Size:
+    """Turns of about ``_TURN`` seconds, and a pass of about ``_PASS``; of one element at least."""
+    with Run(plan) as run:
+        next(run)  # files are opened, functions are compiled
+        elements, spent = 1, _seconds(partial(_skip, run, Size(1, 1)))
+        while spent < _TURN:
+            elements *= 2
+            spent = _seconds(partial(_skip, run, Size(1, elements)))
+    return Size(max(1, min(16, round(_PASS / spent))), elements)
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    return timed(work)[0]
+
+
+# -- transport -------------------------------------------------------------------------------------
+
+
+@attrs.frozen(repr=False)
+class _Replay(IndexedSource[Any]):
+    """Elements in a worker's memory, over and over, and the worker's processor time at the end."""
+
+    elements: list[Any]
+    count: int
+
+    @property
+    def length(self) -> int:
+        return self.count
+
+    @property
+    def title(self) -> str:
+        return f"replay({len(self.elements)} elements)"
+
+    def spec(self, probe: bool) -> Spec:
+        return UNKNOWN
+
+    def open(self) -> Callable[[int], Any]:
+        last = self.count - 1
+        return lambda i: time.process_time() if i == last else self._copy(i)
+
+    def _copy(self, i: int) -> Any:
+        return read_only(self.elements[i % len(self.elements)])  # or a message has it only once
+
+
+@attrs.frozen(repr=False)
+class _InAProcess(Placement[Any, Any]):
+    """One worker process."""
+
+    workers: Workers = attrs.field(factory=lambda: Workers(PROCESSES, 1))
+
+    @property
+    def title(self) -> str:
+        return "prefetch(procs=1)"
+
+
+def _stages_in_processes(plan: Plan[Any]) -> list[Stage]:
+    return [
+        stage for stage in plan.stages if stage.workers.count and stage.workers.kind == PROCESSES
+    ]
+
+
+def _transport(stage: Stage, sizes: Mapping[Part, Size], seconds: float) -> list[Sample]:
+    part = Part("transport", stage.number, f"from {stage.workers}")
+    elements = _first_elements(plan_of(without_placements(stage.meaning)))
+    size = sizes.get(part) or _transport_size(elements)
+    plan = plan_of(_InAProcess(_Replay(elements, size.elements)))
+    ratios = _Ratios()
+    clock = _BothClocks(plan)
+    for _ in _repetitions(seconds):
+        for turn in _turns(clock.run_pass, 1, moving):
+            ratios.add(part, 0, clock.seconds / size.elements, turn)
+    return ratios.samples(size)
+
+
+@attrs.define
+class _BothClocks:
+    """The processor time of passes: that of this process, and that of its worker."""
+
+    plan: Plan[Any]
+    seconds: float = 0.0
+    """The processor time of the last pass."""
+    _workers: float = 0.0
+
+    def run_pass(self) -> None:
+        began = time.process_time()
+        (workers,) = deque(Run(self.plan), maxlen=1)
+        self.seconds = time.process_time() - began + workers - self._workers
+        self._workers = workers
+
+
+def _first_elements(plan: Plan[Any]) -> list[Any]:
+    elements, nbytes = list[Any](), 0
+    with Run(plan) as run:
+        for element in islice(run, _MOST_REPLAYED):
+            elements.append(element)
+            nbytes += nbytes_of(element)
+            if nbytes > _MOST_BYTES:
+                break
+    return elements
+
+
+def _transport_size(elements: list[Any]) -> Size:
+    count = 16
+    while True:
+        clock = _BothClocks(plan_of(_InAProcess(_Replay(elements, count))))
+        clock.run_pass()  # the worker starts
+        if _seconds(clock.run_pass) > _TRANSPORT_PASS:
+            return Size(1, count)
+        count *= 2
