@@ -21,6 +21,7 @@ from flowdsl.effects import Endless
 from flowdsl.errors import FlowError
 from flowdsl.flow import Flow
 from flowdsl.nodes import AnyNode
+from flowdsl.plan.tree import steps_of, walk
 from flowdsl.report.bench.sampling import Kind, Part, Sample, Size, sample
 
 
@@ -48,7 +49,7 @@ def sample_in_a_process(request: Request) -> list[Sample]:
         file = Path(folder, "sample.json")
         file.write_bytes(msgspec.json.encode(request))
         done = subprocess.run(
-            [sys.executable, "-m", __spec__.name, str(file)],
+            [sys.executable, "-m", "flowdsl.cli.sampling", str(file)],
             stdout=subprocess.DEVNULL,  # the target may print
             stderr=subprocess.PIPE,
             text=True,
@@ -64,11 +65,12 @@ def main() -> None:
     file = Path(sys.argv[1])
     request = msgspec.json.decode(file.read_bytes(), type=Request)
     try:
-        node = endless(load_target(request.target).flow)
-        samples = sample(node, request.seconds, request.kinds, dict(request.sizes))
+        flow = load_target(request.target).flow
+        samples = sample(endless(flow), request.seconds, request.kinds, dict(request.sizes))
     except (BadInput, FlowError) as error:
         sys.exit(str(error))
-    file.write_bytes(msgspec.json.encode(samples))
+    own = max(step.number for step in walk(steps_of(flow.node)))  # ``repeat`` is not the user's
+    file.write_bytes(msgspec.json.encode([one for one in samples if one.part.step <= own]))
 
 
 if __name__ == "__main__":

@@ -36,8 +36,9 @@ def without_workers(node: AnyNode, method: str) -> AnyNode:
         )
     if not node.replayable:
         raise InvalidFlow(
-            f"{method}: {_once(node).title} yields its elements only once, and reading one would "
-            f"use up those before it; if they fit in memory, fl.from_items(flow.collect())"
+            f"{method}: {part_read_once(node).title} yields its elements only once, and reading "
+            f"one would use up those before it; if they fit in memory, "
+            f"fl.from_items(flow.collect())"
         )
     return without_placements(node)
 
@@ -49,9 +50,9 @@ def without_placements(node: AnyNode) -> AnyNode:
     return with_sources(node, tuple(map(without_placements, node.sources)))
 
 
-def _once(node: AnyNode) -> AnyNode:
+def part_read_once(node: AnyNode) -> AnyNode:
     """Return the source over which a pass cannot be repeated."""
-    return next((_once(source) for source in node.sources if not source.replayable), node)
+    return next((part_read_once(source) for source in node.sources if not source.replayable), node)
 
 
 def element_at(plan: Plan[T], position: int, epoch: int, method: str = "at") -> T:

@@ -18,6 +18,8 @@ Call them in your tests. They are implemented by these modules:
 ``functions``  functions used in chains                     ``endings``    errors, leftover threads
 ``checks``, ``formats``, ``inputs``, ``other_inputs``, ``consumers``   the six calls above
 
+``pytest_plugin`` is a plugin of pytest, with a fixture that times a flow.
+
 Hypothesis draws the chains: ``pip install "flowdsl[testing]"``.
 """
 

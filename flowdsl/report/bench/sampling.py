@@ -27,7 +27,7 @@ from flowdsl.plan.lower import plan_of
 from flowdsl.plan.plan import Plan, Stage
 from flowdsl.report.bench.reference import computing, moving, timed
 from flowdsl.resources.worker_kinds import PROCESSES, Workers
-from flowdsl.runtime.random_access import without_placements
+from flowdsl.runtime.random_access import part_read_once, without_placements
 from flowdsl.runtime.run import Run
 
 Kind: TypeAlias = Literal["operator", "flow", "transport"]
@@ -90,7 +90,8 @@ def sample(
     """
     if not node.replayable:
         raise InvalidFlow(
-            f"bench: {node.title} yields its elements only once; a bench repeats them"
+            f"bench: {part_read_once(node).title} yields its elements only once, and a bench "
+            f"repeats them"
         )
     sizes = sizes or {}
     plain = plan_of(without_placements(node))

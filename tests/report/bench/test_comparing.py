@@ -1,0 +1,131 @@
+"""Costs on a file, and what has become slower."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import attrs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import flowdsl as fl
+from flowdsl.errors import InvalidArgument
+from flowdsl.report.bench.comparing import Change, changes
+from flowdsl.report.bench.costs import Costs, FlowCosts, PartCosts, costs_of, load
+from flowdsl.report.bench.sampling import Part, Sample, Size
+
+FLOW = fl.from_range(9).map(abs).map(bin)
+MAP = Part("operator", 2, "map(abs)")
+SIZE = Size(2, 3)
+
+ratios = st.floats(1e-6, 1e3)
+
+
+def costs(*operators: float, transport: float | None = None) -> FlowCosts:
+    """The costs of a flow whose operators have these ratios, in one process."""
+    parts = [Part("operator", k, f"map({k})") for k in range(len(operators))]
+    samples = [
+        Sample(part, SIZE, ratio, 0.001) for part, ratio in zip(parts, operators, strict=True)
+    ]
+    if transport is not None:
+        samples.append(Sample(Part("transport", 0, "from 1 process"), SIZE, transport, 0.001))
+    return costs_of(FLOW.node, [samples])
+
+
+def test_costs_are_medians_over_processes() -> None:
+    found = costs_of(FLOW.node, [[Sample(MAP, SIZE, r, 0.01 * r)] for r in (4.0, 1.0, 2.0)])
+    assert found[MAP] == PartCosts(MAP, SIZE, (4.0, 1.0, 2.0), 0.02)
+    assert (found[MAP].ratio, found[MAP].seconds, found[MAP].spread) == (2.0, 0.04, 0.5)
+    assert found.operators[-1].startswith("map(bin)")
+
+
+@given(st.lists(ratios, min_size=1, max_size=5))
+def test_unchanged_costs_are_not_slower(of: list[float]) -> None:
+    for one in changes(costs(*of), costs(*of)):
+        assert not one.is_slower(0.01)
+        assert not one.is_suspicious(0.01)
+
+
+@given(ratios, st.floats(0.01, 10), st.floats(0.01, 10))
+def test_a_part_is_slower_above_the_limit(ratio: float, by: float, limit: float) -> None:
+    (one,) = changes(costs(ratio), costs(ratio * (1 + by)))
+    assert one.relative == pytest.approx(by)
+    if abs(by / limit - 1) > 1e-6:
+        assert one.is_slower(limit) == (by > limit)
+    if by > limit:
+        assert one.is_suspicious(limit)
+
+
+def test_a_faster_part_is_not_slower() -> None:
+    (one,) = changes(costs(2.0), costs(1.0))
+    assert one.relative == -0.5
+    assert not one.is_slower(0.1)
+
+
+def test_an_operator_of_a_small_share_does_not_count() -> None:
+    large, small = changes(costs(1.0, 0.001), costs(1.0, 0.01))
+    assert large.counts
+    assert not small.counts
+    assert not small.is_slower(0.1)
+    assert not small.is_suspicious(0.1)
+
+
+def test_the_transport_counts_whatever_its_share() -> None:
+    *_, one = changes(costs(1.0, transport=0.001), costs(1.0, transport=0.002))
+    assert one.is_slower(0.1)
+
+
+def test_costs_of_another_flow_are_refused() -> None:
+    before = costs_of(FLOW.node, [])
+    for other, message in [
+        (fl.from_range(9).map(abs).map(hex), "operator 3 is map(bin) there and map(hex) here"),
+        (fl.from_range(9).map(abs), "operator 3 is map(bin) there and nothing here"),
+        (fl.from_range(8).map(abs).map(bin), "operator 1 is from_range(9) there and from_range(8)"),
+    ]:
+        with pytest.raises(InvalidArgument) as raised:
+            changes(before, costs_of(other.node, []))
+        assert message in str(raised.value)
+
+
+def test_a_flow_that_is_planned_in_another_way_is_refused() -> None:
+    with pytest.raises(InvalidArgument, match="transport 'from 1 process' is in only one of"):
+        changes(costs(1.0), costs(1.0, transport=1.0))
+
+
+def test_a_file_keeps_the_costs(tmp_path: Path) -> None:
+    saved = Costs(flows={"train.py:train": costs(1.0, 2.0, transport=0.5)})
+    saved.save(tmp_path / "base.json")
+    assert load(tmp_path / "base.json") == saved
+    found = json.loads((tmp_path / "base.json").read_text())
+    assert (found["format"], found["version"], found["reference"]) == ("flowdsl bench", 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"version": 2}, "has version 2 and reference 1"),
+        ({"reference": 7}, "has version 1 and reference 7"),
+        ({"format": "other"}, "is not a file of costs"),
+        ({"flows": 3}, "is not a file of costs"),
+    ],
+)
+def test_another_file_is_refused(tmp_path: Path, change: object, message: str) -> None:
+    path = tmp_path / "base.json"
+    Costs(flows={}).save(path)
+    assert isinstance(change, dict)
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    with pytest.raises(InvalidArgument, match=message):
+        load(path)
+
+
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgument, match="No such file"):
+        load(tmp_path / "none.json")
+
+
+def test_changes_are_plain_data() -> None:
+    (one,) = changes(costs(1.0), costs(1.5))
+    assert isinstance(one, Change)
+    assert attrs.asdict(one, recurse=False)["share"] == 1.0

@@ -1,0 +1,30 @@
+"""The clock of a turn, and the reference workloads."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from flowdsl.report.bench import reference
+
+
+def test_the_clock_counts_waiting_for_anything_but_a_core() -> None:
+    seconds, waited = reference.timed(lambda: time.sleep(0.01))
+    assert seconds > 0.009
+    assert 0 <= waited < 1
+
+
+def test_the_clock_leaves_out_waiting_for_a_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits = iter([1.0, 1.005])
+    clocks = iter([7.0, 7.010])
+    monkeypatch.setattr(reference, "_waited", lambda: next(waits))
+    monkeypatch.setattr("time.perf_counter", lambda: next(clocks))
+    seconds, waited = reference.timed(lambda: None)
+    assert [seconds, waited] == pytest.approx([0.005, 0.5])
+
+
+@pytest.mark.parametrize("work", [reference.computing, reference.moving])
+def test_a_workload_takes_about_a_millisecond(work: object) -> None:
+    assert callable(work)
+    assert min(reference.timed(work)[0] for _ in range(5)) > 1e-5
