@@ -11,7 +11,7 @@ PAGES := $(wildcard README.md docs/*.md docs/*.py)
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .SILENT:
-.PHONY: help demo test lint types contract doctest unit long explore chaos fuzz docs bench bench-storage bench-graph bench-training bench-frameworks bench-cluster bench-regression \
+.PHONY: help demo test lint types contract doctest unit long explore chaos fuzz docs bench bench-storage bench-graph bench-training bench-frameworks bench-cluster bench-regression bench-gate bench-baseline \
 	chaos-cluster faults format lock lowest newest clean
 
 say = printf '==> %s\n'
@@ -38,6 +38,7 @@ help:
 	echo '  make bench-frameworks  time steps of PyTorch and JAX, and fit of Keras, beside their own loaders'
 	echo '  make bench-cluster  time rows from a Ray cluster beside Ray Data'
 	echo '  make bench-regression  time it alone, to compare with an earlier state'
+	echo '  make bench-gate  fail if an operator or the transport is slower than bench/baseline.json says'
 	echo 'make format    mend what ruff can mend'
 	echo 'make lock      refresh requirements/ after a change of pyproject.toml'
 	echo 'make lowest    the tests that reach into dependencies, at the lowest versions that pyproject.toml allows'
@@ -146,6 +147,16 @@ bench-cluster: $(VENV)/bench/ready
 bench-regression: $(VENV)/dev
 	$(say) 'Benches of flowdsl alone; add OPTIONS=--benchmark-compare for the difference'
 	$(BIN)/pytest -q bench --benchmark-autosave $(OPTIONS)
+
+GATE = bench.gate:loop bench.gate:operators bench.gate:rows bench.gate:words bench.gate:images
+
+bench-gate: $(VENV)/dev
+	$(say) 'Costs against bench/baseline.json'
+	$(BIN)/python -m flowdsl bench --compare bench/baseline.json --fail-above 10% $(OPTIONS)
+
+bench-baseline: $(VENV)/dev
+	$(say) 'Writing bench/baseline.json'
+	$(BIN)/python -m flowdsl bench $(GATE) --save bench/baseline.json $(OPTIONS)
 
 format: $(VENV)/dev
 	$(say) 'ruff check --fix, ruff format'

@@ -109,7 +109,7 @@ def negative(x: Any) -> Any:
     return -x
 
 
-def _grown(k: int) -> Callable[[int], Flow[Any, Any]]:
+def grown(k: int) -> Callable[[int], Flow[Any, Any]]:
     def build(n: int) -> Flow[Any, Any]:
         flow: Any = fl.from_range(n)
         steps: list[Callable[[Any], Any]] = [
@@ -208,8 +208,8 @@ CHAINS = [
     Chain("2 maps and a batch of 64, tiny", 100_000, _batched, _loop_batched),
     Chain("a map and a batch of 64, NumPy", 50_000, _rows, _loop_rows),
     Chain("a map and a filter, NumPy", 50_000, _filtered, _loop_filtered),
-    Chain("2 operators, NumPy", 50_000, _grown(2), _grown_2),
-    Chain("4 operators, NumPy", 50_000, _grown(4), _grown_4),
-    Chain("6 operators, NumPy", 20_000, _grown(6), _grown_6),
-    Chain("8 operators, NumPy", 5_000, _grown(8), _grown_8),
+    Chain("2 operators, NumPy", 50_000, grown(2), _grown_2),
+    Chain("4 operators, NumPy", 50_000, grown(4), _grown_4),
+    Chain("6 operators, NumPy", 20_000, grown(6), _grown_6),
+    Chain("8 operators, NumPy", 5_000, grown(8), _grown_8),
 ]
