@@ -1,7 +1,8 @@
 """Benches of a flow: what each operator costs, in ratios to a fixed reference workload.
 
-``reference``  the reference workloads, and a clock that does not count waiting for a core
+``reference``  the reference workload, and a clock that does not count waiting for a core
 ``sampling``   the costs of a flow in this process: one sample
+``in_thread``  the worker whose transport is measured
 ``costs``      samples of several processes, and the file that keeps them
 ``comparing``  two sets of costs: what has become slower
 

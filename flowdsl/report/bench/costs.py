@@ -69,7 +69,7 @@ class Costs(msgspec.Struct, frozen=True, kw_only=True):
     format: Literal["flowdsl bench"] = FORMAT
     version: int = VERSION
     reference: int = reference.VERSION
-    """The version of the reference workloads."""
+    """The version of the reference workload."""
     python: str = msgspec.field(default_factory=platform.python_version)
     machine: str = msgspec.field(default_factory=platform.machine)
     flows: dict[str, FlowCosts]

@@ -1,27 +1,24 @@
-"""The reference workloads, in whose time all costs are given, and the clock of a turn.
+"""The reference workload, in whose time all costs are given, and the clock of a turn.
 
-A change of a workload would change every ratio, so it needs another ``VERSION``.
+A change of the workload would change every ratio, so it needs another ``VERSION``.
 """
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 
 import numpy as np
 
 VERSION = 1
-"""The version of the workloads, which files of costs name."""
+"""The version of the workload, which files of costs name."""
 
 _VECTOR = np.arange(64, dtype=np.float32)
 _IN_CACHE = np.zeros(1 << 16, np.uint8)
-_IN_MEMORY = np.zeros(1 << 22, np.uint8)
-_PAGE = b"x" * 4096
 
 
-def computing() -> None:
-    """About a millisecond of what operators do: Python, small arrays, memory in the cache."""
+def reference() -> None:
+    """About a millisecond of Python, small arrays, and memory in the cache."""
     total = 0
     for i in range(1500):
         row = {"pair": (i, i), "single": (i,)}
@@ -30,20 +27,6 @@ def computing() -> None:
         np.maximum(_VECTOR * 0.5 + i, 0)
     for _ in range(20):
         _IN_CACHE.copy().sum(dtype=np.uint64)
-
-
-def moving() -> None:
-    """About a millisecond of what transport does: copies, and calls of the system."""
-    for _ in range(20):
-        _IN_CACHE.copy()
-    for _ in range(2):
-        _IN_MEMORY.copy()
-    ends = os.pipe()
-    for _ in range(100):
-        os.write(ends[1], _PAGE)
-        os.read(ends[0], len(_PAGE))
-    for end in ends:
-        os.close(end)
 
 
 def timed(work: Callable[[], object]) -> tuple[float, float]:

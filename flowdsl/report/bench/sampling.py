@@ -25,7 +25,8 @@ from flowdsl.errors import InvalidFlow
 from flowdsl.nodes import AnyNode, IndexedSource, Placement
 from flowdsl.plan.lower import plan_of
 from flowdsl.plan.plan import Plan, Stage
-from flowdsl.report.bench.reference import computing, moving, timed
+from flowdsl.report.bench.in_thread import ELEMENTS_PER_TASK, IN_THREAD
+from flowdsl.report.bench.reference import reference, timed
 from flowdsl.resources.worker_kinds import PROCESSES, Workers
 from flowdsl.runtime.random_access import part_read_once, without_placements
 from flowdsl.runtime.run import Run
@@ -35,13 +36,13 @@ Kind: TypeAlias = Literal["operator", "flow", "transport"]
 
 ``operator``   one operator, without the operators below it
 ``flow``       all operators together, with flowdsl's own work between them, in one process
-``transport``  moving the elements of a stage from a worker process to the consumer
+``transport``  moving the elements of a stage from a worker to the consumer, but for the sockets
 """
 
 KINDS: tuple[Kind, ...] = ("operator", "flow", "transport")
 
-_TURN, _PASS, _TRANSPORT_PASS = 0.002, 0.1, 0.03
-"""Seconds of a turn and of a pass, where elements are as fast as that."""
+_TURN, _PASS, _TRANSPORT_PASS = 0.002, 0.1, 0.012
+"""Seconds of a turn, of a pass, and of the only turn of a pass of transport."""
 
 _LEAST_REPETITIONS = 4
 _MOST_REPLAYED, _MOST_BYTES = 64, 1 << 25
@@ -120,9 +121,7 @@ class _Turn:
     """The greatest share of waiting for a core, of the turn and of the reference beside it."""
 
 
-def _turns(
-    work: Callable[[], object], count: int, reference: Callable[[], None]
-) -> Iterator[_Turn]:
+def _turns(work: Callable[[], object], count: int) -> Iterator[_Turn]:
     before, waited_before = timed(reference)
     for _ in range(count):
         seconds, waited = timed(work)
@@ -173,14 +172,14 @@ def _computing(plan: Plan[Any], size: Size, seconds: float) -> list[Sample]:
     for _ in _repetitions(seconds):
         with Run(plan, profile=True) as run:
             before: dict[Part, float] = {}
-            for number, turn in enumerate(_turns(partial(_skip, run, size), size.turns, computing)):
+            for number, turn in enumerate(_turns(partial(_skip, run, size), size.turns)):
                 now = _costs(run)
                 for part, cost in now.items():
                     own = (cost - before.get(part, 0.0)) * turn.on_core / size.elements
                     ratios.add(part, number, own, turn)
                 before = now
         with Run(plan) as run:
-            for number, turn in enumerate(_turns(partial(_skip, run, size), size.turns, computing)):
+            for number, turn in enumerate(_turns(partial(_skip, run, size), size.turns)):
                 ratios.add(_WHOLE, number, turn.seconds / size.elements, turn)
     return ratios.samples(size)
 
@@ -216,7 +215,7 @@ def _seconds(work: Callable[[], object]) -> float:
 
 @attrs.frozen(repr=False)
 class _Replay(IndexedSource[Any]):
-    """Elements in a worker's memory, over and over, and the worker's processor time at the end."""
+    """Elements in a worker's memory, over and over."""
 
     elements: list[Any]
     count: int
@@ -233,18 +232,17 @@ class _Replay(IndexedSource[Any]):
         return UNKNOWN
 
     def open(self) -> Callable[[int], Any]:
-        last = self.count - 1
-        return lambda i: time.process_time() if i == last else self._copy(i)
-
-    def _copy(self, i: int) -> Any:
-        return read_only(self.elements[i % len(self.elements)])  # or a message has it only once
+        elements = self.elements
+        return lambda i: read_only(
+            elements[i % len(elements)]
+        )  # or a message contains it only once
 
 
 @attrs.frozen(repr=False)
-class _InAProcess(Placement[Any, Any]):
-    """One worker process."""
+class _InAWorker(Placement[Any, Any]):
+    """One worker, in this thread."""
 
-    workers: Workers = attrs.field(factory=lambda: Workers(PROCESSES, 1))
+    workers: Workers = attrs.field(factory=lambda: Workers(IN_THREAD, 1))
 
     @property
     def title(self) -> str:
@@ -252,38 +250,26 @@ class _InAProcess(Placement[Any, Any]):
 
 
 def _stages_in_processes(plan: Plan[Any]) -> list[Stage]:
-    return [
-        stage for stage in plan.stages if stage.workers.count and stage.workers.kind == PROCESSES
-    ]
+    kinds = ((stage, stage.workers) for stage in plan.stages)
+    return [stage for stage, workers in kinds if workers.count and workers.kind == PROCESSES]
 
 
 def _transport(stage: Stage, sizes: Mapping[Part, Size], seconds: float) -> list[Sample]:
     part = Part("transport", stage.number, f"from {stage.workers}")
     elements = _first_elements(plan_of(without_placements(stage.meaning)))
     size = sizes.get(part) or _transport_size(elements)
-    plan = plan_of(_InAProcess(_Replay(elements, size.elements)))
+    run_pass = _passes(elements, size.elements)
     ratios = _Ratios()
-    clock = _BothClocks(plan)
     for _ in _repetitions(seconds):
-        for turn in _turns(clock.run_pass, 1, moving):
-            ratios.add(part, 0, clock.seconds / size.elements, turn)
+        for turn in _turns(run_pass, 1):
+            ratios.add(part, 0, turn.seconds / size.elements, turn)
     return ratios.samples(size)
 
 
-@attrs.define
-class _BothClocks:
-    """The processor time of passes: that of this process, and that of its worker."""
-
-    plan: Plan[Any]
-    seconds: float = 0.0
-    """The processor time of the last pass."""
-    _workers: float = 0.0
-
-    def run_pass(self) -> None:
-        began = time.process_time()
-        (workers,) = deque(Run(self.plan), maxlen=1)
-        self.seconds = time.process_time() - began + workers - self._workers
-        self._workers = workers
+def _passes(elements: list[Any], count: int) -> Callable[[], object]:
+    """A function that moves so many elements from a worker; its shared memory is kept."""
+    plan = plan_of(_InAWorker(_Replay(elements, count)))
+    return lambda: deque(Run(plan), maxlen=0)
 
 
 def _first_elements(plan: Plan[Any]) -> list[Any]:
@@ -298,10 +284,10 @@ def _first_elements(plan: Plan[Any]) -> list[Any]:
 
 
 def _transport_size(elements: list[Any]) -> Size:
-    count = 16
+    count = ELEMENTS_PER_TASK
     while True:
-        clock = _BothClocks(plan_of(_InAProcess(_Replay(elements, count))))
-        clock.run_pass()  # the worker starts
-        if _seconds(clock.run_pass) > _TRANSPORT_PASS:
+        run_pass = _passes(elements, count)
+        run_pass()  # shared memory is made
+        if _seconds(run_pass) > _TRANSPORT_PASS:
             return Size(1, count)
         count *= 2
