@@ -115,17 +115,17 @@ def _compared(
 ) -> list[Change]:
     """The changes; a part that seems to be slower is measured again in other processes."""
     sizes = {costs.part: costs.size for costs in before.parts}
-    changes(before, FlowCosts(costs_of(flow.flow.node, []).operators, before.parts))
-    kinds: Sequence[Kind] = KINDS
-    found: list[list[Sample]] = []
-    for _ in range(_ROUNDS):
-        found += _samples(flow, processes or _COMPARED, seconds, sizes, kinds)
+    here = FlowCosts(costs_of(flow.flow.node, []).operators, before.parts)
+    changes(before, here)  # another flow is refused before anything is measured
+    count, found = processes or _COMPARED, list[list[Sample]]()
+    kinds: list[Kind] = list(KINDS)
+    while True:
+        found += _samples(flow, count, seconds, sizes, kinds)
         now = changes(before, costs_of(flow.flow.node, found))
         suspicious = {one.now.part.kind for one in now if one.is_suspicious(limit)}
         kinds = [kind for kind in KINDS if kind in suspicious]
-        if not kinds:
-            break
-    return now
+        if not kinds or len(found) >= _ROUNDS * count:
+            return now
 
 
 def _samples(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ import pytest
 
 from flowdsl.cli import benching
 from flowdsl.cli.sampling import Request
+from flowdsl.cli.targets import load_target
+from flowdsl.report.bench.costs import costs_of, load
 from flowdsl.report.bench.sampling import Part, Sample, Size
 from tests.cli.commands import TRAIN, Project
 
@@ -199,3 +202,14 @@ def test_a_process_that_fails_is_status_1(project: Project) -> None:
     result = project.run("bench", "once.py:flow")
     assert result.exit_code in (1, 2)
     assert "yields its elements only once" in result.output
+
+
+def test_the_baseline_of_this_project_is_of_its_flows(monkeypatch: pytest.MonkeyPatch) -> None:
+    root = Path(__file__).parents[2]
+    monkeypatch.chdir(root)
+    (gate,) = re.findall(r"^GATE = (.*)$", Path("Makefile").read_text(), re.MULTILINE)
+    baseline = load(Path("bench/baseline.json"))
+    assert list(baseline.flows) == gate.split()
+    for name, costs in baseline.flows.items():
+        now = costs_of(load_target(name).flow.node, []).operators
+        assert costs.operators == now, f"{name} has changed: make bench-baseline"

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+import yaml  # type: ignore[import-untyped]  # it has no types
 
+from flowdsl.report.bench.sampling import Part, Sample, Size
 from tests.cli.commands import Project
 from tests.cli.conftest import project as project
 
@@ -64,6 +65,18 @@ def test_the_checks_of_the_workflow_pass(pipelines: Project) -> None:
     assert len(checks) == 2
     for line in checks:
         pipelines.succeeds(*shlex.split(line.removeprefix("flowdsl ")), "--no-types")
+
+
+def test_the_benches_of_the_workflow_run(
+    pipelines: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    part = Part("operator", 1, "from_npz('samples.npz')")
+    sample = [Sample(part, Size(1, 1), 1.0, 0.001)]
+    monkeypatch.setattr("flowdsl.cli.benching.sample_in_a_process", lambda request: sample)
+    benches = [line for line in commands(BENCHES) if line.startswith("flowdsl")]
+    assert len(benches) == 2
+    for line in benches:
+        pipelines.succeeds(*shlex.split(line.removeprefix("flowdsl ").replace("/tmp/", "")))
 
 
 @pytest.mark.long
