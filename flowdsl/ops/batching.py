@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, Never, TypeAlias, TypeVar, overload
 
 import attrs
 import numpy as np
@@ -249,6 +249,8 @@ def validate_remainder(operator: str, remainder: object, drop_remainder: bool) -
 class Batching(FlowBase[T, E]):
     """Operators that group elements."""
 
+    @overload  # of options of unknown types, ``**options``: to pyright only this one takes them all
+    def batch(self: Batchable[B], n: int, *, remainder: Never, **options: Any) -> Flow[B, Any]: ...
     @overload
     def batch(
         self: Batchable[B],
@@ -340,14 +342,14 @@ class Batching(FlowBase[T, E]):
     def batch(
         self, n: int, *, drop_remainder: bool, remainder: None = None, collate: CollateByComponent
     ) -> Flow[tuple[Any, ...], E | Resampled]: ...
-    @rejects_keywords(
+    @rejects_keywords(  # type: ignore[misc]  # nothing reaches the first overload
         batch_size="write {name}({n})",
         drop_last="write drop_remainder={}",
         collate_fn="write collate=",
         batch_fn="write collate=",
         **PARALLEL_KEYWORD_ADVICE,
     )
-    def batch(
+    def batch(  # pyright: ignore[reportInconsistentOverload]  # nothing reaches the first
         self: Any,
         n: int,
         *,
@@ -409,6 +411,8 @@ class Batching(FlowBase[T, E]):
             return flow(FilledBatch(self.node, n, collate))
         return flow(Batch(self.node, n, drop_remainder, collate))
 
+    @overload  # of options of unknown types, ``**options``
+    def window(self, size: Never, stride: int = 1) -> Flow[tuple[T, ...], E | Resampled]: ...
     @overload
     def window(self, size: Literal[2], stride: int = 1) -> Flow[tuple[T, T], E | Resampled]: ...
     @overload

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, Never, TypeVar, overload
 
 import attrs
 import numpy as np
@@ -147,6 +147,14 @@ class BatchByShape(Traceable[U, E | Reordered | Unsized], Generic[A, U, E]):
 class ShapeBatching(FlowBase[T, E]):
     """Operators that group elements of equal shape."""
 
+    @overload  # of options of unknown types, ``**options``
+    def batch_by_shape(
+        self: Batchable[B],
+        n: int,
+        selector: Callable[[T], NDArray[np.generic]],
+        *,
+        drop_remainder: Never,
+    ) -> Flow[B, Any]: ...
     @overload
     def batch_by_shape(
         self: Batchable[B],

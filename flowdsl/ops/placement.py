@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, Never, TypeAlias, overload
 
 import attrs
 
@@ -121,6 +121,19 @@ class Replicate(Copying[T, E | Resampled], Generic[T, E]):
 class Placing(FlowBase[T, E]):
     """Operators that choose the workers to run on."""
 
+    @overload  # of options of unknown types, ``**options``
+    def prefetch(
+        self,
+        procs: Number | None = None,
+        threads: Number | None = None,
+        *,
+        actors: Number | None = None,
+        ordered: Never,
+        memory: int | None = None,
+        on_error: OnError = "raise",
+        deaths: int = 3,
+        timeout: float | None = None,
+    ) -> Flow[T, Any]: ...
     @overload
     def prefetch(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, Never, TypedDict, TypeVar, overload
 
 import attrs
 from numpy.typing import NDArray
@@ -85,6 +85,18 @@ class _Options(_OptionsOfBoth, total=False):
 _Address = str | Sequence[str]
 
 
+@overload  # of options of unknown types, ``**options``
+def from_zmq(
+    address: _Address, *, senders: Never, **options: Unpack[_Options]
+) -> Flow[object, Any]: ...
+@overload
+def from_zmq(
+    address: _Address,
+    element: TypeForm[A],
+    *,
+    senders: Never,
+    **options: Unpack[_Options],
+) -> Flow[A, Any]: ...
 @overload
 def from_zmq(
     address: _Address,

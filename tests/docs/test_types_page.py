@@ -43,7 +43,7 @@ REFUSED = rows("| refused | by | since | write |")
 ACCEPTED = rows("| accepted | comes to |")
 
 CODE = "\n".join(re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL))
-MARKED = re.findall(r"^(.*  # refused by (mypy|both).*)$", CODE, re.MULTILINE)
+MARKED = re.findall(r"^(.*  # refused by (mypy|pyright|both).*)$", CODE, re.MULTILINE)
 """Lines in the code that are refused, and the checkers that refuse them."""
 
 

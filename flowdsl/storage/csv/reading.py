@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, Never, TypeVar, overload
 
 import attrs
 from typing_extensions import TypeForm
@@ -145,6 +145,10 @@ class FromCsv(FromBlocks[T], Generic[T]):
         return self.row_spec
 
 
+@overload  # of options of unknown types, ``**options``: to pyright only this one takes them all
+def from_csv(  # type: ignore[overload-overlap]  # pyright: ignore[reportOverlappingOverload]  # no value is a ``Never``
+    paths: Paths, *, header: Never, **options: Any
+) -> Flow[dict[str, str], Exact]: ...
 @overload
 def from_csv(
     paths: Paths,
@@ -186,7 +190,7 @@ def from_csv(
     encoding: str = "utf-8",
     quotechar: str | None = '"',
 ) -> Flow[A, Exact]: ...
-def from_csv(
+def from_csv(  # type: ignore[misc]  # pyright: ignore[reportInconsistentOverload]  # nothing reaches the first
     paths: Paths,
     element: Any = object,
     *,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, Never, TypeAlias, TypeVar, cast, overload
 
 import attrs
 import numpy as np
@@ -134,6 +134,10 @@ class FromCaffeLmdb(IndexedSource[tuple[NDArray[S], int]], Generic[S]):
         return row
 
 
+@overload  # of options of unknown types, ``**options``
+def from_caffe_lmdb(
+    path: OnePath, keys: Keys | None = None, *, dtype: Never
+) -> Flow[tuple[NDArray[Any], int], Exact]: ...
 @overload
 def from_caffe_lmdb(
     path: OnePath, keys: Keys | None = None, *, dtype: Literal["uint8"] = "uint8"

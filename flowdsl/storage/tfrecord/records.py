@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial, reduce
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, Never, TypeVar, overload
 
 import attrs
 import xxhash
@@ -141,6 +141,10 @@ def _row_of_shards(opened: Callable[[int], Callable[[int], T]], shards: Shards, 
     return opened(k)(own)
 
 
+@overload  # of options of unknown types, ``**options``
+def from_tfrecord(
+    path: Paths, *, size: int | None = None, compression: Never
+) -> Flow[bytes, Any]: ...
 @overload
 def from_tfrecord(
     path: Paths, *, size: int | None = None, compression: None = None
