@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from types import FunctionType, NoneType, UnionType
@@ -64,8 +65,11 @@ if TYPE_CHECKING:
 B = TypeVar("B")
 Ts = TypeVarTuple("Ts")
 
-Truth: TypeAlias = bool | np.bool_ | Literal["", b"", 0]
-"""The result of a condition: a bool, or an empty value, as in ``line and line[0] != "#"``."""
+MayBeEmpty: TypeAlias = str | bytes | list[Any] | dict[Any, Any] | set[Any] | frozenset[Any]
+Truth: TypeAlias = bool | np.bool_ | Literal[0] | MayBeEmpty | re.Match[Any] | None
+"""The result of a condition: a bool; or what may be empty or missing, as in ``line.strip()`` and
+``re.search(pattern, line)``. A number is more often a mistake, and so is a tuple; the 0 is that of
+``count and ...``."""
 
 
 @attrs.frozen(repr=False)
@@ -357,7 +361,11 @@ class Mapping(FlowBase[T, E]):
     # Overloads that narrow by a TypeIs would hide errors inside a lambda from mypy's users.
     @rejects_keywords(predicate="write {name}(f)", **PARALLEL_KEYWORD_ADVICE)
     def filter(self, keep: Callable[[T], Truth]) -> Flow[T, E | Unsized]:
-        """Keep the elements for which ``keep`` is true.
+        """Keep the elements for which ``keep`` is true, as ``if`` would see it.
+
+        So a condition may return what is empty or None where it is false: ``re.search(pattern,
+        line)``, ``line.strip()``, ``row.get("text")``. To type checkers a number is not a
+        condition.
 
         Length: unknown until the end of a pass.
 

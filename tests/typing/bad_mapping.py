@@ -85,8 +85,10 @@ samples.augment(Shift()).map(lambda s: s.imgae)  # E: attr-defined
 
 # -- some, or more than one, of each ---------------------------------------------------------------
 numbers.filter(lambda i: i.is_even)  # E: attr-defined
-numbers.filter(str)  # E: arg-type
-numbers.filter(lambda i: None)  # E: arg-type, return-value
+numbers.filter(lambda i: i)  # E: arg-type, return-value
+numbers.filter(lambda i: (i, i))  # E: arg-type, return-value
+samples.filter(lambda s: s.image)  # E: arg-type, return-value
+samples.filter(lambda s: {"label": s.label}.get("label"))  # E: arg-type, return-value
 numbers.filter(is_even).size()  # E: misc
 numbers.filter(is_even).shuffle()  # E: call-arg
 numbers.filter_map(scale)  # E: arg-type

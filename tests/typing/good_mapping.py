@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import assert_type
 
@@ -54,6 +55,7 @@ class Label:
 
 
 wide = pairs.map(lambda p: (*p, str(p[1]), 1.5))
+tagged = texts.map(lambda t: {"text": t})
 counts = numbers.map(lambda i: {"n": i, "m": i})
 
 # -- map and its kin -------------------------------------------------------------------------------
@@ -77,6 +79,12 @@ assert_type(numbers.random_map(lambda i, rng: i + rng.random()), Flow[float, Exa
 
 assert_type(samples.filter(lambda s: s.label > 2), Flow[Sample, Exact | Unsized])
 assert_type(numbers.filter(is_even), Flow[int, Exact | Unsized])
+assert_type(texts.filter(lambda t: t.strip()), Flow[str, Exact | Unsized])
+assert_type(texts.filter(lambda t: re.search("[0-4]", t)), Flow[str, Exact | Unsized])
+assert_type(texts.filter(re.compile("[0-4]").match), Flow[str, Exact | Unsized])
+assert_type(texts.filter(lambda t: t and t[0] != "#"), Flow[str, Exact | Unsized])
+assert_type(texts.filter(lambda t: t.split()), Flow[str, Exact | Unsized])
+assert_type(tagged.filter(lambda r: r.get("text")), Flow[dict[str, str], Exact | Unsized])
 assert_type(numbers.map(halved).filter(is_known), Flow[float | None, Exact | Unsized])
 assert_type(numbers.filter_map(halved), Flow[float, Exact | Unsized])
 assert_type(samples.filter_map(lambda s: s.image if s.label else None), Flow[U8, Exact | Unsized])
