@@ -448,6 +448,8 @@ def elements_of(operator: Operator) -> list[str]:
     """
     shown: dict[tuple[str, ...], _Types] = {}
     for function in get_overloads(operator.function) or [operator.function]:
+        if "Never" in function.__annotations__.values():  # for ``**options`` of unknown types
+            continue
         types = _types(operator, function)
         form = tuple(map(_form, types.given)) or (_of_any_number(types.result),)
         if "remainder" in types.options:  # it changes the form of the result
