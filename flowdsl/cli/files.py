@@ -78,7 +78,9 @@ def convert(
     arguments = [_dataset_paths(flow)] if after.writer == "write_hdf5" else []
     write = getattr(_with_names(flow, after.writer), after.writer)
     rows = write(destination, *arguments, overwrite=overwrite)
-    click.echo(f"{rows:,} rows: {source} ({before.name}) to {destination} ({after.name})")
+    click.echo(
+        f"{rows:,} {'row' if rows == 1 else 'rows'}: {source} ({before.name}) to {destination} ({after.name})"
+    )
 
 
 def _format(what: str, path: str, reader: str | None) -> StorageFormat:

@@ -96,6 +96,15 @@ def test_a_suspicion_that_is_not_confirmed_passes(project: Project, machine: Mac
     assert len(machine.requests) == 15
 
 
+def test_a_change_near_the_limit_is_measured_again(project: Project, machine: Machine) -> None:
+    project.succeeds("bench", "train.py:train", "--save", "base.json")
+    machine.factors[MAP] = 1.07
+    for limit, processes in (("10%", 15), ("20%", 5)):
+        machine.requests.clear()
+        project.succeeds("bench", "--compare", "base.json", "--fail-above", limit)
+        assert len(machine.requests) == processes
+
+
 def test_several_flows(project: Project, machine: Machine) -> None:
     targets = ("train.py:train", "train.py:other")
     project.succeeds("bench", *targets, "--save", "base.json", "--processes", "2")
@@ -181,14 +190,22 @@ def _scaled(saved: Any, factor: float) -> Any:
 
 
 def test_it_measures(project: Project) -> None:
-    project.write("quick.py", TRAIN + "print('imported')\nflow = train.prefetch(procs=1)")
+    quick = TRAIN.replace("train =", "def fits(batch) -> bool: return True\n\ntrain =")
+    project.write(
+        "quick.py", quick + "print('imported')\nflow = train.filter(fits).prefetch(procs=1)\n"
+    )
     options = ("--processes", "1", "--seconds", "0.01")
     project.succeeds("bench", "quick.py:flow", "--save", "b.json", *options)
     file = Path("b.json")
     saved = json.loads(file.read_text())
     titles = [part["part"]["title"] for part in saved["flows"]["quick.py:flow"]["parts"]]
     assert titles == [
-        *("from_range(1000)", "map(square)", "batch(4)"),  # a shuffle is arithmetic on blocks
+        *(
+            "from_range(1000)",
+            "map(square)",
+            "batch(4)",
+            "filter(fits)",
+        ),  # a shuffle is arithmetic on blocks
         *("the flow, in one process", "from 1 worker process"),
     ]
     file.write_text(json.dumps(_scaled(saved, 100.0)))

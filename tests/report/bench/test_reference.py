@@ -24,5 +24,15 @@ def test_the_clock_leaves_out_waiting_for_a_core(monkeypatch: pytest.MonkeyPatch
     assert [seconds, waited] == pytest.approx([0.005, 0.5])
 
 
+def test_a_wait_that_began_earlier_leaves_some_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits = iter([1.0, 1.020])
+    clocks = iter([7.0, 7.010])
+    monkeypatch.setattr(reference, "_waited", lambda: next(waits))
+    monkeypatch.setattr("time.perf_counter", lambda: next(clocks))
+    seconds, waited = reference.timed(lambda: None)
+    assert seconds > 0
+    assert waited < 1
+
+
 def test_the_workload_takes_about_a_millisecond() -> None:
     assert 1e-5 < min(reference.timed(reference.reference)[0] for _ in range(5)) < 0.1
