@@ -202,6 +202,12 @@ def _conclusion(found: Mapping[str, list[Change]], before: Costs, limit: float) 
                 f"note: {one.now.part.title} differs by {one.now.spread:.1%} between processes; "
                 f"more of them find a smaller change: --processes"
             )
+    contention = max((one.contention for one in _all(found)), default=1.0)
+    if contention > 1 + limit / 2:
+        yield (
+            f"note: other programs make memory up to {contention - 1:.0%} slower than when the "
+            f"costs were saved; that much of a slowdown is not counted"
+        )
     if before.python != platform.python_version():
         yield f"note: the costs were saved by Python {before.python}, whose ratios may differ"
     if before.machine != platform.machine():

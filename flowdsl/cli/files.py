@@ -78,9 +78,8 @@ def convert(
     arguments = [_dataset_paths(flow)] if after.writer == "write_hdf5" else []
     write = getattr(_with_names(flow, after.writer), after.writer)
     rows = write(destination, *arguments, overwrite=overwrite)
-    click.echo(
-        f"{rows:,} {'row' if rows == 1 else 'rows'}: {source} ({before.name}) to {destination} ({after.name})"
-    )
+    counted = "1 row" if rows == 1 else f"{rows:,} rows"
+    click.echo(f"{counted}: {source} ({before.name}) to {destination} ({after.name})")
 
 
 def _format(what: str, path: str, reader: str | None) -> StorageFormat:

@@ -26,9 +26,18 @@ class Change:
     """The part's share of the time of all operators; for other parts, 1."""
 
     @property
+    def contention(self) -> float:
+        """How much slower memory is, beside the reference, than then: 1 if it is not slower.
+
+        Programs that fill caches and memory slow a part by up to this factor, and the reference by
+        less.
+        """
+        return max(1.0, self.now.memory / self.before.memory)
+
+    @property
     def relative(self) -> float:
-        """The change in relation to the earlier cost: 0.15 is 15% slower."""
-        return self.now.ratio / self.before.ratio - 1
+        """The change in relation to the earlier cost, less contention: 0.15 is 15% slower."""
+        return self.now.ratio / self.before.ratio / self.contention - 1
 
     @property
     def counts(self) -> bool:

@@ -30,6 +30,8 @@ class PartCosts(msgspec.Struct, frozen=True):
     """A ratio for each process: the time of an element, divided by that of the reference."""
     reference: float
     """The median seconds of the reference, on the machine that measured."""
+    memory: float
+    """The median time of copying in memory, divided by the time of the reference."""
 
     @property
     def ratio(self) -> float:
@@ -113,4 +115,10 @@ def costs_of(node: AnyNode, processes: Iterable[Sequence[Sample]]) -> FlowCosts:
 def _part_costs(samples: list[Sample]) -> PartCosts:
     first = samples[0]
     ratios = tuple(sample.ratio for sample in samples)
-    return PartCosts(first.part, first.size, ratios, median(s.reference for s in samples))
+    return PartCosts(
+        first.part,
+        first.size,
+        ratios,
+        median(sample.reference for sample in samples),
+        median(sample.memory for sample in samples),
+    )

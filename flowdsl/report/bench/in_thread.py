@@ -30,8 +30,9 @@ IN_THREAD = WorkerKind(
     mortal=False,
 )
 
-ELEMENTS_PER_TASK = 64
-"""The size of tasks, unless their bytes limit it."""
+ELEMENTS_PER_TASK, BYTES_PER_TASK = 64, 1 << 20
+"""The size of tasks: their most elements, and bytes. They stay in the cache, since the speed of the
+memory depends on what else the machine does."""
 
 
 class InThread:
@@ -75,8 +76,9 @@ class InThread:
         result, places, dropped = unpack(head)
         self._window.drop(dropped)
         nbytes = len(content) + self._window.nbytes(places)
-        seconds = task_input.size * SECONDS_PER_TASK / ELEMENTS_PER_TASK
-        result = attrs.evolve(result, seconds=seconds)  # the next task is as large on any day
+        # The next task is as large on any day: its size does not follow the clock.
+        parts = max(task_input.size / ELEMENTS_PER_TASK, nbytes / BYTES_PER_TASK)
+        result = attrs.evolve(result, seconds=parts * SECONDS_PER_TASK)
         return [Done(worker, result, Sent(self._window, content, places, nbytes))]
 
     def wake(self) -> None:

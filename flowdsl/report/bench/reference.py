@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from itertools import cycle
 
 import numpy as np
 
@@ -16,6 +17,10 @@ VERSION = 1
 _VECTOR = np.arange(64, dtype=np.float32)
 _IN_CACHE = np.zeros(1 << 16, np.uint8)
 
+
+_COPIED = 1 << 21
+_FROM, _TO = np.zeros(1 << 24, np.uint8), np.ones(1 << 24, np.uint8)
+_starts = cycle(range(0, len(_FROM), _COPIED))
 
 _MOST_WAITED = 0.95
 """The greatest share of waiting that is left out: the system counts a wait when it ends, so that it
@@ -32,6 +37,12 @@ def reference() -> None:
         np.maximum(_VECTOR * 0.5 + i, 0)
     for _ in range(20):
         _IN_CACHE.copy().sum(dtype=np.uint64)
+
+
+def memory() -> None:
+    """Some tenths of a millisecond of copying in memory that no cache of a core holds."""
+    start = next(_starts)
+    np.copyto(_TO[start : start + _COPIED], _FROM[start : start + _COPIED])
 
 
 def timed(work: Callable[[], object]) -> tuple[float, float]:

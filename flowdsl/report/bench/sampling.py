@@ -26,7 +26,7 @@ from flowdsl.nodes import AnyNode, IndexedSource, Placement
 from flowdsl.plan.lower import plan_of
 from flowdsl.plan.plan import Plan, Stage
 from flowdsl.report.bench.in_thread import ELEMENTS_PER_TASK, IN_THREAD
-from flowdsl.report.bench.reference import reference, timed
+from flowdsl.report.bench.reference import memory, reference, timed
 from flowdsl.resources.worker_kinds import PROCESSES, Workers
 from flowdsl.runtime.random_access import part_read_once, without_placements
 from flowdsl.runtime.run import Run
@@ -45,7 +45,7 @@ _TURN, _PASS, _TRANSPORT_PASS = 0.002, 0.1, 0.012
 """Seconds of a turn, of a pass, and of the only turn of a pass of transport."""
 
 _LEAST_REPETITIONS = 4
-_MOST_REPLAYED, _MOST_BYTES = 64, 1 << 25
+_MOST_REPLAYED, _MOST_BYTES = 64, 1 << 20
 """The most elements, and their most bytes, that are replayed to measure the transport."""
 
 
@@ -74,6 +74,8 @@ class Sample(msgspec.Struct, frozen=True):
     """The time of an element, divided by the time of the reference."""
     reference: float
     """The median seconds of the reference."""
+    memory: float
+    """The median time of copying in memory, divided by the time of the reference."""
 
 
 def sample(
@@ -117,6 +119,9 @@ class _Turn:
     on_core: float
     """The share of the time in which the turn did not wait for a core."""
     reference: float
+    """The mean seconds of the reference before and after it."""
+    memory: float
+    """The seconds of copying in memory before it."""
     waited: float
     """The greatest share of waiting for a core, of the turn and of the reference beside it."""
 
@@ -124,10 +129,11 @@ class _Turn:
 def _turns(work: Callable[[], object], count: int) -> Iterator[_Turn]:
     before, waited_before = timed(reference)
     for _ in range(count):
+        copying, _ = timed(memory)
         seconds, waited = timed(work)
         after, waited_after = timed(reference)
         most = max(waited_before, waited, waited_after)
-        yield _Turn(seconds, 1 - waited, (before + after) / 2, most)
+        yield _Turn(seconds, 1 - waited, (before + after) / 2, copying, most)
         before, waited_before = after, waited_after
 
 
@@ -137,16 +143,16 @@ class _Ratios:
     def __init__(self) -> None:
         self._of: defaultdict[Part, defaultdict[int, list[tuple[float, float]]]]
         self._of = defaultdict(lambda: defaultdict(list))
-        self._references: list[float] = []
+        self._references: list[tuple[float, float]] = []
 
     def add(self, part: Part, number: int, cost: float, turn: _Turn) -> None:
         self._of[part][number].append((turn.waited, cost / turn.reference))
-        self._references.append(turn.reference)
+        self._references.append((turn.reference, turn.memory / turn.reference))
 
     def samples(self, size: Size) -> list[Sample]:
-        reference = float(np.median(self._references))
+        reference, memory = np.median(self._references, axis=0).tolist()
         return [
-            Sample(part, size, float(np.mean([*map(_calm, turns.values())])), reference)
+            Sample(part, size, float(np.mean([*map(_calm, turns.values())])), reference, memory)
             for part, turns in self._of.items()
         ]
 

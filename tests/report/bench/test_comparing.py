@@ -27,16 +27,16 @@ def costs(*operators: float, transport: float | None = None) -> FlowCosts:
     """The costs of a flow whose operators have these ratios, in one process."""
     parts = [Part("operator", k, f"map({k})") for k in range(len(operators))]
     samples = [
-        Sample(part, SIZE, ratio, 0.001) for part, ratio in zip(parts, operators, strict=True)
+        Sample(part, SIZE, ratio, 0.001, 0.5) for part, ratio in zip(parts, operators, strict=True)
     ]
     if transport is not None:
-        samples.append(Sample(Part("transport", 0, "from 1 process"), SIZE, transport, 0.001))
+        samples.append(Sample(Part("transport", 0, "from 1 process"), SIZE, transport, 0.001, 0.5))
     return costs_of(FLOW.node, [samples])
 
 
 def test_costs_are_medians_over_processes() -> None:
-    found = costs_of(FLOW.node, [[Sample(MAP, SIZE, r, 0.01 * r)] for r in (4.0, 1.0, 2.0)])
-    assert found[MAP] == PartCosts(MAP, SIZE, (4.0, 1.0, 2.0), 0.02)
+    found = costs_of(FLOW.node, [[Sample(MAP, SIZE, r, 0.01 * r, r)] for r in (4.0, 1.0, 2.0)])
+    assert found[MAP] == PartCosts(MAP, SIZE, (4.0, 1.0, 2.0), 0.02, 2.0)
     assert (found[MAP].ratio, found[MAP].seconds, found[MAP].spread) == (2.0, 0.04, 0.5)
     assert found.operators[-1].startswith("map(bin)")
 
@@ -129,3 +129,20 @@ def test_changes_are_plain_data() -> None:
     (one,) = changes(costs(1.0), costs(1.5))
     assert isinstance(one, Change)
     assert attrs.asdict(one, recurse=False)["share"] == 1.0
+
+
+def _in_memory(ratio: float, memory: float) -> FlowCosts:
+    return costs_of(FLOW.node, [[Sample(MAP, SIZE, ratio, 0.001, memory)]])
+
+
+def test_what_contention_explains_is_not_counted() -> None:
+    (one,) = changes(_in_memory(1.0, 0.4), _in_memory(1.3, 0.6))
+    assert one.contention == pytest.approx(1.5)
+    assert not one.is_slower(0.1)
+    (one,) = changes(_in_memory(1.0, 0.4), _in_memory(1.8, 0.6))
+    assert one.relative == pytest.approx(0.2)
+
+
+def test_faster_memory_hides_no_slowdown() -> None:
+    (one,) = changes(_in_memory(1.0, 0.6), _in_memory(1.2, 0.4))
+    assert one.relative == pytest.approx(0.2)
