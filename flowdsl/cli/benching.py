@@ -184,8 +184,13 @@ def _figures(costs: PartCosts) -> tuple[str, str]:
 
 
 def _change(one: Change, limit: float) -> str:
-    remark = "" if one.counts else "  (too small to count)"
-    return f"{one.relative:+.1%}{'  slower' if one.is_slower(limit) else remark}"
+    if not one.counts:
+        remark = "  (too small to count)"
+    elif one.is_slower(limit):
+        remark = "  slower"
+    else:
+        remark = "  (contention for memory)" if one.relative > limit else ""
+    return f"{one.relative:+.1%}{remark}"
 
 
 def _conclusion(found: Mapping[str, list[Change]], before: Costs, limit: float) -> Iterator[str]:
@@ -206,7 +211,7 @@ def _conclusion(found: Mapping[str, list[Change]], before: Costs, limit: float) 
     if contention > 1 + limit / 2:
         yield (
             f"note: other programs make memory up to {contention - 1:.0%} slower than when the "
-            f"costs were saved; that much of a slowdown is not counted"
+            f"costs were saved; a part that is slower by less may be slow for that reason"
         )
     if before.python != platform.python_version():
         yield f"note: the costs were saved by Python {before.python}, whose ratios may differ"

@@ -29,15 +29,14 @@ class Change:
     def contention(self) -> float:
         """How much slower memory is, beside the reference, than then: 1 if it is not slower.
 
-        Programs that fill caches and memory slow a part by up to this factor, and the reference by
-        less.
+        Programs that fill caches and memory slow a part by up to this factor, beside the reference.
         """
         return max(1.0, self.now.memory / self.before.memory)
 
     @property
     def relative(self) -> float:
-        """The change in relation to the earlier cost, less contention: 0.15 is 15% slower."""
-        return self.now.ratio / self.before.ratio / self.contention - 1
+        """The change in relation to the earlier cost: 0.15 is 15% slower."""
+        return self.now.ratio / self.before.ratio - 1
 
     @property
     def counts(self) -> bool:
@@ -45,8 +44,8 @@ class Change:
         return self.share >= LEAST_SHARE
 
     def is_slower(self, limit: float) -> bool:
-        """True if the part has become slower by more than a share ``limit``."""
-        return self.counts and self.relative > limit
+        """True if it is slower by more than a share ``limit``, and than contention explains."""
+        return self.counts and self.relative > max(limit, self.contention - 1)
 
     def is_suspicious(self, limit: float) -> bool:
         """True if the part should be measured again before it is called slower, or not."""
