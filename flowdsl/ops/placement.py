@@ -46,6 +46,13 @@ def _check_count(operator: str, kind: WorkerKind, count: int | None, least: int 
         raise InvalidFlow(f"{operator}: {kind.keyword} must be at most {_MOST}, got {count}")
 
 
+def _check_system(operator: str, kind: WorkerKind, count: int, remedy: str) -> None:
+    if count and not kind.exists_here:
+        raise InvalidFlow(
+            f"{operator}: {kind.keyword}={count}: {kind.noun.many} need Linux; {remedy}"
+        )
+
+
 def _workers(kind: WorkerKind, number: Number) -> Workers:
     """The workers of a kind that an argument of ``prefetch`` requests."""
     if isinstance(number, str) and number == "auto":
@@ -59,6 +66,12 @@ def _are_possible(node: Prefetch[Any, Any], field: object, workers: Workers) -> 
     """An attrs validator: the numbers must be within their bounds."""
     kind, timeout = workers.kind, workers.timeout
     _check_count("prefetch", kind, workers.count)
+    _check_system(
+        "prefetch",
+        kind,
+        workers.count,
+        f'write threads={workers.count}, or {kind.keyword}="auto", which needs no workers here',
+    )
     _check_number("prefetch", "memory", 1 if workers.memory is None else workers.memory, 1)
     _check_number("prefetch", "deaths", workers.deaths, 1)
     if timeout is not None:
@@ -216,7 +229,8 @@ class Placing(FlowBase[T, E]):
         there is a ``timeout``. Use threads for functions that release the interpreter lock, as much
         of NumPy and most decoders do: elements are not copied between threads. Workers are started
         by the first ``next``, and each keeps a few tasks of work ahead; if a flow is iterated
-        again, its workers are reused. Processes need Linux. An operator that must see the whole
+        again, its workers are reused. Processes need Linux: elsewhere ``procs=2`` is refused, and
+        ``procs="auto"`` runs in the consumer's thread. An operator that must see the whole
         sequence runs in the consumer's process; the operators below it and above it share the
         workers, and ``explain`` shows how many each part has. A single worker runs the functions
         above such an operator, while a thread reads ahead below it; with a ``timeout`` each part
@@ -367,6 +381,7 @@ class Placing(FlowBase[T, E]):
             raise InvalidFlow(f"replicate: set procs or actors, got {procs=}, {actors=}")
         kind, n = (ACTORS, actors) if procs is None else (PROCESSES, procs)
         _check_count("replicate", kind, n, least=1)
+        _check_system("replicate", kind, plain_int(n), f"write .repeat({n}), which needs none")
         if not self.node.replayable:
             raise InvalidFlow(
                 f"replicate: {self.node.title} allows only one pass, and each copy needs its own"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from ipaddress import ip_address
@@ -99,6 +100,11 @@ def check_address(
     ipc = isinstance(address, str) and address.startswith("ipc://") and len(address) > 6
     if tcp is None and not ipc:
         raise InvalidFlow(f"{who}: address must be ipc://path or tcp://host:port, got {address!r}")
+    if ipc and not hasattr(os, "getuid"):
+        raise InvalidFlow(
+            f"{who}: {address!r} cannot be protected from other users on this system; "
+            f"use tcp://127.0.0.1:port"
+        )
     if tcp is not None and tcp[2] == "*" and not bind:
         raise InvalidFlow(f"{who}: a port to connect to must be a number, got {address!r}")
     if tcp is not None and tcp[2] != "*" and not (0 if bind else 1) <= int(tcp[2]) < 1 << 16:

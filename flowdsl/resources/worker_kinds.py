@@ -6,6 +6,7 @@ user, adds a kind of worker: docs/adding-a-worker-kind.md.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from pkgutil import resolve_name
 
@@ -58,19 +59,29 @@ class WorkerKind:
     """True if the workers run under the consumer's interpreter lock."""
     capacity: str = attrs.field(default="flowdsl.resources.cores:cores", kw_only=True)
     """A function that returns the most workers that ``"auto"`` starts."""
+    needs: tuple[str, ...] = attrs.field(default=(), kw_only=True)
+    """The names in ``os`` that the workers need, and not every system has."""
+
+    @property
+    def exists_here(self) -> bool:
+        """True if this system can run such workers."""
+        return all(hasattr(os, name) for name in self.needs)
 
     @property
     def most_workers(self) -> int:
-        """The most workers that ``"auto"`` starts: one for each core."""
-        most: int = resolve_name(self.capacity)()
+        """The most workers that ``"auto"`` starts: one for each core, or none on some systems."""
+        most: int = resolve_name(self.capacity)() if self.exists_here else 0
         return most
 
+
+_LINUX = "memfd_create", "pidfd_open"
 
 PROCESSES = WorkerKind(
     "procs",
     Label("worker process", "worker processes"),
     "flowdsl.workers.processes:processes",
     short=Label("process", "processes"),
+    needs=_LINUX,
 )
 
 THREADS = WorkerKind(
@@ -87,6 +98,7 @@ ACTORS = WorkerKind(
     "flowdsl.ray:actors",
     short=Label("cluster worker", "cluster workers"),
     capacity="flowdsl.ray.cluster:cpus",
+    needs=_LINUX,
 )
 
 

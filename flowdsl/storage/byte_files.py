@@ -9,6 +9,7 @@ from time import monotonic
 from typing import Protocol
 
 from flowdsl.errors import SourceError
+from flowdsl.resources.systems import BINARY, read_at
 from flowdsl.storage.paths import is_url
 
 _BETWEEN_LOOKS = 0.01
@@ -55,7 +56,7 @@ class LocalFile:
     def __init__(self, reader: str, path: str) -> None:
         self.path = path
         try:
-            self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            self._file = os.open(path, os.O_RDONLY | BINARY)
             weakref.finalize(self, os.close, self._file)
             status = os.fstat(self._file)
         except OSError as error:
@@ -69,12 +70,12 @@ class LocalFile:
 
     def read(self, start: int, count: int) -> bytes:
         try:
-            data = os.pread(self._file, count, start)
+            data = read_at(self._file, count, start)
             if len(data) == count:
                 return data
             parts = [data]
             while data and (left := count - sum(map(len, parts))):  # Linux reads at most 2 GiB
-                parts.append(data := os.pread(self._file, left, start + count - left))
+                parts.append(data := read_at(self._file, left, start + count - left))
         except OSError as error:
             raise SourceError(
                 f"{self.path!r} cannot be read at byte {start}: {error.strerror}"

@@ -10,6 +10,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from filelock import BaseFileLock, FileLock, Timeout
+
 _PREFIX = ".flowdsl-"
 _MARK = ".made-by-flowdsl"
 """An empty file in each such folder: a folder without it belongs to another program."""
@@ -32,7 +34,7 @@ def temporary_directory(parent: str | os.PathLike[str]) -> Iterator[Path]:
             yield Path(name)
         finally:
             if lock is not None:
-                os.close(lock)
+                lock.release()
 
 
 def _sweep(parent: str | os.PathLike[str]) -> None:
@@ -43,24 +45,19 @@ def _sweep(parent: str | os.PathLike[str]) -> None:
             if _is_ours(entry) and time.time() - entry.stat().st_mtime > _YOUNG:
                 lock = _locked(entry.path)
                 if lock is not None:
+                    lock.release()  # Windows removes no file that is open
                     shutil.rmtree(entry.path)
-                    os.close(lock)
 
 
 def _is_ours(entry: os.DirEntry[str]) -> bool:
     return entry.is_dir(follow_symlinks=False) and os.path.exists(os.path.join(entry, _MARK))
 
 
-def _locked(folder: str) -> int | None:
-    """Return a descriptor that locks the folder; None if it is locked or locks do not exist."""
+def _locked(folder: str) -> BaseFileLock | None:
+    """Return the lock of a folder, acquired; None if another process holds it."""
+    lock = FileLock(os.path.join(folder, _MARK), thread_local=False)
     try:
-        import fcntl  # not on Windows
-    except ImportError:
+        lock.acquire(blocking=False)
+    except Timeout:
         return None
-    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(descriptor)
-        return None
-    return descriptor
+    return lock

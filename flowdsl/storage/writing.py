@@ -110,7 +110,7 @@ def _move_into_place(writer: str, partial: Path, target: Path, name: str) -> Non
 
 
 def _flush(path: Path) -> None:
-    file = os.open(path, os.O_RDONLY)
+    file = os.open(path, os.O_RDWR)  # Windows flushes no file that is open for reading only
     try:
         os.fsync(file)
     finally:

@@ -25,7 +25,7 @@ from typing import Any
 import attrs
 import zmq
 
-from flowdsl.errors import FlowError, InvalidFlow, NotShippable
+from flowdsl.errors import FlowError, NotShippable
 from flowdsl.plan.plan import Stage
 from flowdsl.resources.cores import cores
 from flowdsl.workers import launching
@@ -98,7 +98,6 @@ def processes(stage: Stage, time_operators: bool = False) -> Processes:
     """Create the backend of a stage whose workers are processes of this machine.
 
     Raises:
-        InvalidFlow: This system does not support worker processes.
         NotShippable: The program cannot be sent to workers.
     """
     return Processes(PackedStage.of(stage, time_operators))
@@ -133,13 +132,7 @@ class Processes:
     """Starts a worker; may be replaced by any function that starts one on the same link."""
 
     def __init__(self, packed: PackedStage) -> None:
-        """Store the program's large arrays in shared memory; no process is started yet.
-
-        Raises:
-            InvalidFlow: This system does not support worker processes.
-        """
-        if not hasattr(os, "memfd_create"):
-            raise InvalidFlow("prefetch: procs must be 0 on this system; workers need Linux")
+        """Store the program's large arrays in shared memory; no process is started yet."""
         self._packed = attrs.evolve(packed, arrays=())
         self._arrays = SharedArrays(packed.arrays) if packed.arrays else None
         self._environment = os.getcwd(), ProcessEnvironment()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import suppress
@@ -13,6 +12,7 @@ from typing import Any, NamedTuple
 import lmdb
 import numpy as np
 import pytest
+from filelock import FileLock
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -326,10 +326,10 @@ def test_append_to_an_invalid_store_is_refused_before_the_flow_runs(path: Path) 
 
 def test_only_one_writer_at_a_time(path: Path) -> None:
     fl.from_range(3).write_lmdb(path)
-    with path.open() as file:
-        fcntl.flock(file, fcntl.LOCK_SH)
+    with FileLock(path.with_name(f".flowdsl-{path.name}-lock")) as lock:
         with pytest.raises(InvalidFlow, match="is being appended to by another writer"):
             fl.from_iterable(never).write_lmdb(path, append=True)
+        os.unlink(lock.lock_file)
     fl.from_range(5).skip(3).write_lmdb(path, append=True)
     assert fl.from_lmdb(path).collect() == [0, 1, 2, 3, 4]
 

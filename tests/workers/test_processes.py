@@ -563,10 +563,3 @@ def test_operator_costs_in_dead_workers_are_counted() -> None:
     assert len(list(run)) == 39
     calls = {cost.title: cost.calls for cost in run.statistics().stages[-1].costs}
     assert calls["map(abs)"] >= 39
-
-
-def test_systems_without_worker_processes_raise_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("memfd_create", "sched_getaffinity"):
-        monkeypatch.delattr(os, name)
-    with pytest.raises(fl.InvalidFlow, match=r"procs must be 0 on this system; workers need Linux"):
-        fl.from_range(3).map(abs).prefetch(procs=1).collect()

@@ -8,7 +8,6 @@ was, or with more of the first rows, and readers can detect an incomplete file.
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
@@ -19,6 +18,7 @@ from typing import Self
 
 import attrs
 import lmdb
+from filelock import BaseFileLock, FileLock, Timeout
 
 from flowdsl.effects import Finite
 from flowdsl.errors import InvalidFlow
@@ -173,7 +173,7 @@ class _Growing:
     """The number of rows in the file."""
     started: bool = False
     """True if rows were added and the file is incomplete."""
-    _lock: int | None = None
+    _lock: BaseFileLock | None = None
     _env: lmdb.Environment | None = None
     _before: lmdb.Transaction | None = None
     """A read transaction that keeps the pages of earlier rows from being reused."""
@@ -202,13 +202,15 @@ class _Growing:
         return Batch(trusted, header.length, header.digest, spec if header.length else None)
 
     def _acquire(self) -> None:
-        self._lock = os.open(self.path, os.O_RDWR)
+        place = self.path.resolve()
+        lock = FileLock(place.with_name(f".flowdsl-{place.name}-lock"), thread_local=False)
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
+            lock.acquire(blocking=False)
+        except Timeout as error:
             raise InvalidFlow(
                 f"write_lmdb: {str(self.path)!r} is being appended to by another writer"
             ) from error
+        self._lock = lock
 
     def _open(self) -> None:
         size = self.path.stat().st_size + _GROWTH_BYTES
@@ -293,7 +295,14 @@ class _Growing:
                 os.unlink(f"{self.path}-lock")
         finally:
             if self._lock is not None:
-                os.close(self._lock)
+                _remove(self._lock)
+
+
+def _remove(lock: BaseFileLock) -> None:
+    """Release a lock and remove its file, while it is held: nobody can have locked it since."""
+    with suppress(PermissionError):  # Windows removes no file that is open, but filelock does then
+        os.unlink(lock.lock_file)
+    lock.release()
 
 
 def _pages(txn: lmdb.Transaction) -> int:
