@@ -5,13 +5,13 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 CODE := $(wildcard flowdsl examples tests bench docs/*.py)
-PAGES := $(wildcard README.md docs/*.md docs/*.py)
+PAGES := $(wildcard *.md docs/*.md docs/*.py)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .SILENT:
-.PHONY: help demo test lint types contract doctest unit long explore chaos fuzz docs bench bench-storage bench-graph bench-training bench-frameworks bench-cluster bench-regression bench-gate bench-baseline \
+.PHONY: help site release-check demo test lint types contract doctest unit long explore chaos fuzz docs bench bench-storage bench-graph bench-training bench-frameworks bench-cluster bench-regression bench-gate bench-baseline \
 	chaos-cluster faults format lock lowest newest clean
 
 say = printf '==> %s\n'
@@ -19,7 +19,7 @@ say = printf '==> %s\n'
 help:
 	echo 'make demo      train on handwritten digits, from images to a picture of the loss'
 	echo 'make test      all that CI runs: lint types contract doctest unit, in this order'
-	echo '  make lint      ruff: rules and format'
+	echo '  make lint      ruff: rules and format; a fragment of the changelog'
 	echo '  make types     mypy --strict and pyright'
 	echo '  make contract  the import contract'
 	echo '  make doctest   the examples in the docstrings and the pages'
@@ -39,6 +39,8 @@ help:
 	echo '  make bench-cluster  time rows from a Ray cluster beside Ray Data'
 	echo '  make bench-regression  time it alone, to compare with an earlier state'
 	echo '  make bench-gate  fail if an operator or the transport is slower than bench/baseline.json says'
+	echo 'make site      the documentation as web pages, in site/index.html'
+	echo 'make release-check  build, check and install what a release uploads'
 	echo 'make format    mend what ruff can mend'
 	echo 'make lock      refresh requirements/ after a change of pyproject.toml'
 	echo 'make lowest    the tests that reach into dependencies, at the lowest versions that pyproject.toml allows'
@@ -57,6 +59,10 @@ lint: $(VENV)/dev
 	$(BIN)/ruff check
 	$(say) 'ruff format --check'
 	$(BIN)/ruff format --check
+	$(say) 'towncrier check: a branch has a fragment in changes/'
+	if git rev-parse --quiet --verify main > /dev/null; then \
+		$(BIN)/towncrier check --compare-with main > /dev/null || { \
+			echo 'No fragment: changes/README.md says what to write'; exit 1; }; fi
 
 types: $(VENV)/dev
 	$(say) 'mypy --strict and pyright, side by side'
@@ -120,6 +126,26 @@ docs: $(VENV)/dev
 	$(BIN)/python docs/generate_operators.py
 	$(BIN)/python docs/generate_reliability.py
 
+# Without warnings: a link within the pages that leads nowhere is one.
+site: $(VENV)/site/ready
+	$(say) 'Building site/'
+	$(VENV)/site/bin/python -m sphinx -W --keep-going -q -b html docs/site site
+	echo 'site/index.html'
+
+# What an upload consists of, as a user gets it: in an environment and a folder of its own.
+release-check: $(VENV)/dev
+	$(say) 'Building dist/'
+	rm -rf dist $(VENV)/release
+	$(BIN)/uv build --quiet --python $(BIN)/python --no-build-isolation
+	$(say) 'Checking the metadata'
+	$(BIN)/twine check --strict dist/*
+	$(say) 'Installing the wheel into a fresh environment'
+	$(PYTHON) -m venv $(VENV)/release
+	$(BIN)/uv pip install --quiet --python $(VENV)/release/bin/python --only-binary :all: dist/*.whl
+	$(say) 'Running the first block of the README there'
+	awk '/^```python$$/ { inside = 1; next } /^```$$/ && inside { exit } inside' README.md > $(VENV)/release/first.py
+	cd $(VENV)/release && bin/python -I first.py
+
 bench: $(VENV)/bench/ready
 	$(say) 'Benches'
 	$(VENV)/bench/bin/python -m bench $(OPTIONS)
@@ -175,6 +201,7 @@ lock: $(VENV)/dev
 	$(LOCK) pyproject.toml --extra tensorflow --extra demo --group build -o requirements/demo.txt
 	$(LOCK) pyproject.toml --extra all --group dev -c requirements/demo.txt -o requirements/dev.txt
 	$(LOCK) pyproject.toml --extra all --extra tensorflow --group bench -c requirements/demo.txt -o requirements/bench.txt
+	$(LOCK) pyproject.toml --group site -c requirements/demo.txt -o requirements/site.txt
 
 # What pip may install for others: each in an environment of its own, resolved afresh. The default is
 # the tests that reach into dependencies, without the slow ones, which are mostly long random chains of
@@ -200,7 +227,7 @@ lowest newest: $(VENV)/uv.txt
 
 clean:
 	$(say) 'Removing .venv, caches and outputs'
-	rm -rf $(VENV) out *.lmdb dist build .mypy_cache .pytest_cache .ruff_cache .hypothesis \
+	rm -rf $(VENV) out *.lmdb dist build site .mypy_cache .pytest_cache .ruff_cache .hypothesis \
 		.import_linter_cache .benchmarks
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -231,6 +258,14 @@ $(VENV)/bench/ready: requirements/bench.txt | $(BIN)/python
 	$(BIN)/python -m venv --clear $(VENV)/bench
 	$(VENV)/bench/bin/python -m pip install --quiet --disable-pip-version-check \
 		--only-binary :all: --require-hashes -r requirements/bench.txt
+	touch $@
+
+# What makes the site, in an environment of its own; flowdsl is read from this folder.
+$(VENV)/site/ready: requirements/site.txt | $(BIN)/python
+	$(say) 'Installing Sphinx into .venv/site'
+	$(BIN)/python -m venv --clear $(VENV)/site
+	$(VENV)/site/bin/python -m pip install --quiet --disable-pip-version-check \
+		--only-binary :all: --require-hashes -r requirements/site.txt
 	touch $@
 
 # TensorFlow, as locked, has wheels for Python 3.11 to 3.13.

@@ -8,7 +8,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "bench" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = sorted(page for folder in (".", "bench", "docs") for page in (ROOT / folder).glob("*.md"))
+    *sorted(ROOT.glob("*.md")),
+    ROOT / "bench" / "README.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+]
 WIDTH = 100
 
 
