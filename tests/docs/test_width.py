@@ -8,11 +8,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted(page for folder in (".", "bench", "docs") for page in (ROOT / folder).glob("*.md"))
-    *sorted(ROOT.glob("*.md")),
-    ROOT / "bench" / "README.md",
-    *sorted((ROOT / "docs").glob("*.md")),
-]
+FOLDERS = ROOT, ROOT / "bench", ROOT / "changes", ROOT / "docs"
+PAGES = sorted(page for folder in FOLDERS for page in folder.glob("*.md"))
 WIDTH = 100
 
 
