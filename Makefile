@@ -129,7 +129,7 @@ docs: $(VENV)/dev
 # Without warnings: a link within the pages that leads nowhere is one.
 site: $(VENV)/site/ready
 	$(say) 'Building site/'
-	$(VENV)/site/bin/python -m sphinx -W --keep-going -q -b html docs/site site
+	$(VENV)/site/bin/python -m sphinx -W --keep-going -q -c docs/site -d $(VENV)/site/doctrees . site
 	echo 'site/index.html'
 
 # What an upload consists of, as a user gets it: in an environment and a folder of its own.
