@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
@@ -62,3 +63,16 @@ html_title = f"flowdsl {release}"
 html_extra_path = ["index.html"]
 html_static_path = ["static"]
 html_css_files = ["site.css"]
+
+
+def shorten(
+    app: object, what: str, name: str, obj: object, options: object, lines: list[str]
+) -> None:
+    """Leave out the tables of contents in docstrings of packages, which are for contributors."""
+    if what == "module" and "" in lines and name != "flowdsl.effects":
+        del lines[lines.index("") :]
+
+
+def setup(app: Any) -> None:
+    """Connect to Sphinx."""
+    app.connect("autodoc-process-docstring", shorten)
