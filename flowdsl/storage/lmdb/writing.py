@@ -215,7 +215,8 @@ class _Growing:
     def _open(self) -> None:
         size = self.path.stat().st_size + _GROWTH_BYTES
         try:
-            self._env = lmdb.open(str(self.path), size, subdir=False, max_readers=1)
+            # One reader; before lmdb 2.2 its place is free again only after it has taken a second.
+            self._env = lmdb.open(str(self.path), size, subdir=False, max_readers=2)
         except lmdb.Error as error:
             if "already open in this process" not in str(error):
                 raise
