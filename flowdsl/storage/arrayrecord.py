@@ -18,7 +18,7 @@ from flowdsl.errors import SourceError, SpecMismatch
 from flowdsl.nodes import FlowBase, IndexedSource, T, checked_int
 from flowdsl.storage.byte_files import ByteFile, open_file
 from flowdsl.storage.codec import SameTupleNames, decode, encode
-from flowdsl.storage.file_source import file_has_changed
+from flowdsl.storage.digests import Version, versions_of
 from flowdsl.storage.index import Shards
 from flowdsl.storage.libraries import library
 from flowdsl.storage.paths import OnePath, Paths, all_paths, local_path, title_of
@@ -39,18 +39,19 @@ _MARK = b"\xc1flow"
 """The prefix of an encoded element; valid MessagePack never begins with 0xC1."""
 
 _AHEAD, _AHEAD_BYTES = 256, 1 << 20
-_BLOCK, _BLOCKS = 1 << 16, 128
-"""The digest of a large file covers 128 blocks of 64 KiB, spread over the file."""
 
 
 @attrs.frozen
 class RecordFile:
-    """The identity of one file: its path, size, digest and number of records."""
+    """The identity of one file: its version, size and number of records."""
 
-    path: str
+    version: Version
     size: int
-    digest: str
     length: int
+
+    @property
+    def path(self) -> str:
+        return self.version.path
 
 
 class _File:
@@ -60,20 +61,19 @@ class _File:
         SourceError: The file is missing, damaged or not an ArrayRecord file.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, file: ByteFile) -> None:
         module = library(_MODULE, "from_arrayrecord", "arrayrecord")
-        file = open_file("from_arrayrecord", path)
+        self._file, path = file, file.path
         self.path = path
         try:
             self._reader = module.ArrayRecordReader(path, _OPTIONS)
             if not self._reader.ok():
                 raise ValueError("the library's reader refuses it")
-            length = self._reader.num_records()
+            self.length = self._reader.num_records()
         except (RuntimeError, ValueError) as error:
             raise SourceError(
                 f"from_arrayrecord: {path!r} is damaged or is not an ArrayRecord file: {error}"
             ) from error
-        self.part = RecordFile(path, file.size, _digest(file), length)
 
     def records(self, start: int, end: int) -> list[bytes]:
         """Return the records ``start`` to ``end``; raises SourceError if one is damaged."""
@@ -81,17 +81,10 @@ class _File:
             records: list[bytes] = self._reader.read(start, end)
         except (RuntimeError, ValueError, MemoryError) as error:
             raise SourceError(f"{self.path!r}: row {start} cannot be read: {error}") from error
+        self._file.check()
         if len(records) != end - start:
             raise SourceError(f"{self.path!r}: rows {start} to {end} are {len(records)} rows")
         return records
-
-
-def _digest(file: ByteFile) -> str:
-    digest = xxhash.xxh3_64(str(file.size).encode())
-    step = max(_BLOCK, file.size // _BLOCKS)
-    for start in [*range(0, file.size, step), max(0, file.size - _BLOCK)]:
-        digest.update(file.read(start, _BLOCK))
-    return digest.hexdigest()
 
 
 @attrs.frozen(repr=False)
@@ -107,7 +100,7 @@ class FromArrayRecord(IndexedSource[T], Generic[T]):
 
     @property
     def fingerprint(self) -> str:
-        digests = "".join(part.digest for part in self.parts)
+        digests = " ".join(str(part.version.digest) for part in self.parts)
         digest = xxhash.xxh3_64_hexdigest(digests.encode())
         return f"{self.title} of {self.length} rows {digest}"
 
@@ -139,10 +132,7 @@ class FromArrayRecord(IndexedSource[T], Generic[T]):
         return by_number(rows)
 
     def _opened(self, part: RecordFile) -> _File:
-        file = _File(part.path)
-        if file.part != part:
-            raise file_has_changed(part.path)
-        return file
+        return _File(part.version.open("from_arrayrecord"))
 
 
 def _same(record: bytes, path: str, i: int) -> Any:
@@ -186,9 +176,6 @@ def from_arrayrecord(paths: Paths, element: Any = bytes) -> Flow[Any, Exact]:
     NamedTuple, record class or annotation is checked against each row. Reading runs no code from
     the file. The library verifies checksums.
 
-    On resume, a changed file is detected by its size and a digest of its bytes; for files larger
-    than 8 MiB, the digest covers a sample of the bytes.
-
     Length: the number of records in the files.
 
     Effects: none.
@@ -209,7 +196,11 @@ def from_arrayrecord(paths: Paths, element: Any = bytes) -> Flow[Any, Exact]:
     """
     names = [local_path("from_arrayrecord", one) for one in all_paths("from_arrayrecord", paths)]
     spec = spec_declared("from_arrayrecord: rows", element)
-    parts = tuple(_File(name).part for name in names)
+    library(_MODULE, "from_arrayrecord", "arrayrecord")
+    files = [open_file("from_arrayrecord", name) for name in names]
+    lengths = [_File(file).length for file in files]
+    pairs = zip(versions_of(files), files, lengths, strict=True)
+    parts = tuple(RecordFile(version, file.size, length) for version, file, length in pairs)
     return nodes.flow(FromArrayRecord[Any](parts, spec))
 
 

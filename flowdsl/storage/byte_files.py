@@ -1,19 +1,27 @@
-"""Random access to the bytes of a file, on this machine or elsewhere."""
+"""Random access to the bytes of a file, on this machine or elsewhere.
+
+The problem: a file may be overwritten while it is read, and the rows read next would belong to
+another version. The time and size of a file are cheap to compare, but a copied or touched file has
+another time and the same content; a digest of the content is reliable, and reads the file.
+
+The choice: every read of a local file is followed by a comparison of its *stamp*: its size, times
+and inode. Where the stamp differs, a *guard*, which belongs to the format, decides by the content.
+A read returns bytes of the version that was opened, or raises an error.
+"""
 
 from __future__ import annotations
 
 import os
 import stat
+import threading
+import time
 import weakref
-from time import monotonic
-from typing import Protocol
+from collections.abc import Callable
+from typing import Protocol, TypeAlias
 
 from flowdsl.errors import SourceError
 from flowdsl.resources.systems import BINARY, read_at
 from flowdsl.storage.paths import is_url
-
-_BETWEEN_LOOKS = 0.01
-"""Seconds between two checks of a file; a check takes a microsecond."""
 
 
 class ByteFile(Protocol):
@@ -36,22 +44,41 @@ class ByteFile(Protocol):
         """Return ``count`` bytes at offset ``start``; fewer only at the end of the file.
 
         Raises:
-            SourceError: The bytes cannot be read; the message names the file.
+            SourceError: The bytes cannot be read, or the file was modified since it was opened;
+                the message names the file. Some remote file systems do not detect that.
         """
         ...
 
-    def changed(self) -> bool:
-        """Return True if the file was modified after it was opened, by its time or size.
+    def check(self) -> None:
+        """Check that the file has the content of the version that was opened.
 
-        Bytes that were read before then belong to another version than the bytes read next. Some
-        remote file systems never detect a change here. For web servers, ``read`` raises an error
-        instead.
+        For bytes that a library reads itself; ``read`` checks by itself. Readers of remote files
+        do nothing here.
+
+        Raises:
+            SourceError: It was modified.
         """
         ...
+
+
+TICK = 2.0
+"""The resolution of file timestamps in seconds; FAT has the coarsest."""
+
+Guard: TypeAlias = "Callable[[LocalFile, int], bool]"
+"""Returns True if a modified file still has the content that was opened.
+
+Its arguments are the file and its present size. It refers to no file itself: the file refers to it.
+"""
 
 
 class LocalFile:
-    """A file on this machine's disk."""
+    """A file on this machine's disk.
+
+    ``guard`` decides whether a modified file has the same content. Without one, every modification
+    is an error.
+    """
+
+    guard: Guard | None = None
 
     def __init__(self, reader: str, path: str) -> None:
         self.path = path
@@ -65,10 +92,45 @@ class LocalFile:
             what = "is a folder, not a file" if stat.S_ISDIR(status.st_mode) else "is not a file"
             raise SourceError(f"{reader}: {path!r} {what}")
         self.size = status.st_size
-        self.stamp = _stamp(status)
-        self._look_at = 0.0
+        self._version = _version_of(status)
+        self._checking = threading.RLock()
+        self._is_checked = False
+
+    @property
+    def stamp(self) -> str:
+        return " ".join(map(str, self._version))
 
     def read(self, start: int, count: int) -> bytes:
+        data = self._read(start, count)
+        if _version_of(os.fstat(self._file)) == self._version:
+            return data
+        self.check()
+        return self._read(start, count)
+
+    def is_fresh(self) -> bool:
+        """Return True if the stamp is so recent that the next modification may not change it."""
+        return time.time() - self._version[1] / 1e9 < TICK
+
+    def check(self) -> None:
+        with self._checking:
+            status = os.fstat(self._file)
+            version = _version_of(status)
+            if version == self._version or self._is_checked:
+                return
+            before, self._version, self._is_checked = self._version, version, True
+            try:
+                same = self.guard is not None and self.guard(self, status.st_size)
+            except SourceError:
+                same = False
+            finally:
+                self._is_checked = False
+            if not same:
+                self._version = before
+                raise SourceError(
+                    f"{self.path!r} has changed since it was opened; build a new flow"
+                )
+
+    def _read(self, start: int, count: int) -> bytes:
         try:
             data = read_at(self._file, count, start)
             if len(data) == count:
@@ -82,17 +144,20 @@ class LocalFile:
             ) from error
         return b"".join(parts)
 
-    def changed(self) -> bool:
-        if (now := monotonic()) < self._look_at:
-            return False
-        if _stamp(os.fstat(self._file)) != self.stamp:
-            return True
-        self._look_at = now + _BETWEEN_LOOKS
-        return False
+
+def guard_file(file: ByteFile, guard: Guard) -> None:
+    """Set the guard of a local file; the readers of remote files compare ETags and times."""
+    if isinstance(file, LocalFile):
+        file.guard = guard
 
 
-def _stamp(status: os.stat_result) -> str:
-    return f"{status.st_size} {status.st_mtime_ns} {status.st_ino}"
+def rows_are_verified(file: LocalFile, size: int) -> bool:
+    """The guard of formats that check each row against a checksum that they keep in memory."""
+    return True
+
+
+def _version_of(status: os.stat_result) -> tuple[int, int, int, int]:
+    return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
 
 
 def open_file(reader: str, path: str) -> ByteFile:

@@ -23,11 +23,9 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from flowdsl.storage.byte_files import ByteFile
+from flowdsl.storage.byte_files import TICK, ByteFile
 from flowdsl.storage.paths import is_url
 
-_A_TICK = 2.0
-"""The resolution of file timestamps in seconds; FAT has the coarsest."""
 _MAGIC = b"flowdsl index 1\n"
 
 
@@ -90,7 +88,7 @@ def _read(path: str, of: str, head: bytes, columns: int) -> Table | None:
     try:
         with open(path, "rb") as file:
             age = os.fstat(file.fileno()).st_mtime - os.stat(of).st_mtime
-            data = file.read() if age > _A_TICK else b""
+            data = file.read() if age > TICK else b""
     except OSError:
         return None
     body = data[len(head) : -8]

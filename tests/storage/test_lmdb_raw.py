@@ -222,7 +222,7 @@ def test_a_file_that_is_written_to_while_it_is_read(path: Path) -> None:
         time.sleep(0.02)
         with lmdb.open(str(path), subdir=False) as env, env.begin(write=True) as txn:
             txn.put(last[0], b"another")
-        with pytest.raises(ElementError, match="was written to since it was opened"):
+        with pytest.raises(ElementError, match="has changed since it was opened"):
             deque(run, 0)
 
 

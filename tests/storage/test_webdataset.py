@@ -276,9 +276,7 @@ def test_a_file_that_is_cut_in_mid_pass_is_an_error_with_the_file_and_the_sample
         elements = iter(source)
         assert next(elements) == rows[0]
         os.truncate(path, path.stat().st_size // 3)
-        with pytest.raises(
-            ElementError, match=r"samples\.tar': row [12] cannot be read.*truncated"
-        ):
+        with pytest.raises(ElementError, match=r"samples\.tar.* has changed since it was opened"):
             list(elements)
 
 

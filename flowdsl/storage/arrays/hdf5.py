@@ -20,7 +20,8 @@ from flowdsl.elements.specs import UNKNOWN, Spec, StructSpec, names_classes, res
 from flowdsl.errors import InvalidFlow, SourceError
 from flowdsl.nodes import T
 from flowdsl.storage.arrays.columns import FORMS, TEXT, Column
-from flowdsl.storage.byte_files import LocalFile
+from flowdsl.storage.byte_files import LocalFile, guard_file, rows_are_verified
+from flowdsl.storage.digests import Version, versions_of
 from flowdsl.storage.file_source import FileSource
 from flowdsl.storage.libraries import library
 from flowdsl.storage.paths import OnePath, local_path
@@ -120,22 +121,30 @@ def check_heaps(path: str) -> None:
 
 
 def _opened(h5py: Any, path: str) -> Any:
-    """Open the file with the lock mode of this process's other users, or else without a lock."""
+    """Open the file with a lock, or without one where the file system or this process has none.
+
+    Raises:
+        OSError: The file cannot be opened; a BlockingIOError if another program writes it.
+    """
     try:
         return h5py.File(path, "r", rdcc_nbytes=0)
     except OSError as error:
         if "lock" not in str(error):
             raise
+        if isinstance(error, BlockingIOError):
+            raise BlockingIOError(error.errno, "another program has it open for writing") from error
     return h5py.File(path, "r", locking=False, rdcc_nbytes=0)
 
 
 class RowsFile:
     """An HDF5 file that is open for reading, with the columns of the requested datasets."""
 
-    def __init__(self, path: str, names: Sequence[str]) -> None:
+    def __init__(self, path: str, names: Sequence[str], version: Version | None = None) -> None:
+        """``version`` is the version that a flow was built from."""
         h5py = library("h5py", "from_hdf5", "hdf5")
         self.path = path
-        self.size = LocalFile("from_hdf5", path).size
+        self._bytes = LocalFile("from_hdf5", path)
+        self.size = self._bytes.size
         with self._errors("it is damaged, not an HDF5 file, or locked by a program that writes it"):
             self._file = _opened(h5py, path)
             self._has_sound_heaps = False
@@ -143,7 +152,17 @@ class RowsFile:
         self._columns = [] if self._is_empty(names) else [self._open(h5py, name) for name in names]
         self.columns = [column.column for column in self._columns]
         self.length = self._length(names)
-        self.digest = self._digest() if self.header is None else self.header.digest
+        self.version: Version | None = None
+        """The version of a file with rows that have no checksums."""
+        if self.header is not None and all(c.digests is not None for c in self._columns):
+            guard_file(self._bytes, rows_are_verified)
+            self.digest = self.header.digest
+        elif version is not None:
+            version.guard(self._bytes)
+            self.digest = version.digest
+        else:
+            (self.version,) = versions_of([self._bytes])
+            self.digest = self.version.digest
 
     @contextmanager
     def _errors(self, what: str) -> Iterator[None]:
@@ -287,24 +306,12 @@ class RowsFile:
             )
         return length
 
-    def _digest(self) -> int:
-        """The digest of a file without a header: its size, columns, length and a few rows."""
-        summary = f"{self.size} {[(c.name, str(c.column)) for c in self._columns]} {self.length}"
-        digest = xxh3_64_intdigest(summary.encode())
-        for i in sorted({*range(0, self.length, max(1, self.length // 8)), self.length - 1}):
-            for column in self._columns if i >= 0 else ():
-                digest = xxh3_64_intdigest(self._content(column, i), digest)
-        return digest
-
-    def _content(self, column: _Dataset, i: int) -> bytes:
-        with self._errors(f"row {i} of {column.name!r} cannot be read"):
-            return column.content(i)
-
     def value(self, k: int, i: int) -> Any:
         """Return the value of component ``k`` in row ``i``."""
         column = self._columns[k]
         with self._errors(f"row {i} of {column.name!r} cannot be read"):
             content = column.content(i)
+            self._bytes.check()
             digests = column.digests
             if digests is not None and xxh3_64_intdigest(content, i) != digests[i]:
                 raise ValueError("its bytes are not those that were written")
@@ -347,6 +354,7 @@ class FromHdf5(FileSource[T], Generic[T]):
 
     names: tuple[str, ...]
     single: bool
+    version: Version | None
 
     @property
     def fingerprint(self) -> str:
@@ -354,7 +362,7 @@ class FromHdf5(FileSource[T], Generic[T]):
         return f"{self.title} of {self.length} rows of {names} {self.digest:08x}"
 
     def opened(self) -> tuple[int, int, Callable[[int], T]]:
-        file = RowsFile(self.path, self.names)
+        file = RowsFile(self.path, self.names, self.version)
         return file.length, file.digest, self._row_reader(file)
 
     def _row_reader(self, file: RowsFile) -> Callable[[int], T]:
@@ -417,4 +425,7 @@ def from_hdf5(
     elif single:
         stored = fields[0][1]
     spec = checked_against("from_hdf5", where, element, stored)
-    return nodes.flow(FromHdf5[Any](where, file.length, spec, file.digest, tuple(names), single))
+    source = FromHdf5[Any](
+        where, file.length, spec, file.digest, tuple(names), single, file.version
+    )
+    return nodes.flow(source)

@@ -12,7 +12,6 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 from typing_extensions import TypeForm
-from xxhash import xxh3_64_intdigest
 
 from flowdsl import nodes
 from flowdsl.effects import Exact
@@ -20,6 +19,7 @@ from flowdsl.errors import SourceError
 from flowdsl.nodes import T
 from flowdsl.storage.arrays.columns import Column
 from flowdsl.storage.byte_files import ByteFile, open_file
+from flowdsl.storage.digests import Version, versions_of
 from flowdsl.storage.file_source import FileSource
 from flowdsl.storage.paths import OnePath, one_path
 from flowdsl.storage.schema import checked_against
@@ -86,14 +86,6 @@ class NpyRows:
             self._block = start, block
         return block[(i - start) * size : (i - start + 1) * size]
 
-    def sample_digest(self) -> int:
-        """A digest of a few rows, to detect that a file holds another array."""
-        digest = 0
-        for i in sorted({*range(0, self.length, max(1, self.length // 8)), self.length - 1}):
-            if i >= 0:
-                digest = xxh3_64_intdigest(self.content(i), digest)
-        return digest
-
 
 _MAX_EMPTY = 2**32
 """The most rows of an array without bytes, such as one of shape (7, 0)."""
@@ -111,14 +103,11 @@ def _header(stream: io.BytesIO) -> tuple[np.dtype[Any], tuple[int, ...], bool]:
     return dtype, tuple(map(int, shape)), bool(fortran)
 
 
-def _opened(path: str) -> tuple[NpyRows, int]:
-    """Open a file; return its rows and digest."""
-    file = open_file("from_npy", path)
+def _rows_of(file: ByteFile) -> NpyRows:
     try:
-        rows = NpyRows(file, 0, file.size)
-        return rows, xxh3_64_intdigest(f"{file.size} {rows.column}".encode(), rows.sample_digest())
+        return NpyRows(file, 0, file.size)
     except ValueError as error:
-        raise SourceError(f"from_npy: {path!r} is not a readable array: {error}") from error
+        raise SourceError(f"from_npy: {file.path!r} is not a readable array: {error}") from error
 
 
 @attrs.frozen(repr=False)
@@ -127,8 +116,10 @@ class FromNpy(FileSource[T], Generic[T]):
 
     reader: ClassVar[str] = "from_npy"
 
+    version: Version
+
     def opened(self) -> tuple[int, int, Callable[[int], T]]:
-        rows, digest = _opened(self.path)
+        rows = _rows_of(self.version.open("from_npy"))
 
         def row(i: int) -> T:
             try:
@@ -136,7 +127,7 @@ class FromNpy(FileSource[T], Generic[T]):
             except ValueError as error:
                 raise SourceError(f"{self.path!r}: row {i} is damaged: {error}") from error
 
-        return rows.length, digest, row
+        return rows.length, self.digest, row
 
 
 @overload
@@ -170,6 +161,8 @@ def from_npy(path: OnePath, element: Any = object) -> Flow[Any, Exact]:
     none.
     """
     where = one_path("from_npy", path)
-    rows, digest = _opened(where)
+    file = open_file("from_npy", where)
+    rows = _rows_of(file)
     spec = checked_against("from_npy", where, element, rows.column.spec)
-    return nodes.flow(FromNpy[Any](where, rows.length, spec, digest))
+    (version,) = versions_of([file])
+    return nodes.flow(FromNpy[Any](where, rows.length, spec, version.digest, version))

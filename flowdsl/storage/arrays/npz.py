@@ -26,7 +26,8 @@ from flowdsl.errors import SourceError
 from flowdsl.nodes import T
 from flowdsl.storage.arrays.columns import FORMS, Column
 from flowdsl.storage.arrays.npy import NpyRows, Pickled
-from flowdsl.storage.byte_files import ByteFile, open_file
+from flowdsl.storage.byte_files import ByteFile, guard_file, open_file, rows_are_verified
+from flowdsl.storage.digests import versions_of
 from flowdsl.storage.file_source import FileSource
 from flowdsl.storage.paths import OnePath, one_path
 from flowdsl.storage.schema import checked_against
@@ -106,8 +107,8 @@ class _Bytes:
     def read(self, start: int, count: int) -> bytes:
         return self.content[start : start + count]
 
-    def changed(self) -> bool:
-        return False
+    def check(self) -> None:
+        """Do nothing: the content is in memory."""
 
 
 class _Objects:
@@ -151,6 +152,10 @@ class RowsFile:
             array.column if isinstance(array, NpyRows) else None for array in self._arrays
         ]
         self.digest = self._digest()
+        if self.header is None:
+            versions_of([self._file])
+        else:
+            guard_file(self._file, rows_are_verified)
         if self.header is not None:
             with self._errors("it is damaged"):
                 self._load_checksums(self.header)

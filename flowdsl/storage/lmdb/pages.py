@@ -15,10 +15,9 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import xxhash
 from numpy.typing import NDArray
 
 from flowdsl.errors import SourceError
@@ -109,15 +108,20 @@ class Tree:
     method raises it if a page that it needs is damaged.
     """
 
-    sealed: ClassVar[bool] = False
-    """True if each value carries a checksum that includes its key. Other values need a check for
-    changes of the file: a later transaction overwrites pages that were freed."""
+    def __init__(
+        self,
+        reader: str,
+        path: str,
+        expected: str = "an LMDB file",
+        file: LocalFile | None = None,
+    ) -> None:
+        """``path`` is a file, or a folder with a ``data.mdb``; errors name what is ``expected``.
 
-    def __init__(self, reader: str, path: str, expected: str = "an LMDB file") -> None:
-        """``path`` is a file, or a folder with a ``data.mdb``; errors name what is ``expected``."""
+        ``file`` is the file if it is open already.
+        """
         self.path = os.path.join(path, "data.mdb") if os.path.isdir(path) else path
         try:
-            self._file = LocalFile(reader, self.path)
+            self._file = LocalFile(reader, self.path) if file is None else file
         except SourceError as error:
             raise SourceError(f"{error}; expected {expected}") from error
         try:
@@ -137,6 +141,10 @@ class Tree:
         self._last_leaf = Leaf(b"", b"", None)  # consecutive rows are mostly on one leaf
         self._kept: dict[int, Page] = {}
         self._separators: dict[int, list[bytes]] = {}
+
+    @property
+    def file(self) -> LocalFile:
+        return self._file
 
     def get(self, key: bytes) -> bytes | memoryview | None:
         """Return the value of a key; None if there is no such key."""
@@ -289,8 +297,6 @@ class Tree:
         if number < 2 or begin + count > self._file.size:
             raise SourceError(f"page {number} is missing, or cut short")
         data = self._file.read(begin, count)
-        if not self.sealed and self._file.changed() and self.changed():
-            raise SourceError("it was written to since it was opened: build a new flow")
         if len(data) < count:
             raise SourceError(f"page {number} was cut off while the file was open")
         return data
@@ -311,11 +317,6 @@ class Pages(Tree):
                 )
         except SourceError as error:
             raise SourceError(f"{reader}: {self.path!r} cannot be read: {error}") from error
-        content = (*self._rows, self._last, self.transaction)
-        self.digest = xxhash.xxh3_64_intdigest(
-            repr(content).encode() + self._leaves.tobytes() + b"\0".join(self._firsts)
-        )
-        """A digest of the tree's shape; files with equal rows, written alike, share it."""
         self._latest: tuple[int, Page, list[bytes]] | None = None
 
     # -- reading rows ------------------------------------------------------------------------------

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import attrs
-import numpy as np
 import xxhash
 
 from flowdsl import nodes
@@ -13,16 +12,13 @@ from flowdsl.effects import Exact
 from flowdsl.elements.specs import Spec, StructSpec, ValueSpec
 from flowdsl.errors import SourceError
 from flowdsl.nodes import IndexedSource
-from flowdsl.storage.file_source import file_has_changed
+from flowdsl.storage.digests import Version, versions_of
 from flowdsl.storage.lmdb.keys import Keys, KeysOfRows, RowReader, keys_of_rows
 from flowdsl.storage.lmdb.pages import Pages
 from flowdsl.storage.paths import OnePath, local_path, title_of
 
 if TYPE_CHECKING:
     from flowdsl.flow import Flow
-
-_SAMPLES = 32
-_SAMPLE_BYTES = 1 << 16
 
 
 @attrs.frozen(repr=False)
@@ -32,7 +28,7 @@ class RawFile:
     reader: str
     path: str
     keys: KeysOfRows
-    digest: int
+    version: Version
 
     @property
     def title(self) -> str:
@@ -40,7 +36,8 @@ class RawFile:
 
     @property
     def fingerprint(self) -> str:
-        return f"{self.title} of {self.length} rows {self.digest:016x}"
+        digest = xxhash.xxh3_64_hexdigest(self.keys.fingerprint_bytes, self.version.digest)
+        return f"{self.title} of {self.length} rows {digest}"
 
     @property
     def length(self) -> int:
@@ -48,8 +45,7 @@ class RawFile:
 
     def open(self) -> RowReader:
         pages = Pages(self.reader, self.path)
-        if _digest(pages, self.keys) != self.digest:
-            raise file_has_changed(self.path)
+        self.version.guard(pages.file)
         read = self.keys.reader(pages)
 
         def row(i: int) -> tuple[bytes, bytes]:
@@ -59,21 +55,6 @@ class RawFile:
                 raise SourceError(f"{self.path!r}: row {i} cannot be read: {error}") from error
 
         return row
-
-
-def _digest(pages: Pages, keys: KeysOfRows) -> int:
-    """A digest of the tree, the keys and sampled rows, which include the first and last row."""
-    read = keys.reader(pages)
-    digest = xxhash.xxh3_64(pages.digest.to_bytes(8, "little") + keys.fingerprint_bytes)
-    sampled = np.linspace(0, keys.length - 1, _SAMPLES if keys.length else 0, dtype=np.int64)
-    for i in sorted({*sampled.tolist()}):
-        try:
-            _, value = read(i)
-        except SourceError as error:  # the same error is raised when the row is read
-            digest.update(str(error).encode())
-        else:
-            digest.update(len(value).to_bytes(8, "little") + value[:_SAMPLE_BYTES])
-    return digest.intdigest()
 
 
 def raw_file(reader: str, path: OnePath, keys: Keys | None) -> RawFile:
@@ -86,7 +67,8 @@ def raw_file(reader: str, path: OnePath, keys: Keys | None) -> RawFile:
     where = local_path(reader, path)
     pages = Pages(reader, where)
     rows = keys_of_rows(reader, pages, keys)
-    return RawFile(reader, where, rows, _digest(pages, rows))
+    (version,) = versions_of([pages.file])
+    return RawFile(reader, where, rows, version)
 
 
 @attrs.frozen(repr=False)
@@ -125,8 +107,7 @@ def from_lmdb_raw(path: OnePath, keys: Keys | None = None) -> Flow[tuple[bytes, 
 
     Decode rows with ``map(lambda row: ...)``, or with ``filter_map`` to drop some. Reading runs no
     code from the file, and every number in its pages is validated before use. Values have no
-    checksum: corruption of a value goes undetected. Resuming from a saved state is refused if the
-    keys, the pages or any of 32 sampled values differ; the samples include the first and last row.
+    checksum: corruption of a value goes undetected.
 
     Length: the number of keys.
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 import sys
 from collections.abc import Callable
+from functools import partial
 from time import monotonic
 from typing import Any, NamedTuple, TypeAlias
 from zlib import crc32
@@ -20,6 +21,7 @@ from xxhash import xxh3_64_digest, xxh3_64_intdigest
 
 from flowdsl.elements.specs import UNKNOWN, Spec, join, spec_of
 from flowdsl.errors import SourceError
+from flowdsl.storage.byte_files import LocalFile, guard_file
 from flowdsl.storage.codec import SameTupleNames, decode, encode, spec_from_plain, spec_to_plain
 from flowdsl.storage.lmdb.pages import BIG, MAX_KEPT, Page, Tree
 
@@ -105,10 +107,8 @@ class _Leaf(NamedTuple):
 class RowsFile(Tree):
     """A file written by ``write_lmdb``, open for reading."""
 
-    sealed = True
-
-    def __init__(self, path: str, trusted: bool = False) -> None:
-        super().__init__("from_lmdb", path, _EXPECTED)
+    def __init__(self, path: str, trusted: bool = False, file: LocalFile | None = None) -> None:
+        super().__init__("from_lmdb", path, _EXPECTED, file)
         self._trusted = trusted
         self._unseal: _Unseal = unseal
         self._stride = max(1, self.entries // max(1, self._rows.leaves) // _STRIDES_A_LEAF)
@@ -145,7 +145,17 @@ class RowsFile(Tree):
                 f"holds {rows}"
             )
         self._unseal = _UNSEAL[header.version]
+        some = {0, rows // 2, rows - 1} if rows else set[int]()
+        marks = {i: self._mark(i) for i in some}
+        guard_file(self._file, partial(_has_rows, rows, header.digest, marks))
         return header, spec
+
+    def _mark(self, i: int) -> bytes:
+        """Return the bytes at the end of a row, with its checksum; empty if it is damaged."""
+        try:
+            return bytes(self._stored(i)[-_CHECKSUM_BYTES:])
+        except SourceError:
+            return b""
 
     def _read_header(self) -> LmdbHeader:
         stored = self.get(KEY_OF_HEADER) or b""
@@ -200,6 +210,24 @@ class RowsFile(Tree):
             self._leaves = {}
         self._leaves[i // self._stride] = leaf
         return leaf
+
+
+def _has_rows(
+    length: int, digest: int, marks: dict[int, bytes], file: LocalFile, size: int
+) -> bool:
+    """Return True if a modified file still begins with these rows: it may have grown.
+
+    The digest of the header covers all rows. After an append it covers more rows, so some of the
+    former rows are compared.
+    """
+    if size < file.size:
+        return False
+    file.size = size
+    now = RowsFile(file.path, file=file)
+    header = now._read_header()
+    if header.length <= length:
+        return (header.length, header.digest) == (length, digest)
+    return all(now._mark(i) == mark for i, mark in marks.items())
 
 
 @attrs.define(eq=False)

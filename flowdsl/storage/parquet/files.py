@@ -18,7 +18,7 @@ import msgspec
 import xxhash
 
 from flowdsl.errors import FlowError, SourceError
-from flowdsl.storage.byte_files import ByteFile, open_file
+from flowdsl.storage.byte_files import ByteFile, guard_file, open_file, rows_are_verified
 from flowdsl.storage.libraries import library
 from flowdsl.storage.parquet.footer import Chunk, footer_of
 
@@ -121,8 +121,19 @@ class ParquetFile:
             chunks = sum(len(group.chunks) for group in footer.groups)
             if about is not None and len(about.digests) != 16 * chunks:
                 raise ValueError(f"it does not have digests of {chunks} columns")
+            if about is not None:
+                guard_file(self._file, rows_are_verified)
             if sum(self.lengths) != footer.rows:
                 raise ValueError(f"{footer.rows} rows, but {sum(self.lengths)} in row groups")
+
+    @property
+    def file(self) -> ByteFile:
+        return self._file
+
+    @property
+    def is_verified(self) -> bool:
+        """True if every column is checked against a digest in the footer."""
+        return self._about is not None
 
     @property
     def form(self) -> str:

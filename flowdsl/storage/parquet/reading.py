@@ -36,6 +36,7 @@ from flowdsl.elements.specs import (
 from flowdsl.elements.structure import arguments
 from flowdsl.errors import InvalidFlow, SourceError, SpecMismatch
 from flowdsl.nodes import IndexedSource, T
+from flowdsl.storage.digests import Version, versions_of
 from flowdsl.storage.file_source import file_has_changed
 from flowdsl.storage.index import Shards
 from flowdsl.storage.parquet.columns import Values, in_python, spec_of_column, values_of
@@ -82,8 +83,11 @@ class ParquetPart:
 
     path: str
     digest: str
+    """The digest of the footer."""
     lengths: tuple[int, ...]
     """The number of rows in each row group."""
+    version: Version | None
+    """The version of a file whose columns have no digests."""
 
 
 @attrs.frozen(repr=False)
@@ -101,7 +105,8 @@ class FromParquet(IndexedSource[T], Generic[T]):
 
     @property
     def fingerprint(self) -> str:
-        digest = xxhash.xxh3_64_hexdigest("".join(part.digest for part in self.parts).encode())
+        digests = [(part.digest, part.version and part.version.digest) for part in self.parts]
+        digest = xxhash.xxh3_64_hexdigest(repr(digests).encode())
         names = ", ".join(column.name for column in self.columns)
         return f"{self.title} of {self.length} rows {digest} of {names}"
 
@@ -185,6 +190,8 @@ class _Rows:
             file = ParquetFile("from_parquet", part.path)
             if (file.digest, file.lengths) != (part.digest, part.lengths):
                 raise file_has_changed(part.path)
+            if part.version is not None:
+                part.version.guard(file.file)
             self._files[k] = file
         return self._files[k]
 
@@ -297,7 +304,13 @@ def from_parquet(
     if form == "value":
         stored = fields[0][1] if fields else UNKNOWN
     spec = checked_against("from_parquet", names[0], element, stored)
-    parts = tuple(ParquetPart(file.path, file.digest, file.lengths) for file in files)
+    versions = iter(versions_of([file.file for file in files if not file.is_verified]))
+    parts = tuple(
+        ParquetPart(
+            file.path, file.digest, file.lengths, None if file.is_verified else next(versions)
+        )
+        for file in files
+    )
     return nodes.flow(FromParquet[Any](parts, tuple(c for c, _ in seen), form, spec))
 
 

@@ -12,7 +12,7 @@ import codecs
 import re
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from typing import Any, AnyStr, Generic, Protocol, TypeVar
 
 import attrs
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from flowdsl.errors import FlowError, InvalidFlow, SourceError, SpecMismatch
 from flowdsl.nodes import IndexedSource, T
-from flowdsl.storage.byte_files import ByteFile, open_file
+from flowdsl.storage.byte_files import ByteFile, LocalFile, guard_file, open_file
 from flowdsl.storage.file_source import file_has_changed
 from flowdsl.storage.index import Shards, Table, table_of
 from flowdsl.storage.paths import is_url, title_of
@@ -427,8 +427,6 @@ class _Blocks(Generic[T]):
         last = min(block + count, file.blocks.shape[1] - 1)
         self._next, self._count = (k, last), count
         (start, first, lines), (end, after, _) = file.blocks[:3, [block, last]].T.tolist()
-        if self._opened(k).changed():
-            self._opened.cache_clear()  # opening it again checks whether its content changed
         data = self._opened(k).read(start, end)
         skip = max(0, self._skip - first)
         try:
@@ -525,7 +523,12 @@ def _unchanged(name: str, known: TextFile) -> ByteFile:
     file = open_file(name, known.path)
     if file.stamp != known.stamp and digest_of(name, file) != known.digest:
         raise file_has_changed(known.path)
+    guard_file(file, partial(_is_same, name, known.digest))
     return file
+
+
+def _is_same(name: str, digest: int, file: LocalFile, size: int) -> bool:
+    return size == file.size and digest_of(name, file) == digest
 
 
 class ReadAhead:
@@ -535,9 +538,6 @@ class ReadAhead:
         self._file = file
         self._latest = (0, b"")
         self._count = 0
-
-    def changed(self) -> bool:
-        return self._file.changed()
 
     def read(self, start: int, end: int) -> bytes:
         begin, data = self._latest

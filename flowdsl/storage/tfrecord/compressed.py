@@ -12,8 +12,8 @@ from flowdsl.effects import Unsized
 from flowdsl.elements.specs import Spec
 from flowdsl.errors import SourceError
 from flowdsl.nodes import Node, PassFactory, Row, T, cached_per_node, with_inferred
-from flowdsl.storage.byte_files import ByteFile, open_file
-from flowdsl.storage.file_source import file_has_changed
+from flowdsl.storage.byte_files import ByteFile
+from flowdsl.storage.digests import Version
 from flowdsl.storage.paths import title_of
 from flowdsl.storage.schema import SchemaRows
 from flowdsl.storage.tfrecord.ending import END, decoded, encoded_rows, end_of, no_end
@@ -25,21 +25,24 @@ from flowdsl.storage.tfrecord.inflating import Compression, Inflated
 class FromCompressedTFRecord(Node[T, Unsized], Generic[T]):
     """The source of ``from_tfrecord`` for compressed files: their records, in order."""
 
-    paths: tuple[str, ...]
-    marks: tuple[str, ...]
-    """The mark that identifies the content of each file."""
+    versions: tuple[Version, ...]
     compression: Compression
     encoded: bool
     declared: Spec
     size: int | None
 
     @property
+    def _paths(self) -> list[str]:
+        return [version.path for version in self.versions]
+
+    @property
     def title(self) -> str:
-        return title_of("from_tfrecord", self.paths, f"compression={self.compression!r}")
+        return title_of("from_tfrecord", self._paths, f"compression={self.compression!r}")
 
     @property
     def fingerprint(self) -> str:
-        return f"{self.title} {xxhash.xxh3_64_hexdigest(' '.join(self.marks).encode())}"
+        digests = " ".join(str(version.digest) for version in self.versions)
+        return f"{self.title} {xxhash.xxh3_64_hexdigest(digests.encode())}"
 
     @property
     def length(self) -> int | None:
@@ -51,16 +54,14 @@ class FromCompressedTFRecord(Node[T, Unsized], Generic[T]):
 
     def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[T]]:
         position = 0
-        for path, mark in zip(self.paths, self.marks, strict=True):
-            file = open_file("from_tfrecord", path)
-            if mark_of(file) != mark:
-                raise file_has_changed(path)
-            payloads = _streamed(file, self.compression)
+        for version in self.versions:
+            path = version.path
+            payloads = _streamed(version.open("from_tfrecord"), self.compression)
             for row in self._elements(path, payloads) if self.encoded else _raw(path, payloads):
                 yield position, cast("T", row)
                 position += 1
         if self.size is not None and self.size != position:
-            raise of_another_size(self.paths, self.size, position)
+            raise of_another_size(self._paths, self.size, position)
 
     def _elements(self, path: str, payloads: Iterator[bytes]) -> Iterator[Any]:
         checked = SchemaRows("from_tfrecord", path, self.declared)
@@ -106,11 +107,6 @@ def _streamed(file: ByteFile, compression: Compression) -> Iterator[bytes]:
             )
         yield payload
         at += HEADER.size + length + 4
-
-
-def mark_of(file: ByteFile) -> str:
-    """Return a mark of the content: the size, and the checksum at the end of a compressed file."""
-    return f"{file.size}:{file.read(max(file.size - 8, 0), 8).hex()}"
 
 
 def of_another_size(paths: Sequence[str], size: int, actual: int) -> SourceError:

@@ -23,16 +23,13 @@ from flowdsl.effects import Exact, Unsized
 from flowdsl.elements.specs import Spec, ValueSpec, join, spec_declared
 from flowdsl.errors import InvalidFlow
 from flowdsl.nodes import IndexedSource, T, cached_per_node
-from flowdsl.storage.byte_files import ByteFile, open_file
+from flowdsl.storage.byte_files import ByteFile, LocalFile, guard_file, open_file
+from flowdsl.storage.digests import versions_of
 from flowdsl.storage.file_source import file_has_changed
 from flowdsl.storage.index import Index, Shards, index_of
 from flowdsl.storage.paths import Paths, all_paths, title_of
 from flowdsl.storage.schema import SchemaRows, checked_against
-from flowdsl.storage.tfrecord.compressed import (
-    FromCompressedTFRecord,
-    mark_of,
-    of_another_size,
-)
+from flowdsl.storage.tfrecord.compressed import FromCompressedTFRecord, of_another_size
 from flowdsl.storage.tfrecord.ending import END, decoded, encoded_rows, end_of, no_end
 from flowdsl.storage.tfrecord.framing import Checksum, Payloads, checksum_for, scan
 from flowdsl.storage.tfrecord.inflating import Compression, check_compression
@@ -126,6 +123,7 @@ def _opened(
     index = _indexed(file, checksum)
     if index.digest != parts[k].digest:
         raise file_has_changed(path)
+    guard_file(file, partial(_is_same, checksum, index.digest))
     payload = _payloads(file, checksum, index).get
     if form is None:
         return payload
@@ -134,6 +132,10 @@ def _opened(
     if not checked.changes:
         return lambda i: decoded(path, i, payload(i))
     return lambda i: checked.row(i, decoded(path, i, payload(i)))
+
+
+def _is_same(checksum: Checksum, digest: int, file: LocalFile, size: int) -> bool:
+    return size == file.size and _indexed(file, checksum).digest == digest
 
 
 def _row_of_shards(opened: Callable[[int], Callable[[int], T]], shards: Shards, i: int) -> T:
@@ -214,9 +216,9 @@ def from_tfrecord(
     encoded = declared != _BYTES
     checksum = checksum_for("from_tfrecord")
     if compression is not None:
-        marks = tuple(mark_of(open_file("from_tfrecord", name)) for name in paths)
+        versions = versions_of([open_file("from_tfrecord", name) for name in paths])
         return nodes.flow(
-            FromCompressedTFRecord[Any](paths, marks, compression, encoded, declared, size)
+            FromCompressedTFRecord[Any](tuple(versions), compression, encoded, declared, size)
         )
     indexed = [_part(name, element, encoded, checksum) for name in paths]
     parts = tuple(part for part, _ in indexed)

@@ -30,7 +30,7 @@ from flowdsl.elements.structure import assemble
 from flowdsl.errors import InvalidFlow, SourceError, SpecMismatch
 from flowdsl.nodes import FlowBase, IndexedSource, T
 from flowdsl.storage.byte_files import ByteFile, open_file
-from flowdsl.storage.file_source import file_has_changed
+from flowdsl.storage.digests import Version, versions_of
 from flowdsl.storage.index import Index, Shards, index_of
 from flowdsl.storage.paths import OnePath, Paths, all_paths, title_of
 from flowdsl.storage.webdataset.tar import BLOCK, END, compression, digest_of, member, members
@@ -50,11 +50,14 @@ _WINDOW = 1 << 16
 
 @attrs.frozen
 class TarFile:
-    """The identity of one file: its path, digest and number of samples."""
+    """The identity of one file: its version and number of samples."""
 
-    path: str
-    digest: int
+    version: Version
     length: int
+
+    @property
+    def path(self) -> str:
+        return self.version.path
 
 
 class _File:
@@ -64,10 +67,10 @@ class _File:
         SourceError: The file is missing, damaged or not a tar file.
     """
 
-    def __init__(self, path: str) -> None:
-        self._file = open_file("from_webdataset", path)
-        self._index = index_of(self._file, "webdataset 2", _scan)
-        self.part = TarFile(path, self._index.digest, len(self._index))
+    def __init__(self, file: ByteFile) -> None:
+        self._file = file
+        self._index = index_of(file, "webdataset 2", _scan)
+        self.length = len(self._index)
 
     def sample(self, i: int) -> dict[str, Any]:
         """Return sample ``i``; raises SourceError if it is damaged."""
@@ -83,7 +86,7 @@ class _File:
             ours = [file for file in files if _split(file.name)[0] is not None]
             for k, file in enumerate(ours):
                 content = data[file.start : file.end]
-                context = _digest_context(i, k, len(ours), i == self.part.length - 1)
+                context = _digest_context(i, k, len(ours), i == self.length - 1)
                 if file.digest not in (None, digest_of(context, file.name, content)):
                     raise ValueError(
                         f"{file.name!r} is not what was written there: its digest differs"
@@ -208,7 +211,7 @@ class FromWebDataset(IndexedSource[T], Generic[T]):
 
     @property
     def fingerprint(self) -> str:
-        digests = repr([part.digest for part in self.parts])
+        digests = repr([part.version.digest for part in self.parts])
         digest = xxhash.xxh3_64_hexdigest(digests.encode())
         return f"{self.title} of {self.length} rows {digest}"
 
@@ -244,10 +247,7 @@ class FromWebDataset(IndexedSource[T], Generic[T]):
         return assemble(spec.form, values)
 
     def _opened(self, part: TarFile) -> _File:
-        file = _File(part.path)
-        if file.part != part:
-            raise file_has_changed(part.path)
-        return file
+        return _File(part.version.open("from_webdataset"))
 
 
 @overload
@@ -292,7 +292,9 @@ def from_webdataset(paths: Paths, element: Any = dict) -> Flow[Any, Exact]:
     Elsewhere: tensorpack none; tf.data none; Grain none; torchdata ``WebDataset``.
     """
     fields, spec = _fields(element)
-    parts = tuple(_File(name).part for name in all_paths("from_webdataset", paths))
+    files = [open_file("from_webdataset", name) for name in all_paths("from_webdataset", paths)]
+    lengths = [_File(file).length for file in files]
+    parts = tuple(map(TarFile, versions_of(files), lengths))
     return nodes.flow(FromWebDataset[Any](parts, fields, spec))
 
 

@@ -1,0 +1,101 @@
+"""Digests of whole files, for formats whose rows have no checksums.
+
+A saved state belongs to the content of the files, wherever they are; so a digest identifies it. Up
+to a gigabyte of all files of a flow is read completely; of more, blocks that are spread over each
+file. A digest is computed once for a version of a file and kept in this process. A source keeps
+the digest together with the stamp of the version, so a worker process does not compute it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import attrs
+import numpy as np
+import xxhash
+
+from flowdsl.storage.byte_files import ByteFile, LocalFile, guard_file, open_file
+from flowdsl.storage.file_source import file_has_changed
+
+WHOLE_BYTES = 1 << 30
+"""Files of a flow that have no more bytes than this together are read completely."""
+_BLOCK_BYTES = 1 << 16
+_BLOCKS = 2048
+"""The number of blocks that are read of larger files, together."""
+_STRETCH = 1 << 20
+_REMOTE_BYTES = 1 << 16
+
+_known: dict[tuple[str, str, int], int] = {}
+
+
+@attrs.frozen
+class Version:
+    """The version of a file that a flow was built from."""
+
+    path: str
+    digest: int
+    blocks: int
+    """The number of blocks that the digest covers; 0 for the whole file."""
+    stamp: str = attrs.field(eq=False)
+
+    def open(self, reader: str) -> ByteFile:
+        """Open the file, which must have the same content.
+
+        Raises:
+            SourceError: The file is missing, or has changed.
+        """
+        file = open_file(reader, self.path)
+        self.guard(file)
+        return file
+
+    def guard(self, file: ByteFile) -> None:
+        """Let an open file be compared with this version now, and after each modification.
+
+        Raises:
+            SourceError: The file has changed.
+        """
+        _known[self.path, self.stamp, self.blocks] = self.digest
+        if digest_of(file, self.blocks) != self.digest:
+            raise file_has_changed(self.path)
+        guard_file(file, partial(_is_same, self.digest, self.blocks))
+
+
+def _is_same(digest: int, blocks: int, file: LocalFile, size: int) -> bool:
+    return size == file.size and digest_of(file, blocks) == digest
+
+
+def versions_of(files: Sequence[ByteFile]) -> list[Version]:
+    """Return the present versions of the files of a flow, and guard the files."""
+    whole = sum(file.size for file in files) <= WHOLE_BYTES
+    blocks = 0 if whole else max(2, _BLOCKS // len(files))
+    versions = [Version(file.path, digest_of(file, blocks), blocks, file.stamp) for file in files]
+    for file, version in zip(files, versions, strict=True):
+        version.guard(file)
+    return versions
+
+
+def digest_of(file: ByteFile, blocks: int = 0) -> int:
+    """Return a digest of a file's bytes, or of ``blocks`` blocks; of a remote file, of its ends.
+
+    A remote file has an ETag or a time, which its readers compare.
+    """
+    key = file.path, file.stamp, blocks
+    digest = _known.get(key)
+    if digest is None or (isinstance(file, LocalFile) and file.is_fresh()):
+        digest = _known[key] = _digest(file, blocks)
+    return digest
+
+
+def _digest(file: ByteFile, blocks: int) -> int:
+    digest = xxhash.xxh3_64(str(file.size).encode())
+    if not isinstance(file, LocalFile):
+        starts, count = [0, max(0, file.size - _REMOTE_BYTES)], _REMOTE_BYTES
+    elif blocks:
+        last = max(0, file.size - _BLOCK_BYTES)
+        starts, count = np.linspace(0, last, blocks, dtype=np.int64).tolist(), _BLOCK_BYTES
+    else:
+        starts, count = list(range(0, file.size, _STRETCH)), _STRETCH
+    for start in starts:
+        digest.update(file.read(start, count))
+    return digest.intdigest()
