@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -22,9 +23,12 @@ def test_part(flow_benchmark: FlowBenchmark) -> None:
 def _pytest(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     (folder / "conftest.py").write_text('pytest_plugins = ["flowdsl.testing.pytest_plugin"]')
     (folder / "test_bench.py").write_text(BENCH)
+    # in a worker of pytest-xdist, pytest-benchmark would time nothing
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options],
         cwd=folder,
+        env=environment,
         capture_output=True,
         text=True,
         check=False,
