@@ -32,7 +32,8 @@ Names = Mapping[str, str]
 
 def in_all(package: str) -> list[str]:
     """Return the names in ``__all__`` of a package, without importing it."""
-    source = (ROOT / package.replace(".", "/") / "__init__.py").read_text()
+    folder = Path(fl.__file__).parent.joinpath(*package.split(".")[1:])
+    source = (folder / "__init__.py").read_text()
     (names,) = (
         statement.value
         for statement in ast.parse(source).body

@@ -49,6 +49,7 @@ autodoc_mock_imports = [
 _MockObject.__or__ = _MockObject.__ror__ = lambda self, other: self  # in aliases: a type, or None
 autodoc_typehints_format = "short"
 autodoc_member_order = "bysource"
+autodoc_preserve_defaults = True
 python_use_unqualified_type_names = True
 python_maximum_signature_line_length = 88
 napoleon_numpy_docstring = False
