@@ -4,6 +4,7 @@ base.py              Node and FlowBase: fields, sources, rows, length, spec, eff
 kinds.py             the kinds of node that the planner distinguishes: Elementwise, Windowed, ...
 capabilities.py      optional abilities of a node: resume, be traced, buffer elements
 validation.py        checks and messages for arguments
+arguments.py         checks of arguments outside a chain
 spec_inference.py    the spec of the elements that a user's function returns
 randomness.py        random generators by position, and keyed permutations
 random_sequences.py  random sequences of part numbers with random access, for mix and choose
@@ -12,6 +13,18 @@ failures.py          operators under on_error, and the node that skips failed el
 
 from __future__ import annotations
 
+from flowdsl.nodes.arguments import (
+    ListOf,
+    checked,
+    checked_choice,
+    checked_function,
+    checked_functions,
+    checked_list,
+    checked_names,
+    checked_number,
+    checked_path,
+    wrong,
+)
 from flowdsl.nodes.base import (
     DROPPED,
     A,
@@ -117,6 +130,7 @@ __all__ = [
     "IndexedSource",
     "Indices",
     "Joining",
+    "ListOf",
     "MadeFromLatest",
     "Merging",
     "Node",
@@ -139,8 +153,16 @@ __all__ = [
     "Windowed",
     "at_least",
     "cached_per_node",
+    "checked",
+    "checked_choice",
     "checked_flag",
+    "checked_function",
+    "checked_functions",
     "checked_int",
+    "checked_list",
+    "checked_names",
+    "checked_number",
+    "checked_path",
     "deep_copied",
     "describe_element",
     "describe_group",
@@ -166,4 +188,5 @@ __all__ = [
     "validate_flag",
     "with_inferred",
     "with_sources",
+    "wrong",
 ]

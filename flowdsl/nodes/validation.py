@@ -128,7 +128,7 @@ def rejects_keywords(**advice: str) -> Callable[[F], F]:
                 if name in advice:
                     hint = advice[name].replace("{name}", operator.__name__)
                     hint = hint.replace("{n}", str(value) if is_int(value, 0) else "n")
-                    hint = hint.replace("{}", _brief(value))
+                    hint = hint.replace("{}", brief(value))
                     raise InvalidFlow(f"{operator.__name__}: there is no {name}=; {hint}")
             return operator(*args, **kw)
 
@@ -199,7 +199,7 @@ def describe_element(x: object) -> str:
     >>> describe_element((np.zeros((224, 224, 3), np.uint8), "cat"))
     "the element was (uint8[224, 224, 3], 'cat')"
     """
-    return f"the element was {_brief(x)}"
+    return f"the element was {brief(x)}"
 
 
 def describe_group(xs: Sequence[object]) -> str:
@@ -208,10 +208,11 @@ def describe_group(xs: Sequence[object]) -> str:
     >>> describe_group((1, 2))
     'the group was [1, 2]'
     """
-    return f"the group was {_brief(list(xs))}"
+    return f"the group was {brief(list(xs))}"
 
 
-def _brief(x: object) -> str:
+def brief(x: object) -> str:
+    """The repr of a value, cut if it is long; arrays are shown by dtype and shape."""
     try:
         text = _BRIEF_REPR.repr(x)
     except Exception as error:  # an error message must not fail itself

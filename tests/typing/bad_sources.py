@@ -83,6 +83,8 @@ fl.from_csv("rows.csv", 3)  # E: call-overload
 fl.from_csv("rows.csv").map(lambda row: row.label)  # E: attr-defined
 fl.from_csv("rows.csv", Sample).map(lambda s: s.lable)  # E: attr-defined
 fl.from_csv("rows.csv", header="names")  # E: call-overload
+fl.from_csv("rows.csv", columns="name")  # E: call-overload
+fl.from_csv("rows.csv", Sample, columns="name")  # E: call-overload
 fl.from_hdf5("rows.h5")  # E: call-overload
 fl.from_hdf5("rows.h5", 3)  # E: call-overload
 fl.from_hdf5("rows.h5", ["x"], Sample).map(lambda s: s.lable)  # E: attr-defined
@@ -107,6 +109,7 @@ numbers.write_lmdb(3)  # E: arg-type
 fl.from_parquet(3)  # E: call-overload
 fl.from_parquet("a.parquet", Sample).map(lambda s: s.lable)  # E: attr-defined
 fl.from_parquet("a.parquet", columns=[3])  # E: list-item
+fl.from_parquet("a.parquet", columns="name")  # E: call-overload
 numbers.repeat().write_parquet("numbers.parquet")  # E: misc
 fl.from_arrayrecord(3)  # E: call-overload
 fl.from_arrayrecord("a.arrayrecord").map(lambda record: record.label)  # E: attr-defined

@@ -14,7 +14,7 @@ from flowdsl import nodes
 from flowdsl.effects import Exact
 from flowdsl.elements.specs import Spec, StructSpec
 from flowdsl.errors import FlowError, InvalidFlow, SourceError, SpecMismatch
-from flowdsl.nodes import T
+from flowdsl.nodes import ListOf, T, checked_names
 from flowdsl.storage.csv.cells import (
     CellRows,
     CellType,
@@ -155,7 +155,7 @@ def from_csv(
     *,
     delimiter: str = ",",
     header: Literal[True] | None = None,
-    columns: Sequence[str] | None = None,
+    columns: ListOf[str] | None = None,
     encoding: str = "utf-8",
     quotechar: str | None = '"',
 ) -> Flow[dict[str, str], Exact]: ...
@@ -175,7 +175,7 @@ def from_csv(
     *,
     delimiter: str = ",",
     header: Literal[False],
-    columns: Sequence[str],
+    columns: ListOf[str],
     encoding: str = "utf-8",
     quotechar: str | None = '"',
 ) -> Flow[dict[str, str], Exact]: ...
@@ -186,7 +186,7 @@ def from_csv(
     *,
     delimiter: str = ",",
     header: bool | None = None,
-    columns: Sequence[str] | None = None,
+    columns: ListOf[str] | None = None,
     encoding: str = "utf-8",
     quotechar: str | None = '"',
 ) -> Flow[A, Exact]: ...
@@ -196,7 +196,7 @@ def from_csv(  # type: ignore[misc]  # pyright: ignore[reportInconsistentOverloa
     *,
     delimiter: str = ",",
     header: bool | None = None,
-    columns: Sequence[str] | None = None,
+    columns: ListOf[str] | None = None,
     encoding: str = "utf-8",
     quotechar: str | None = '"',
 ) -> Flow[Any, Exact]:
@@ -253,7 +253,7 @@ def from_csv(  # type: ignore[misc]  # pyright: ignore[reportInconsistentOverloa
     if header is not None and type(header) is not bool:
         raise InvalidFlow(f"from_csv: header must be True or False, got {header!r}")
     dialect = _dialect(delimiter, quotechar, encoding)
-    named = _named_columns(columns)
+    named = None if columns is None else checked_names("from_csv: columns", columns)
     declared = None if element is object else _declared(element)
     files = tuple(
         text_file("from_csv", path, dialect.quotes, dialect.encoding == "utf-8", empty=False)
@@ -299,17 +299,6 @@ def _dialect(delimiter: object, quote: object, encoding: object) -> _Dialect:
 
 def _is_mark(text: object) -> bool:
     return isinstance(text, str) and len(text) == 1 and text.isascii() and text not in "\r\n\0 "
-
-
-def _named_columns(columns: object) -> tuple[str, ...] | None:
-    if columns is None:
-        return None
-    named = () if isinstance(columns, str) or not isinstance(columns, Sequence) else tuple(columns)
-    if not named or not all(isinstance(name, str) for name in named) or _twice(named):
-        raise InvalidFlow(
-            f"from_csv: columns must be a list of at least one name, each once, got {columns!r}"
-        )
-    return named
 
 
 def _twice(names: Sequence[str]) -> list[str]:

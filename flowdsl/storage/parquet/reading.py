@@ -35,7 +35,7 @@ from flowdsl.elements.specs import (
 )
 from flowdsl.elements.structure import arguments
 from flowdsl.errors import InvalidFlow, SourceError, SpecMismatch
-from flowdsl.nodes import IndexedSource, T
+from flowdsl.nodes import IndexedSource, ListOf, T, checked_names
 from flowdsl.storage.digests import Version, versions_of
 from flowdsl.storage.file_source import file_has_changed
 from flowdsl.storage.index import Shards
@@ -238,13 +238,13 @@ def _comprehension(keys: Sequence[str], of_dicts: bool) -> Callable[..., list[An
 
 
 @overload
-def from_parquet(paths: Paths, *, columns: Sequence[str] | None = None) -> Flow[Any, Exact]: ...
+def from_parquet(paths: Paths, *, columns: ListOf[str] | None = None) -> Flow[Any, Exact]: ...
 @overload
 def from_parquet(
-    paths: Paths, element: TypeForm[A], *, columns: Sequence[str] | None = None
+    paths: Paths, element: TypeForm[A], *, columns: ListOf[str] | None = None
 ) -> Flow[A, Exact]: ...
 def from_parquet(
-    paths: Paths, element: Any = object, *, columns: Sequence[str] | None = None
+    paths: Paths, element: Any = object, *, columns: ListOf[str] | None = None
 ) -> Flow[Any, Exact]:
     """Read the rows of Parquet files: as dicts by column name, or as ``write_parquet`` wrote them.
 
@@ -314,7 +314,7 @@ def from_parquet(
     return nodes.flow(FromParquet[Any](parts, tuple(c for c, _ in seen), form, spec))
 
 
-def _chosen(file: ParquetFile, columns: Sequence[str] | None) -> list[str]:
+def _chosen(file: ParquetFile, columns: ListOf[str] | None) -> list[str]:
     """Return the names of the columns to read.
 
     Raises:
@@ -322,12 +322,7 @@ def _chosen(file: ParquetFile, columns: Sequence[str] | None) -> list[str]:
         SourceError: Two columns have the same name.
     """
     names = list(file.schema.names)
-    if columns is None:
-        chosen = names
-    elif isinstance(columns, str) or not columns or len(set(columns)) != len(columns):
-        raise InvalidFlow(f"from_parquet: columns must be a list of names, got {columns!r}")
-    else:
-        chosen = list(columns)
+    chosen = names if columns is None else [*checked_names("from_parquet: columns", columns)]
     for name in chosen:
         if names.count(name) > 1:
             raise SourceError(f"from_parquet: {file.path!r} has two columns {name!r}")

@@ -64,6 +64,10 @@ class TFDatasetInput(QueuedInput):
             signature = signature_of("TFDatasetInput", dataset.spec, spec)
         elif isinstance(dataset, tf.data.Dataset):
             self._flow, self._dataset = _elements_of(dataset), dataset
+            if spec is not None:
+                raise InvalidArgument(
+                    "TFDatasetInput: spec is for a flow: a tf.data.Dataset has its own"
+                )
             signature = signature_of_tensors("TFDatasetInput", dataset.element_spec)
         else:
             raise InvalidArgument(

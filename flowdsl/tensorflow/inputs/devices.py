@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from flowdsl.errors import FlowError
-from flowdsl.nodes import checked_int
+from flowdsl.errors import FlowError, InvalidArgument
+from flowdsl.nodes import ListOf, checked_int, checked_list
 
 
 def logical_cpus(n: int) -> tuple[str, ...]:
@@ -83,3 +83,16 @@ def device_of(argument: str, device: int | str) -> str:
             f"to split the CPU, call flowdsl.tensorflow.inputs.logical_cpus(n) at the start"
         )
     return name
+
+
+def devices_of(argument: str, devices: ListOf[str]) -> tuple[str, ...]:
+    """Return the names of devices that exist, one or more.
+
+    Raises:
+        InvalidArgument: It is not a list of names.
+        FlowError: A device does not exist.
+    """
+    names = checked_list(argument, devices, str, "devices, such as '/gpu:0'")
+    if not names:
+        raise InvalidArgument(f"{argument} must list a device or more, got none")
+    return tuple(device_of(argument, name) for name in names)

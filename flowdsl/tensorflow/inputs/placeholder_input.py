@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from flowdsl.errors import FlowError, InvalidArgument, SpecMismatch, StateMismatch, UnknownLength
-from flowdsl.nodes import checked_int, is_int
+from flowdsl.nodes import checked_int, checked_list, is_int
 from flowdsl.tensorflow.inputs.source import InputSource, State
 
 
@@ -37,8 +37,8 @@ class PlaceholderInput(InputSource):
     """
 
     def __init__(self, specs: Sequence[tf.TensorSpec]) -> None:
-        listed = list(specs)
-        if not listed or not all(isinstance(spec, tf.TensorSpec) for spec in listed):
+        listed = checked_list("PlaceholderInput: specs", specs, tf.TensorSpec, "tf.TensorSpec")
+        if not listed:
             raise InvalidArgument(
                 f"PlaceholderInput: specs must list a tf.TensorSpec(shape, dtype, name) for each "
                 f"component, got {specs!r}"

@@ -16,7 +16,7 @@ import tensorflow as tf
 from flowdsl.errors import FlowError, InvalidArgument, NotResumable, SpecMismatch
 from flowdsl.feeding.pump import PATIENCE, EndOfPass, Pump, Sink
 from flowdsl.flow import Flow
-from flowdsl.nodes import checked_int
+from flowdsl.nodes import checked_choice, checked_int
 from flowdsl.tensorflow.inputs.aligned import AlignedCopies
 from flowdsl.tensorflow.inputs.signature import Signature, signature_of
 from flowdsl.tensorflow.inputs.source import InputSource, State, Taken, epoch_and_run, taken_of
@@ -274,10 +274,7 @@ class BatchQueueInput(QueueInput):
         remainder: Literal["drop", "smaller"] = "drop",
         spec: Sequence[tf.TensorSpec] | None = None,
     ) -> None:
-        if remainder not in ("drop", "smaller"):
-            raise InvalidArgument(
-                f"BatchQueueInput: remainder must be 'drop' or 'smaller', got {remainder!r}"
-            )
+        checked_choice("BatchQueueInput: remainder", remainder, "drop", "smaller")
         if remainder == "smaller" and queue is not None:
             raise InvalidArgument(
                 "BatchQueueInput: remainder='smaller' needs a queue that ends with the pass: leave "

@@ -7,13 +7,14 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from flowdsl.errors import FlowError, InvalidArgument, SpecMismatch
+from flowdsl.nodes import ListOf, checked_list
 from flowdsl.tensorflow.inputs.placeholder_input import PlaceholderInput
 from flowdsl.tensorflow.inputs.source import InputOver, InputSource
 
 
 def remap_input_source(
     input: InputSource,  # noqa: A002  # tensorpack's name
-    names: Sequence[str],
+    names: ListOf[str],
     signature: Sequence[tf.TensorSpec] | None = None,
 ) -> RemapInput:
     """Rename the components of a source's elements.
@@ -51,14 +52,15 @@ class RemapInput(InputOver):
     """The input source that ``remap_input_source`` returns."""
 
     def __init__(
-        self, source: InputSource, names: Sequence[str], signature: Sequence[tf.TensorSpec] | None
+        self, source: InputSource, names: ListOf[str], signature: Sequence[tf.TensorSpec] | None
     ) -> None:
         if not isinstance(source, InputSource):
             raise InvalidArgument(
                 f"remap_input_source: input must be an InputSource, got {type(source).__name__}"
             )
         own = source.specs
-        if isinstance(names, str) or len({*names}) != len(names) or len(names) != len(own):
+        names = checked_list("remap_input_source: names", names, str, "names")
+        if len({*names}) != len(names) or len(names) != len(own):
             raise InvalidArgument(
                 f"remap_input_source: names must have a name for each of the {len(own)} "
                 f"component(s) ({', '.join(str(spec.name) for spec in own)}), each once, got "
@@ -69,7 +71,15 @@ class RemapInput(InputOver):
             name: tf.TensorSpec(spec.shape, spec.dtype, name)
             for name, spec in zip(names, own, strict=True)
         }
-        wanted = list(named.values()) if signature is None else list(signature)
+        wanted = (
+            list(named.values())
+            if signature is None
+            else list(
+                checked_list(
+                    "remap_input_source: signature", signature, tf.TensorSpec, "tf.TensorSpec"
+                )
+            )
+        )
         for name, spec in named.items():
             _require(name, spec, wanted)
         self._names = tuple(names)

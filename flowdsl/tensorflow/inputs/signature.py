@@ -27,6 +27,7 @@ from flowdsl.elements.specs import (
 from flowdsl.elements.structure import components, form_of
 from flowdsl.errors import SpecMismatch
 from flowdsl.feeding.slots import TEXT, Leaf, Slot, slot_spec
+from flowdsl.nodes import checked_list
 
 
 @attrs.frozen
@@ -105,6 +106,9 @@ def signature_of(
     if declared is None:
         own = tuple(_slot(source, name, leaf) for name, leaf in known)
         return Signature(source, own, flattener(spec), by_place)
+    declared = checked_list(
+        f"{source}: spec", declared, tf.TensorSpec, "tf.TensorSpec, one for each component"
+    )
     names = _names_of(declared)
     if spec == UNKNOWN:
         known = [(name, UNKNOWN) for name in names or map(str, range(len(declared)))]

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from flowdsl.errors import InvalidArgument
 from flowdsl.feeding.pump import EndOfPass
-from flowdsl.nodes import checked_int
+from flowdsl.nodes import checked, checked_int
 from flowdsl.tensorflow.inputs.source import InputOver, InputSource, State, Taken
 
 _numbers = count()
@@ -66,6 +66,8 @@ class StagingInput(InputOver):
             )
         super().__init__(input)
         self._nr_stage = checked_int("StagingInput: nr_stage", nr_stage, 1)
+        if device is not None:
+            checked("StagingInput: device", device, str, "the name of a device")
         self._device = device
         self._name = f"flowdsl_staging_{next(_numbers)}"
         self._puts: dict[int, Callable[..., object]] = {}

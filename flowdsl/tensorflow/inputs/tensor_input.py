@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
+import numpy as np
 import tensorflow as tf
 
 from flowdsl.errors import EndlessFlow, FlowError, InvalidArgument, StateMismatch
 from flowdsl.feeding.pump import EndOfPass
-from flowdsl.nodes import checked_int, is_int
+from flowdsl.nodes import checked_int, checked_list, is_int
 from flowdsl.tensorflow.inputs.source import InputSource, State
 from flowdsl.tensorflow.queues.runners import FilledQueue, noting, with_sources
 
@@ -163,6 +164,9 @@ class DummyConstantInput(TensorInput):
     """
 
     def __init__(self, shapes: Sequence[Shape], dtypes: Sequence[tf.DType] | None = None) -> None:
+        name = "DummyConstantInput"
+        kinds_of_shape: tuple[type, ...] = (tuple, list, tf.TensorShape)
+        checked_list(f"{name}: shapes", shapes, kinds_of_shape, "shapes, such as (2, 3)")
         sizes = [tuple(shape) for shape in shapes]
         for shape in sizes:
             if not all(is_int(dim, 0) for dim in shape):
@@ -170,7 +174,7 @@ class DummyConstantInput(TensorInput):
                     f"DummyConstantInput: shapes must be fully known, each a list of ints >= 0, "
                     f"got {shape}"
                 )
-        kinds = [tf.float32] * len(sizes) if dtypes is None else list(dtypes)
+        kinds = [tf.float32] * len(sizes) if dtypes is None else [*_dtypes(dtypes)]
         if not sizes or len(kinds) != len(sizes):
             raise InvalidArgument(
                 f"DummyConstantInput: at least one shape is needed, and as many dtypes as shapes, "
@@ -186,3 +190,12 @@ class DummyConstantInput(TensorInput):
             if device not in self._zeros:
                 self._zeros[device] = [tf.zeros(shape, kind) for shape, kind in self._kinds]
             return self._zeros[device]
+
+
+def _dtypes(dtypes: Sequence[tf.DType]) -> tuple[tf.DType, ...]:
+    kinds: tuple[type, ...] = (tf.DType, np.dtype, str, type)
+    checked_list("DummyConstantInput: dtypes", dtypes, kinds, "dtypes, such as tf.int32")
+    try:
+        return tuple(tf.as_dtype(dtype) for dtype in dtypes)
+    except TypeError as error:
+        raise InvalidArgument(f"DummyConstantInput: dtypes: {error}") from error

@@ -10,6 +10,7 @@ from math import isfinite
 import tensorflow as tf
 
 from flowdsl.errors import InvalidArgument
+from flowdsl.nodes import checked_flag
 from flowdsl.tensorflow.train.compiled import CompiledModel
 from flowdsl.tensorflow.train.config import TrainConfig
 from flowdsl.tensorflow.train.multi_gpu import MultiGPUTrainerBase, shared_variables
@@ -31,7 +32,8 @@ class AsyncTrainerBase(MultiGPUTrainerBase):
     """
 
     def __init__(self, config: TrainConfig, towers: SharedVariables, scale_gradient: bool) -> None:
-        self.scale_gradient = scale_gradient
+        name = type(self).__name__
+        self.scale_gradient = checked_flag(f"{name}: scale_gradient", scale_gradient)
         if config.steps_per_call > 1 or config.remainder != "drop":
             raise InvalidArgument(
                 f"{type(self).__name__}: each tower takes one element at a time: leave "
@@ -135,5 +137,5 @@ class AsyncMultiGPUTrainer(AsyncTrainerBase):
     """
 
     def __init__(self, config: TrainConfig, scale_gradient: bool = True) -> None:
-        towers = shared_variables(type(self).__name__, config, "gpu")
+        towers = shared_variables(self, config, "gpu")
         super().__init__(config, towers, scale_gradient)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from flowdsl.errors import FlowError, InvalidArgument
+from flowdsl.nodes import checked
 
 _log = logging.getLogger(__name__)
 
@@ -19,6 +20,17 @@ PATIENCE = 300.0
 """Seconds within which all processes of a cluster must be reachable."""
 
 Cluster = tf.distribute.cluster_resolver.ClusterResolver
+
+
+def cluster_of(trainer: str, server: object, example: str) -> Cluster:
+    """Return the cluster that a trainer is given, or that of ``TF_CONFIG``.
+
+    Raises:
+        InvalidArgument: There is none, or ``server`` is something else.
+    """
+    if server is None:
+        return cluster_from_environment(trainer, example)
+    return checked(f"{trainer}: server", server, Cluster, "a ClusterResolver of tf.distribute")
 
 
 def cluster_from_environment(trainer: str, cluster: str) -> Cluster:

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import attrs
+import numpy as np
 import tensorflow as tf
 
 from flowdsl.errors import InvalidArgument
 from flowdsl.flow import Flow
-from flowdsl.nodes import checked_int, is_int, plain_int
+from flowdsl.nodes import (
+    ListOf,
+    checked,
+    checked_choice,
+    checked_int,
+    checked_list,
+    checked_path,
+    is_int,
+    plain_int,
+    wrong,
+)
 from flowdsl.tensorflow.inputs import InputSource, QueueInput, towers
 from flowdsl.tensorflow.inputs.devices import device_of
 from flowdsl.tensorflow.train.callbacks.base import Callback
@@ -27,12 +39,13 @@ from flowdsl.tensorflow.train.step import Remainder
 
 
 def _as_callbacks(callbacks: Sequence[Callback] | None) -> Sequence[Callback]:
-    return () if callbacks is None else tuple(callbacks)
+    given = () if callbacks is None else callbacks
+    return checked_list("TrainConfig: callbacks", given, Callback, "callbacks")
 
 
 def _default_callbacks(callbacks: Sequence[Callback] | None) -> Sequence[Callback]:
     if callbacks is not None:
-        return tuple(callbacks)
+        return checked_list("TrainConfig: extra_callbacks", callbacks, Callback, "callbacks")
     return (MovingAverageSummary(), ProgressBar(), MergeAllSummaries(), RunUpdateOps())
 
 
@@ -40,7 +53,9 @@ _DEFAULTS: Sequence[Monitor] = []
 
 
 def _as_monitors(monitors: Sequence[Monitor] | None) -> Sequence[Monitor]:
-    return _DEFAULTS if monitors is None else tuple(monitors)
+    if monitors is None:
+        return _DEFAULTS
+    return checked_list("TrainConfig: monitors", monitors, Monitor, "monitors")
 
 
 def _default_monitors(config: TrainConfig) -> Sequence[Monitor]:
@@ -60,7 +75,7 @@ def _plain_if_given(value: int | None) -> int | None:
 
 
 def _path(value: Path | str | None) -> Path | None:
-    return None if value is None else Path(value)
+    return None if value is None else checked_path("TrainConfig: logdir", value)
 
 
 def _at_least(least: int) -> Callable[[TrainConfig, attrs.Attribute[int], object], None]:
@@ -73,13 +88,39 @@ def _at_least(least: int) -> Callable[[TrainConfig, attrs.Attribute[int], object
 
 def _one_of(*names: str) -> Callable[[TrainConfig, attrs.Attribute[Any], object], None]:
     def check(config: TrainConfig, field: attrs.Attribute[Any], value: object) -> None:
-        if value not in names:
-            choices = ", ".join(map(repr, names))
-            raise InvalidArgument(
-                f"TrainConfig: {field.name} must be one of {choices}, got {value!r}"
-            )
+        checked_choice(f"TrainConfig: {field.name}", value, *names)
 
     return check
+
+
+def _listed_devices(name: str, devices: object) -> tuple[int | str, ...]:
+    expected = "devices, numbers of GPUs or names such as '/gpu:0'"
+    listed = checked_list(f"TrainConfig: {name}", devices, (int, np.integer, str), expected)
+    if not all(isinstance(device, str) or is_int(device, -1) for device in listed):
+        raise wrong(f"TrainConfig: {name}", f"a list of {expected}", listed)
+    return cast("tuple[int | str, ...]", listed)
+
+
+def _as_towers(devices: ListOf[int | str] | None) -> tuple[int | str, ...] | None:
+    return None if devices is None else _listed_devices("tower", devices)
+
+
+def _as_predict_towers(devices: ListOf[int | str]) -> tuple[int | str, ...]:
+    return _listed_devices("predict_tower", devices)
+
+
+def _configures(config: TrainConfig, field: attrs.Attribute[Any], value: object) -> None:
+    if value is not None:
+        checked("TrainConfig: session_config", value, tf.compat.v1.ConfigProto, "a ConfigProto")
+
+
+def _initializes(config: TrainConfig, field: attrs.Attribute[Any], value: object) -> None:
+    if value is not None and not isinstance(value, (Mapping, str, os.PathLike)):
+        raise wrong(
+            "TrainConfig: session_init",
+            "a path, or a dict of values by the variables' names",
+            value,
+        )
 
 
 def _makes_model(config: TrainConfig, field: attrs.Attribute[Any], value: object) -> None:
@@ -105,12 +146,6 @@ def _not_in_tf2(config: TrainConfig, field: attrs.Attribute[Any], value: object)
             f"are chosen by nr_tower or tower, initial values by session_init, and threads and "
             f"memory by session_config"
         )
-
-
-def _are_devices(value: object) -> bool:
-    if isinstance(value, str) or not isinstance(value, Sequence):
-        return False
-    return all(isinstance(device, str) or is_int(device, -1) for device in value)
 
 
 def _kind(value: object) -> str:
@@ -160,10 +195,10 @@ class TrainConfig:
     session_creator: None = attrs.field(default=None, validator=_not_in_tf2)
     """Refused: its purpose is covered by other arguments."""
 
-    session_config: SessionConfig | None = None
+    session_config: SessionConfig | None = attrs.field(default=None, validator=_configures)
     """Threads and GPU memory, as a ``tf.compat.v1.ConfigProto``; set before TensorFlow starts."""
 
-    session_init: Initial | None = None
+    session_init: Initial | None = attrs.field(default=None, validator=_initializes)
     """The initial values of variables: a checkpoint, an ``.npz`` file, or values by name.
 
     A checkpoint of this training in ``logdir`` takes precedence.
@@ -185,10 +220,10 @@ class TrainConfig:
     )
     """The number of devices to spread a step over: the first GPUs, or else logical CPUs."""
 
-    tower: Sequence[int | str] | None = None
+    tower: Sequence[int | str] | None = attrs.field(default=None, converter=_as_towers)
     """The devices of a step, instead of their number: numbers of GPUs, or names."""
 
-    predict_tower: Sequence[int | str] = (0,)
+    predict_tower: Sequence[int | str] = attrs.field(default=(0,), converter=_as_predict_towers)
     """The devices of predictors: numbers of GPUs, -1 for the CPU, or names."""
 
     optimizer: Callable[[], Optimizer] | None = attrs.field(
@@ -244,12 +279,6 @@ class TrainConfig:
                 f"TrainConfig: data must be an InputSource, got {_kind(self.data)}; a Flow goes to "
                 f"dataflow=, or into QueueInput(flow)"
             )
-        for name, devices in (("tower", self.tower), ("predict_tower", self.predict_tower)):
-            if devices is not None and not _are_devices(devices):
-                raise InvalidArgument(
-                    f"TrainConfig: {name} must list devices, numbers of GPUs or names such as "
-                    f"'/gpu:0', got {devices!r}"
-                )
         if self.nr_tower is not None and self.tower is not None:
             raise InvalidArgument(
                 f"TrainConfig: pass either nr_tower or tower, got {self.nr_tower} and {self.tower}"
@@ -292,3 +321,16 @@ class TrainConfig:
             return self.data
         assert self.dataflow is not None
         return QueueInput(self.dataflow, capacity=max(50, 2 * towers * self.steps_per_call))
+
+
+def checked_config(trainer: object, config: object) -> TrainConfig:
+    """Return the configuration of a trainer.
+
+    Raises:
+        InvalidArgument: It is something else, such as a flow.
+    """
+    name = type(trainer).__name__
+    if not isinstance(config, TrainConfig):
+        advice = f"write {name}(TrainConfig(dataflow=..., model=..., ...))"
+        raise wrong(f"{name}: config", "a TrainConfig", config, advice)
+    return config

@@ -13,12 +13,12 @@ from flowdsl.tensorflow.train.asynchronous import AsyncTrainerBase
 from flowdsl.tensorflow.train.cluster import (
     Cluster,
     await_all,
-    cluster_from_environment,
+    cluster_of,
     require_jobs,
     serve,
 )
 from flowdsl.tensorflow.train.compiled import CompiledModel
-from flowdsl.tensorflow.train.config import TrainConfig
+from flowdsl.tensorflow.train.config import TrainConfig, checked_config
 from flowdsl.tensorflow.train.multi_gpu import MultiGPUTrainerBase
 from flowdsl.tensorflow.train.towers import Element, MultiWorkerMirrored, Replicas, SharedVariables
 
@@ -53,7 +53,7 @@ class DistributedReplicatedTrainer(MultiGPUTrainerBase):
         *,
         gpu_prefetch: bool = True,
     ) -> None:
-        if config.dataflow is None:
+        if checked_config(self, config).dataflow is None:
             raise InvalidArgument(
                 "DistributedReplicatedTrainer: pass dataflow, of which each process computes its "
                 "own part: data is an input source that each would read completely"
@@ -65,7 +65,7 @@ class DistributedReplicatedTrainer(MultiGPUTrainerBase):
             )
         example = '{"worker": ["a:5000", "b:5000"]}'
         name = type(self).__name__
-        resolver = server if server is not None else cluster_from_environment(name, example)
+        resolver = cluster_of(name, server, example)
         require_jobs(name, resolver, ["worker"])
         try:
             strategy = MultiWorkerMirrored(cluster_resolver=resolver)
@@ -132,9 +132,10 @@ class AsyncDistributedTrainer(AsyncTrainerBase):
         server: Cluster | None = None,
         scale_gradient: bool = True,
     ) -> None:
+        checked_config(self, config)
         name = type(self).__name__
         example = '{"chief": ["a:5000"], "ps": ["a:5001"], "worker": ["b:5000", "c:5000"]}'
-        resolver = server if server is not None else cluster_from_environment(name, example)
+        resolver = cluster_of(name, server, example)
         require_jobs(name, resolver, ["chief", "worker", "ps"])
         if resolver.task_type != "chief":
             serve(name, resolver)

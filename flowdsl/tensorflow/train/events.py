@@ -20,6 +20,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from flowdsl.errors import InvalidArgument
+from flowdsl.nodes import checked_path
 from flowdsl.tensorflow.train.monitors import Monitor
 
 _Event = tf.compat.v1.Event
@@ -91,7 +92,7 @@ def read_events(logdir: Path | str) -> dict[str, dict[int, float]]:
 
     If training was interrupted and resumed, each step appears once, with its final value.
     """
-    files = Path(logdir).glob("*tfevents*")
+    files = checked_path("read_events: logdir", logdir).glob("*tfevents*")
     runs = sorted((list(_events(path)) for path in files), key=_start_time)
     series: dict[str, dict[int, float]] = {}
     for event in (event for run in runs for event in run):

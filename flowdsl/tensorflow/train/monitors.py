@@ -11,6 +11,7 @@ from typing import Any, TextIO, cast
 from numpy.typing import NDArray
 
 from flowdsl.errors import InvalidArgument, SourceError
+from flowdsl.nodes import checked_path, wrong
 from flowdsl.tensorflow.train.callbacks.base import Callback
 
 
@@ -172,7 +173,7 @@ class JSONWriter(Monitor):
 
 def read_stats(logdir: Path | str) -> list[dict[str, float | None]]:
     """Return the epochs that ``JSONWriter`` has written; empty if there are none yet."""
-    path = Path(logdir) / "stats.json"
+    path = checked_path("read_stats: logdir", logdir) / "stats.json"
     if not path.exists():
         return []
     try:
@@ -193,6 +194,8 @@ class ScalarPrinter(Monitor):
     """
 
     def __init__(self, file: TextIO | None = None) -> None:
+        if file is not None and not hasattr(file, "write"):
+            raise wrong("ScalarPrinter: file", "a file that is open for writing", file)
         self._file = file
 
     def process_epoch(self, epoch: int, step: int, scalars: Mapping[str, float]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from functools import cache
 from typing import Any, Literal, TypeVar
@@ -10,9 +10,10 @@ from typing import Any, Literal, TypeVar
 import tensorflow as tf
 
 from flowdsl.errors import InvalidArgument
+from flowdsl.nodes import ListOf, checked_choice, checked_flag, checked_function, checked_list
 from flowdsl.tensorflow.inputs import InputSource, StagingInput
-from flowdsl.tensorflow.inputs.devices import device_of
-from flowdsl.tensorflow.train.config import TrainConfig
+from flowdsl.tensorflow.inputs.devices import device_of, devices_of
+from flowdsl.tensorflow.train.config import TrainConfig, checked_config
 from flowdsl.tensorflow.train.feedfree import SingleCostFeedfreeTrainer
 from flowdsl.tensorflow.train.towers import Mirrored, Replicas, SharedVariables, Towers
 
@@ -45,7 +46,7 @@ class MultiGPUTrainerBase(SingleCostFeedfreeTrainer):
                 f"{type(self).__name__}: nr_tower={config.nr_tower}, but {self._towers} devices "
                 f"are listed: {', '.join(towers.devices)}"
             )
-        self._gpu_prefetch = gpu_prefetch
+        self._gpu_prefetch = checked_flag(f"{type(self).__name__}: gpu_prefetch", gpu_prefetch)
         super().__init__(config, towers)
 
     def make_input(self) -> InputSource:
@@ -60,11 +61,11 @@ class MultiGPUTrainerBase(SingleCostFeedfreeTrainer):
 
     @staticmethod
     def build_on_multi_tower(
-        towers: Sequence[int | str],
+        towers: ListOf[int | str],
         func: Callable[[], R],
-        devices: Sequence[str] | None = None,
+        devices: ListOf[str] | None = None,
         var_strategy: Literal["shared", "replicated"] = "shared",
-        vs_names: Sequence[str] | None = None,
+        vs_names: ListOf[str] | None = None,
     ) -> list[R]:
         """Call a function on each tower and return the results.
 
@@ -88,19 +89,22 @@ class MultiGPUTrainerBase(SingleCostFeedfreeTrainer):
             InvalidArgument: The arguments do not match; or on a later tower ``func`` creates
                 other variables than on the first.
         """
-        if var_strategy not in ("shared", "replicated"):
-            raise InvalidArgument(
-                f"build_on_multi_tower: var_strategy must be 'shared' or 'replicated', got "
-                f"{var_strategy!r}"
-            )
+        of = "build_on_multi_tower"
+        checked_choice(f"{of}: var_strategy", var_strategy, "shared", "replicated")
+        checked_function(f"{of}: func", func)
+        checked_list(f"{of}: towers", towers, (int, str), "devices")
         if var_strategy == "shared" and vs_names is not None:
             raise InvalidArgument("build_on_multi_tower: vs_names is for var_strategy='replicated'")
         on = (
-            devices
-            if devices is not None
-            else [device_of("build_on_multi_tower", t) for t in towers]
+            tuple(device_of(of, tower) for tower in towers)
+            if devices is None
+            else devices_of(f"{of}: devices", devices)
         )
-        names = vs_names if vs_names is not None else [f"tower{k}" for k in range(len(towers))]
+        names = (
+            tuple(f"tower{k}" for k in range(len(towers)))
+            if vs_names is None
+            else checked_list(f"{of}: vs_names", vs_names, str, "names")
+        )
         if not len(on) == len(towers) == len(names) or not towers:
             raise InvalidArgument(
                 f"build_on_multi_tower: one or more towers are needed, and as many devices and "
@@ -174,11 +178,13 @@ class SyncMultiGPUTrainerReplicated(MultiGPUTrainerBase):
     def __init__(
         self,
         config: TrainConfig,
-        devices: Sequence[str] | None = None,
+        devices: ListOf[str] | None = None,
         *,
         gpu_prefetch: bool = True,
     ) -> None:
-        on = tuple(devices) if devices is not None else config.devices()
+        checked_config(self, config)
+        argument = f"{type(self).__name__}: devices"
+        on = config.devices() if devices is None else devices_of(argument, devices)
         super().__init__(config, Replicas(mirrored(on), on), gpu_prefetch)
         optimizer: object = getattr(self.optimizer, "inner_optimizer", self.optimizer)
         for name, why in _NOT_ON_REPLICAS.items():
@@ -217,20 +223,17 @@ class SyncMultiGPUTrainerParameterServer(MultiGPUTrainerBase):
         ps_device: Literal["gpu", "cpu"] = "gpu",
         gpu_prefetch: bool = True,
     ) -> None:
-        super().__init__(
-            config, shared_variables(type(self).__name__, config, ps_device), gpu_prefetch
-        )
+        super().__init__(config, shared_variables(self, config, ps_device), gpu_prefetch)
 
 
 SyncMultiGPUTrainer = SyncMultiGPUTrainerParameterServer
 """tensorpack's name for the trainer with variables spread over the GPUs."""
 
 
-def shared_variables(trainer: str, config: TrainConfig, ps_device: str) -> SharedVariables:
+def shared_variables(trainer: object, config: TrainConfig, ps_device: str) -> SharedVariables:
     """Create towers with shared variables: on the devices, or on the CPU."""
-    if ps_device not in ("gpu", "cpu"):
-        raise InvalidArgument(f"{trainer}: ps_device must be 'gpu' or 'cpu', got {ps_device!r}")
-    devices = config.devices()
+    devices = checked_config(trainer, config).devices()
+    checked_choice(f"{type(trainer).__name__}: ps_device", ps_device, "gpu", "cpu")
     return SharedVariables(devices, devices if ps_device == "gpu" else ["/cpu:0"])
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import tensorflow as tf
 
-from flowdsl.errors import InvalidArgument
+from flowdsl.nodes import ListOf, checked, checked_names
 
 
 class LeastLoadedDeviceSetter:
@@ -32,14 +32,10 @@ class LeastLoadedDeviceSetter:
     Source: ``LeastLoadedDeviceSetter`` in tensorpack, which counts elements instead of bytes.
     """
 
-    def __init__(self, worker_device: str, ps_devices: Sequence[str]) -> None:
-        if isinstance(ps_devices, str) or not ps_devices or len({*ps_devices}) < len(ps_devices):
-            raise InvalidArgument(
-                f"LeastLoadedDeviceSetter: ps_devices must list different devices, one or more, "
-                f"got {ps_devices!r}"
-            )
-        self.worker_device = worker_device
-        self.loads = dict.fromkeys(ps_devices, 0)
+    def __init__(self, worker_device: str, ps_devices: ListOf[str]) -> None:
+        name = "LeastLoadedDeviceSetter"
+        self.worker_device = checked(f"{name}: worker_device", worker_device, str, "a device")
+        self.loads = dict.fromkeys(checked_names(f"{name}: ps_devices", ps_devices), 0)
 
     def place(self, size: int) -> str:
         """Choose the device for a variable of ``size`` bytes, and add them to its load."""

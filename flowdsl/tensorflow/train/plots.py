@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from flowdsl.errors import InvalidArgument
+from flowdsl.nodes import ListOf, checked_names, checked_path
 from flowdsl.tensorflow.train.events import read_events
 
 _LARGEST_WINDOW = 41
@@ -15,7 +15,7 @@ _LARGEST_WINDOW = 41
 
 
 def draw_curves(
-    logdir: Path | str, path: Path | str, names: Sequence[str] = ("loss", "queue_fill")
+    logdir: Path | str, path: Path | str, names: ListOf[str] = ("loss", "queue_fill")
 ) -> None:
     """Draw scalars over the steps, one panel each, from the event files of a log directory.
 
@@ -27,8 +27,8 @@ def draw_curves(
     """
     from matplotlib.figure import Figure  # an optional dependency
 
-    series = read_events(logdir)
-    for name in names:
+    series = read_events(checked_path("draw_curves: logdir", logdir))
+    for name in checked_names("draw_curves: names", names):
         if name not in series:
             known = ", ".join(sorted(series)) or "nothing"
             raise InvalidArgument(f"draw_curves: no scalar {name!r} in {logdir}; it has {known}")

@@ -59,9 +59,6 @@ def predictor_of(
     model: Model, input_names: Sequence[str], output_names: Sequence[str], device: str
 ) -> OnlinePredictor:
     """Create the predictor of a model; raises InvalidArgument for unknown methods or inputs."""
-    for argument, names in (("input_names", input_names), ("output_names", output_names)):
-        if isinstance(names, str) or not names or not all(isinstance(n, str) for n in names):
-            raise InvalidArgument(f"get_predictor: {argument} must list names, got {names!r}")
     used: set[str] = set()
     outputs = [_output(model, name, input_names, used) for name in output_names]
     if unused := [name for name in input_names if name not in used]:

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from flowdsl.errors import InvalidArgument
 from flowdsl.tensorflow.inputs import FeedInput, InputSource, QueueInput
-from flowdsl.tensorflow.train.config import TrainConfig
+from flowdsl.tensorflow.train.config import TrainConfig, checked_config
 from flowdsl.tensorflow.train.feedfree import SingleCostFeedfreeTrainer
 
 
@@ -46,7 +46,7 @@ class QueueInputTrainer(SimpleFeedfreeTrainer):
     """
 
     def __init__(self, config: TrainConfig, input_queue: tf.queue.QueueBase | None = None) -> None:
-        if config.dataflow is None:
+        if checked_config(self, config).dataflow is None:
             raise InvalidArgument(
                 "QueueInputTrainer: config.dataflow is missing; with data= use SimpleTrainer"
             )

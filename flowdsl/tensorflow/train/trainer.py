@@ -13,13 +13,13 @@ from typing import TypedDict
 import tensorflow as tf
 
 from flowdsl.errors import EndlessFlow, FlowError, InvalidArgument, UnknownLength
-from flowdsl.nodes import checked_int
+from flowdsl.nodes import ListOf, checked, checked_int, checked_names
 from flowdsl.tensorflow.inputs import EndOfPass, InputSource
 from flowdsl.tensorflow.inputs.source import LeftOver, State
 from flowdsl.tensorflow.train.callbacks.base import Callback, StopTraining
 from flowdsl.tensorflow.train.callbacks.group import Callbacks
 from flowdsl.tensorflow.train.checkpoint import latest_checkpoint, restore
-from flowdsl.tensorflow.train.config import TrainConfig
+from flowdsl.tensorflow.train.config import TrainConfig, checked_config
 from flowdsl.tensorflow.train.initial_values import begin_with
 from flowdsl.tensorflow.train.model import Model, Optimizer, create_model
 from flowdsl.tensorflow.train.monitors import Monitors
@@ -88,9 +88,12 @@ class Trainer(ABC):
     """The number of steps with fewer elements than towers, at the ends of passes."""
 
     def __init__(self, config: TrainConfig, towers: Towers | None = None) -> None:
+        checked_config(self, config)
         if config.session_config is not None:
             configure(config.session_config)
         self.config = config
+        if towers is not None:
+            checked(f"{type(self).__name__}: towers", towers, Towers, "the devices of a step")  # type: ignore[type-abstract]  # any of its kinds
         self.devices = towers or _one_tower(type(self).__name__, config)
         self.local_step = self.left_over = self.partial_steps = self._non_finite_before = 0
         self.scalars = {}
@@ -201,8 +204,7 @@ class Trainer(ABC):
         Raises:
             FlowError: ``setup`` has ended: the callback would miss calls.
         """
-        if not isinstance(callback, Callback):
-            raise InvalidArgument(f"register_callback: expected a Callback, got {callback!r}")
+        checked("register_callback: callback", callback, Callback, "a callback")
         if self._callbacks is not None:
             raise FlowError(
                 f"register_callback: setup() has ended, so {type(callback).__name__} would miss "
@@ -419,7 +421,7 @@ class Trainer(ABC):
     # -- predicting --------------------------------------------------------------------------------
 
     def get_predictor(
-        self, input_names: Sequence[str], output_names: Sequence[str], tower: int = 0
+        self, input_names: ListOf[str], output_names: ListOf[str], tower: int = 0
     ) -> OnlinePredictor:
         """Return a function of these inputs, whose outputs are results of the model's methods.
 
@@ -432,15 +434,16 @@ class Trainer(ABC):
             InvalidArgument: The model has no such method, or it takes other arguments; or ``tower``
             is not a position in ``config.predict_tower``.
         """
-        key = (*input_names, None, *output_names, None, tower)
+        inputs = checked_names("get_predictor: input_names", input_names)
+        outputs = checked_names("get_predictor: output_names", output_names)
+        device = self.config.predict_device(tower)
+        key = (inputs, outputs, tower)
         if key not in self._predictors:
-            self._predictors[key] = predictor_of(
-                self.model, input_names, output_names, self.config.predict_device(tower)
-            )
+            self._predictors[key] = predictor_of(self.model, inputs, outputs, device)
         return self._predictors[key]
 
     def get_predictors(
-        self, input_names: Sequence[str], output_names: Sequence[str], n: int
+        self, input_names: ListOf[str], output_names: ListOf[str], n: int
     ) -> list[OnlinePredictor]:
         """Return ``n`` predictors, on the devices of ``config.predict_tower`` in rotation."""
         devices = len(self.config.predict_tower)

@@ -294,7 +294,7 @@ def test_names_reorder_components_and_others_are_fed() -> None:
             step()
 
 
-@pytest.mark.parametrize("names", [["a"], ["a", "a"], ["a", "b", "c"], "ab"])
+@pytest.mark.parametrize("names", [["a"], ["a", "a"], ["a", "b", "c"]])
 def test_each_component_has_a_name_of_its_own(names: Any) -> None:
     with pytest.raises(fl.InvalidFlow, match=r"each of the 2 component\(s\) \(0, 1\), each once"):
         remap_input_source(QueueInput(fl.from_items([(1, 2)])), names)

@@ -76,8 +76,8 @@ def test_predictors_are_made_once_for_each_device() -> None:
         ((["x"], ["error"]), r"error\(.*needs y, the inputs are x"),
         ((["x", "z"], ["answer"]), "none of answer takes the input 'z'"),
         ((["x"], ["nothing"]), "none of the inputs"),
-        (("x", ["answer"]), "input_names must list names, got 'x'"),
-        ((["x"], []), "output_names must list names"),
+        (("x", ["answer"]), "input_names must be a list of names, got 'x'; write \\['x'\\]"),
+        ((["x"], []), "output_names must be a list of names"),
         ((["x"], ["answer"], 1), r"tower must be a position in predict_tower=\(0,\), got 1"),
     ],
 )

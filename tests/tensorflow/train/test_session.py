@@ -271,7 +271,7 @@ def test_towers_may_be_given_by_numbers() -> None:
 def test_configuration_arguments_have_the_documented_order() -> None:
     flow = points(32).batch(8)
     given = TrainConfig(flow, None, Linear, [], [], [], None, None, None, 1, 3, 5, 1, None, [-1])
-    assert (given.steps_per_epoch, given.max_epoch, given.predict_tower) == (3, 5, [-1])
+    assert (given.steps_per_epoch, given.max_epoch, given.predict_tower) == (3, 5, (-1,))
     assert given.predict_device(0) == "/cpu:0"
     refused: Any = TrainConfig
     with pytest.raises(TypeError, match="stepz"):

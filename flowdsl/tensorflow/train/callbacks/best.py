@@ -7,6 +7,7 @@ from math import isnan
 from pathlib import Path
 from typing import cast
 
+from flowdsl.nodes import checked
 from flowdsl.tensorflow.train.callbacks.base import Callback
 from flowdsl.tensorflow.train.checkpoint import CheckpointWriter, directory_in
 
@@ -30,7 +31,12 @@ class MinSaver(Callback):
 
     def __init__(self, monitor_stat: str, *, filename: str | None = None) -> None:
         kind = "max" if self.reverse else "min"
-        self.monitor_stat = monitor_stat
+        name = type(self).__name__
+        self.monitor_stat = checked(
+            f"{name}: monitor_stat", monitor_stat, str, "the name of a scalar"
+        )
+        if filename is not None:
+            checked(f"{name}: filename", filename, str, "the name of a folder")
         self.filename = filename or f"{kind}-{monitor_stat.replace('/', '-')}"
         self._best: float | None = None
 

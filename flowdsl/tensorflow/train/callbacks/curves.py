@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
-from pathlib import Path
 
 from flowdsl.errors import InvalidArgument
+from flowdsl.nodes import ListOf, checked_names, checked_path
 from flowdsl.tensorflow.train.callbacks.base import Callback
 from flowdsl.tensorflow.train.plots import draw_curves
 
@@ -29,10 +28,10 @@ class Curves(Callback):
     saves = True  # called after the monitors have written
 
     def __init__(
-        self, path: str | os.PathLike[str] = "training.svg", names: Sequence[str] = ("loss",)
+        self, path: str | os.PathLike[str] = "training.svg", names: ListOf[str] = ("loss",)
     ) -> None:
-        self.path = Path(path)
-        self.names = tuple(names)
+        self.path = checked_path("Curves: path", path)
+        self.names = checked_names("Curves: names", names)
         self._drawn = 0.0
 
     def before_train(self) -> None:

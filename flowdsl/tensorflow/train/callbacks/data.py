@@ -6,6 +6,7 @@ import time
 
 from rich.console import Console
 
+from flowdsl.nodes import checked
 from flowdsl.report.bottleneck import verdict
 from flowdsl.statistics.figures import share
 from flowdsl.tensorflow.train.callbacks.base import Callback
@@ -28,6 +29,8 @@ class DataReport(Callback):
     """
 
     def __init__(self, console: Console | None = None) -> None:
+        if console is not None:
+            checked("DataReport: console", console, Console, "a rich Console")
         self.console = console or Console()
 
     def before_epoch(self) -> None:

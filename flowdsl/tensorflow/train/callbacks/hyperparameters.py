@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal, Protocol, cast, runtime_checkable
 
 import tensorflow as tf
 
 from flowdsl.errors import InvalidArgument
-from flowdsl.nodes import is_int
+from flowdsl.nodes import checked_choice, checked_flag, is_int, wrong
 from flowdsl.tensorflow.train.callbacks.base import Callback
 from flowdsl.tensorflow.train.variables import named_variables
 
@@ -43,21 +43,13 @@ class ScheduledHyperParamSetter(Callback):
         interp: Literal["linear"] | None = None,
         step_based: bool = False,
     ) -> None:
-        points = [(at, float(value)) for at, value in schedule]
-        ordered = all(a < b for (a, _), (b, _) in pairwise(points))
-        if not points or not ordered or not all(is_int(at, 0) for at, _ in points):
-            raise InvalidArgument(
-                f"ScheduledHyperParamSetter: schedule must list pairs of an epoch and a value, by "
-                f"rising epochs from 0 on, e.g. [(0, 0.1), (30, 0.01)], got {schedule!r}"
-            )
-        if interp not in (None, "linear"):
-            raise InvalidArgument(
-                f"ScheduledHyperParamSetter: interp must be None or 'linear', got {interp!r}"
-            )
+        name = "ScheduledHyperParamSetter"
+        if not isinstance(param, str) and not isinstance(param, _Settable):
+            raise wrong(f"{name}: param", "a name or a variable", param)
         self.param = param
-        self.schedule = tuple(points)
-        self.interp = interp
-        self.step_based = step_based
+        self.schedule = _points(schedule)
+        self.interp = checked_choice(f"{name}: interp", interp, None, "linear")
+        self.step_based = checked_flag(f"{name}: step_based", step_based)
         self._value: float | None = None
 
     def before_train(self) -> None:
@@ -108,3 +100,23 @@ class ScheduledHyperParamSetter(Callback):
             )
             raise InvalidArgument(f"ScheduledHyperParamSetter: {self.param!r} cannot be set: {why}")
         return self.param, found
+
+
+def _points(schedule: object) -> tuple[tuple[int, float], ...]:
+    try:
+        points = [(at, float(value)) for at, value in cast("Sequence[tuple[int, float]]", schedule)]
+    except (TypeError, ValueError):
+        points = []
+    rising = all(is_int(at, 0) for at, _ in points) and all(
+        a < b for (a, _), (b, _) in pairwise(points)
+    )
+    if not points or not rising:
+        listed = isinstance(schedule, Mapping)
+        raise wrong(
+            "ScheduledHyperParamSetter: schedule",
+            "a list of pairs of an epoch and a value, by rising epochs from 0 on, "
+            "e.g. [(0, 0.1), (30, 0.01)]",
+            schedule,
+            f"write {list(cast('dict[object, object]', schedule).items())}" if listed else "",
+        )
+    return tuple(points)

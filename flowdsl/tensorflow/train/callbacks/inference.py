@@ -11,6 +11,7 @@ import tensorflow as tf
 from flowdsl.effects import Endless, Reordered, Resampled, Unsized, describe
 from flowdsl.errors import FlowError, InvalidArgument
 from flowdsl.flow import Flow
+from flowdsl.nodes import checked, checked_function
 from flowdsl.tensorflow.inputs import EndOfPass, InputSource, QueueInput, StagingInput
 from flowdsl.tensorflow.train.binding import binding_of
 from flowdsl.tensorflow.train.callbacks.base import Callback
@@ -66,8 +67,11 @@ class InferenceRunner(Callback):
                 f"InferenceRunner: each row must count exactly once, but this flow is "
                 f"{describe(frozenset(flow.effects))}; use one without {describe(lossy)}"
             )
-        self.prefix = prefix
+        self.prefix = checked("InferenceRunner: prefix", prefix, str, "text")
         self._scalars = scalars
+        if scalars is not None:
+            expected = "a method of the model that returns scalars, such as Digits.predictive"
+            checked_function("InferenceRunner: scalars", scalars, expected)
         self._source = QueueInput(flow, capacity=capacity, spec=spec)
 
     def before_train(self) -> None:

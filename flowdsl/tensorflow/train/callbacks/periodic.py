@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from flowdsl.errors import InvalidArgument
-from flowdsl.nodes import checked_int
+from flowdsl.nodes import checked, checked_int
 from flowdsl.tensorflow.train.callbacks.base import Callback
 
 if TYPE_CHECKING:
@@ -31,10 +31,12 @@ class PeriodicTrigger(Callback):
         every_k_steps: int | None = None,
         every_k_epochs: int | None = None,
     ) -> None:
-        if not isinstance(callback, Callback):
-            raise InvalidArgument(f"PeriodicTrigger: callback must be a Callback, got {callback!r}")
+        checked("PeriodicTrigger: callback", callback, Callback, "a callback")
         if every_k_steps is None and every_k_epochs is None:
-            raise InvalidArgument("PeriodicTrigger: pass every_k_steps, every_k_epochs, or both")
+            raise InvalidArgument(
+                "PeriodicTrigger: pass every_k_steps, every_k_epochs, or both, as in "
+                f"PeriodicTrigger({type(callback).__name__}(...), every_k_epochs=5)"
+            )
         self.callback = callback
         self.every_k_steps = _period("every_k_steps", every_k_steps)
         self.every_k_epochs = _period("every_k_epochs", every_k_epochs)

@@ -14,6 +14,7 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
+from flowdsl.nodes import checked
 from flowdsl.tensorflow.train.callbacks.base import Callback
 
 _REFRESH = 0.1
@@ -29,6 +30,8 @@ class ProgressBar(Callback):
     """
 
     def __init__(self, console: Console | None = None) -> None:
+        if console is not None:
+            checked("ProgressBar: console", console, Console, "a rich Console")
         self.console = console or Console()
         self._bar: Progress | None = None
         self._began = self._drawn = 0.0

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal, cast
 
-from flowdsl.errors import InvalidArgument
-from flowdsl.nodes import checked_int
+from flowdsl.nodes import checked, checked_choice, checked_int, checked_number
 from flowdsl.tensorflow.train.callbacks.base import Callback, StopTraining
 
 
@@ -32,14 +31,10 @@ class EarlyStopping(Callback):
         min_delta: float = 0.0,
         mode: Literal["min", "max"] = "min",
     ) -> None:
-        if mode not in ("min", "max"):
-            raise InvalidArgument(f"EarlyStopping: mode must be 'min' or 'max', got {mode!r}")
-        if not min_delta >= 0:
-            raise InvalidArgument(f"EarlyStopping: min_delta must be at least 0, got {min_delta!r}")
-        self.monitor = monitor
+        self.monitor = checked("EarlyStopping: monitor", monitor, str, "the name of a scalar")
         self.patience = checked_int("EarlyStopping: patience", patience, 0)
-        self.min_delta = min_delta
-        self.mode = mode
+        self.min_delta = checked_number("EarlyStopping: min_delta", min_delta, 0)
+        self.mode = checked_choice("EarlyStopping: mode", mode, "min", "max")
         self._best: float | None = None
         self._since = 0
         """The number of epochs since the best one."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import cast
 
-from flowdsl.errors import InvalidArgument
-from flowdsl.nodes import checked_int
+from flowdsl.nodes import checked_int, checked_number
 from flowdsl.tensorflow.train.callbacks.base import Callback
 
 _OF_INPUT = ("queue_fill", "input_wait")
@@ -25,11 +24,7 @@ class MovingAverageSummary(Callback):
     """
 
     def __init__(self, decay: float = 0.95) -> None:
-        if not 0 <= decay < 1:
-            raise InvalidArgument(
-                f"MovingAverageSummary: decay must be at least 0 and below 1, got {decay!r}"
-            )
-        self.decay = decay
+        self.decay = checked_number("MovingAverageSummary: decay", decay, 0, 1)
         self._averages: dict[str, float] = {}
 
     def after_run(self) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
+from flowdsl.nodes import checked_functions
 from flowdsl.tensorflow.train.callbacks.base import Callback
 
 
@@ -24,7 +25,8 @@ class RunUpdateOps(Callback):
     """
 
     def __init__(self, updates: Sequence[Callable[[], object]] | None = None) -> None:
-        self._updates = updates
+        name = "RunUpdateOps: updates"
+        self._updates = None if updates is None else checked_functions(name, updates)
 
     def before_train(self) -> None:
         updates = self._updates

@@ -237,7 +237,7 @@ def test_a_schedule_may_count_steps_and_set_a_variable(by_name: bool) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ({"schedule": []}, "must list pairs"),
+        ({"schedule": []}, "must be a list of pairs"),
         ({"schedule": [(3, 0.1), (3, 0.2)]}, "rising epochs"),
         ({"schedule": [(-1, 0.1)]}, "rising epochs"),
         ({"interp": "cubic"}, "interp must be None or 'linear'"),
