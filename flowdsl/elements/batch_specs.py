@@ -29,12 +29,11 @@ from flowdsl.elements.stacking import (
     not_padded,
     too_long,
 )
+from flowdsl.elements.structure import is_named_tuple
 
 
 def spec_of_batch(spec: Spec, n: int | None, at: str = "element") -> Spec:
     """The spec of the result of ``stack``, from the spec of its rows.
-
-    NamedTuples stack into a plain tuple, whose spec keeps their names, for messages.
 
     Raises:
         SpecMismatch: Rows of this spec cannot stack.
@@ -104,7 +103,7 @@ def spec_collated_by_component(spec: Spec, collate: CollateByComponent, n: int |
 def _names_in(spec: StructSpec) -> list[str]:
     """The names by which users select components.
 
-    The spec of a batch of NamedTuples keeps their names only for messages: it is a plain tuple.
+    A plain tuple that was stored as a NamedTuple has names only for messages.
     """
     if spec.form is tuple:
         return list(map(str, range(len(spec.fields))))
@@ -158,7 +157,8 @@ def spec_of_row(spec: Spec, at: str = "element") -> Spec:
     """
     if isinstance(spec, StructSpec):
         fields = tuple((name, spec_of_row(part, f"{at}.{name}")) for name, part in spec.fields)
-        return StructSpec(dict if spec.form is dict else tuple, fields)
+        keeps_form = spec.form is dict or is_named_tuple(spec.form)
+        return StructSpec(spec.form if keeps_form else tuple, fields)
     if isinstance(spec, ListSpec):  # items of other lists may have other sizes
         return without_sizes(spec.item)
     if isinstance(spec, ValueSpec):

@@ -32,7 +32,10 @@ from flowdsl.elements.structure import (
     batch_type,
     components,
     from_dlpack,
+    is_named_tuple,
     is_tensor,
+    named_tuple_of,
+    remade,
 )
 from flowdsl.errors import SpecMismatch
 
@@ -61,9 +64,9 @@ def stack(rows: Sequence[Any], allocate: Allocate = _empty, at: str = "element")
 
     Arrays and NumPy scalars keep their dtype; bool, int, float and complex become bool, int64,
     float64 and complex128. A list of numbers is stacked as an array, and so is a tensor of another
-    library in CPU memory. Text becomes a list. Tuples stack into a tuple, dicts into a dict,
-    records into the batch type that their class names, instances of other attrs classes or
-    dataclasses into a tuple.
+    library in CPU memory. Text becomes a list. Tuples stack into a tuple, NamedTuples into one of
+    their class, dicts into a dict, records into the batch type that their class names, instances
+    of other attrs classes or dataclasses into a NamedTuple with their fields.
 
     Raises:
         SpecMismatch: There are no rows; or they differ in structure, dtype or shape, or contain
@@ -124,7 +127,7 @@ def pad(
         name: pad(column, paddings[name], allocate, f"{at}.{name}", lengths[name])
         for name, column in columns
     }
-    return assemble(batch_form(kind), batch)
+    return _assembled(kind, batch)
 
 
 Collate: TypeAlias = Callable[[list[Any]], Any]
@@ -158,7 +161,7 @@ def collated(
         else stack(column, allocate or _empty, f"element.{name}")
         for name, column in columns
     }
-    return assemble(batch_form(type(rows[0])), batch)
+    return _assembled(type(rows[0]), batch)
 
 
 def functions_of(
@@ -241,7 +244,7 @@ def _rows_of(batch: Any, n: int) -> Iterator[Any]:
     rows = zip(*columns, strict=True) if columns else repeat((), n)
     if isinstance(batch, dict):
         return (dict(zip(batch, row, strict=True)) for row in rows)
-    return rows
+    return map(type(batch)._make, rows) if is_named_tuple(type(batch)) else rows
 
 
 def not_a_batch(what: str, at: str) -> SpecMismatch:
@@ -253,7 +256,17 @@ def batch_form(form: type) -> type:
     """The class of batches of rows of this class."""
     if issubclass(form, Record):
         return batch_type(form)
-    return dict if issubclass(form, dict) else tuple
+    if is_named_tuple(form):
+        return form
+    if issubclass(form, (dict, tuple)):
+        return dict if issubclass(form, dict) else tuple
+    return named_tuple_of(cast("Any", form))
+
+
+def _assembled(kind: type, batch: dict[str, Any]) -> Any:
+    """The batch of rows of the class ``kind``, from its components."""
+    form = batch_form(kind)
+    return assemble(form, batch) if issubclass(kind, Record) else remade(form, batch)
 
 
 def _columns(rows: Sequence[Any], at: str) -> list[tuple[str, Sequence[Any]]] | None:
@@ -484,4 +497,4 @@ def lists(rows: Sequence[Any]) -> Any:
             f"makes a list of any elements"
         )
     collected = {name: list(column) for name, column in columns}
-    return assemble(dict if isinstance(rows[0], dict) else tuple, collected)
+    return _assembled(type(rows[0]), collected)

@@ -7,7 +7,7 @@ of its batches. An element is immutable once yielded.
 
 from __future__ import annotations
 
-from collections import OrderedDict, defaultdict
+from collections import OrderedDict, defaultdict, namedtuple
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import fields, is_dataclass
@@ -128,6 +128,36 @@ def batch_type(record: type[Record[object]]) -> type:
     )
 
 
+def is_named_tuple(form: type) -> bool:
+    """Return True for a class that ``typing.NamedTuple`` or ``collections.namedtuple`` made."""
+    return issubclass(form, tuple) and hasattr(form, "_fields") and hasattr(form, "_make")
+
+
+@lru_cache(maxsize=256)
+def named_tuple_of(record: type) -> type:
+    """A NamedTuple with the fields of an attrs class or a dataclass, for its batches.
+
+    The class of a row cannot be the class of a batch: its constructor, its methods and its
+    annotations are those of one row. A NamedTuple is a tuple, as type checkers see these batches,
+    and has the names. It is a plain tuple if a NamedTuple cannot have them, such as ``_x``.
+    """
+    try:
+        base = namedtuple(f"{record.__name__}Batch", arguments_of(record) or ())  # type: ignore[misc]  # noqa: PYI024  # its fields are known at run time
+    except ValueError:
+        return tuple
+    made = {"__slots__": (), "__module__": record.__module__, "__reduce__": _reduced(record)}
+    return type(base.__name__, (base,), made)
+
+
+def _reduced(record: type) -> Callable[[Rows], tuple[object, ...]]:
+    """Return a ``__reduce__``: a class that was made at run time cannot be found by its name."""
+    return lambda batch: (_batch_of, (record, tuple(batch)))
+
+
+def _batch_of(record: type, parts: Rows) -> Rows:
+    return cast("Rows", tuple.__new__(named_tuple_of(cast("Any", record)), parts))
+
+
 _SINGLE = (np.ndarray, np.generic, int, float, str, bytes, list)
 """The common classes of single values, which have no fields."""
 
@@ -152,6 +182,11 @@ def assemble(form: type, values: dict[str, Any]) -> Any:
     if form is tuple:
         return tuple(values.values())
     return form(**arguments(form, values))
+
+
+def remade(form: Any, values: dict[str, Any]) -> Any:
+    """``assemble`` a batch: not by a NamedTuple's constructor, which may check or convert a row."""
+    return form._make(values.values()) if is_named_tuple(form) else assemble(form, values)
 
 
 def arguments(form: type, values: dict[str, Any]) -> dict[str, Any]:

@@ -366,10 +366,12 @@ class Batching(FlowBase[T, E]):
         array; use ``padded_batch`` for ragged lists. A tensor of another library is stacked as an
         array too, if it is in CPU memory. Text becomes a list.
 
-        A batch of tuples or NamedTuples is a plain tuple, which ``starmap(Batch)`` names; so is a
-        batch of attrs or dataclass instances; a batch of dicts is a dict, and a batch of ``Record``
-        has the batch type that the class names. Type checkers support tuples of up to eight
-        components.
+        A batch of NamedTuples is of their class, whose fields are then arrays, and a batch of attrs
+        or dataclass instances is a NamedTuple with their fields: ``batch.image``. To type checkers
+        both are plain tuples, as the annotations of the fields are those of a row;
+        ``starmap(Batch)`` names them for checkers too. A batch of dicts is a dict, and a batch of
+        ``Record`` has the batch type that the class names. Type checkers support tuples of up to
+        eight components.
 
         With ``remainder="fill"`` every batch has ``n`` rows, for compilers that want fixed shapes:
         an element is ``(batch, mask)``, where the mask, ``bool[n]``, is False for the rows that

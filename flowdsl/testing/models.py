@@ -1,7 +1,7 @@
 """Models of operators in plain Python and NumPy, which the laws compare with the operators.
 
 Models do not use nodes of flowdsl. They use only its random numbers: generators, permutations and
-sequences of draws.
+sequences of draws, and the classes that it makes for batches.
 
 These models cover the parts of random chains (``sources``, ``operators``, ``combining``). A model
 of your own operator takes a few lines with ``Model.then`` or ``Model.then_anew``.
@@ -11,13 +11,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import is_dataclass
 from itertools import count, islice
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import attrs
 import numpy as np
 
 from flowdsl.effects import Endless, Reordered, Resampled, Tag, Unsized
+from flowdsl.elements.structure import named_tuple_of
 from flowdsl.nodes import epoch_of_pass, generator, permute
 from flowdsl.testing.elements import Row, RowBatch, is_text, parts_of
 from flowdsl.testing.model import BAD, Failed, Model, Rows
@@ -177,7 +179,11 @@ def batch_of(row: Any, values: list[Any]) -> Any:
         return dict(zip(row, values, strict=True))
     if isinstance(row, list):
         raise Failed  # lists do not stack
-    return RowBatch(*values) if isinstance(row, Row) else tuple(values)
+    if isinstance(row, Row):
+        return RowBatch(*values)
+    if is_dataclass(row):
+        return named_tuple_of(cast("Any", type(row)))(*values)
+    return type(row)(*values) if hasattr(row, "_fields") else tuple(values)
 
 
 # -- number of elements ----------------------------------------------------------------------------

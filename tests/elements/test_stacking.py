@@ -33,6 +33,7 @@ from flowdsl.elements.stacking import lists, pad, stack, unstack
 from flowdsl.elements.structure import (
     components,
     leaves,
+    named_tuple_of,
 )
 from flowdsl.errors import SpecMismatch
 from flowdsl.testing.elements import same
@@ -55,6 +56,8 @@ if TYPE_CHECKING:
     pass
 
 D = TypeVar("D", bound=np.generic)
+
+SpotBatch = named_tuple_of(Spot)
 
 
 @given(ROWS)
@@ -89,7 +92,7 @@ def test_a_stacked_batch_has_the_structure_of_the_rows(rows: list[object]) -> No
         if parts is None:
             assert isinstance(batch, np.ndarray)
             return
-        stacks_to = {tuple: tuple, Pair: tuple, dict: dict, Point: PointBatch, Spot: tuple}
+        stacks_to = {tuple: tuple, Pair: Pair, dict: dict, Point: PointBatch, Spot: SpotBatch}
         assert type(batch) is stacks_to[type(row)]
         for (_, inner), (_, part) in zip(components(batch) or (), parts, strict=True):
             form(inner, part)
@@ -594,7 +597,7 @@ def test_padding_refuses_rows_that_do_not_fit(rows: list[Any], padding: Any, sai
 
 
 def plain(row: Any) -> Any:
-    """A row as ``unstack`` yields it: numbers as NumPy scalars, and names only in dicts."""
+    """A row as ``unstack`` yields it: numbers as NumPy scalars, and no records."""
     parts = components(row)
     if parts is None:
         if is_text(row):
@@ -609,7 +612,9 @@ def plain(row: Any) -> Any:
     values = [plain(part) for _, part in parts]
     if isinstance(row, dict):
         return dict(zip(row, values, strict=True))
-    return tuple(values)
+    if isinstance(row, Spot):
+        return SpotBatch(*values)
+    return Pair(*values) if isinstance(row, Pair) else tuple(values)
 
 
 @given(ROWS | NATURAL)
@@ -644,9 +649,8 @@ def test_the_spec_of_a_row_of_a_batch() -> None:
     assert spec_of_row(spec_of([1, 2])) == ValueSpec(int)
     assert spec_of_row(spec_of([])) == spec_of_row(UNKNOWN) == UNKNOWN
     assert spec_of_row(spec_of(np.array([{}, "a"]))) == UNKNOWN
-    assert (
-        str(spec_of_row(spec_of(Pair(np.zeros(2), np.zeros((2, 3)))))) == "(float64[], float64[3])"
-    )
+    pair = spec_of(Pair(np.zeros(2), np.zeros((2, 3))))
+    assert str(spec_of_row(pair)) == "Pair(x: float64[], y: float64[3])"
     assert str(spec_of_row(spec_of({"x": np.zeros(2)}))) == "{x: float64[]}"
 
 

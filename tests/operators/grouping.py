@@ -232,7 +232,8 @@ def unstacked(batch: Any) -> list[Any]:
         raise Failed
     if isinstance(batch, dict):
         return [dict(zip(batch, row, strict=True)) for row in zip(*columns, strict=True)]
-    return list(zip(*columns, strict=True))
+    named = type(batch) if hasattr(batch, "_fields") else lambda *row: row
+    return [named(*row) for row in zip(*columns, strict=True)]
 
 
 def window(draw: Draw, recipe: Recipe) -> Recipe:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import attrs
 import numpy as np
@@ -25,7 +27,7 @@ from flowdsl import (
     Unsized,
 )
 from flowdsl.elements.stacking import lists
-from flowdsl.elements.structure import components
+from flowdsl.elements.structure import components, named_tuple_of
 from flowdsl.testing.elements import same
 
 lengths = st.integers(0, 20)
@@ -114,6 +116,11 @@ class Named(NamedTuple):
     number: int
 
 
+class NamedBatch(NamedTuple):
+    text: list[str]
+    number: NDArray[np.int64]
+
+
 @dataclass
 class Plain:
     text: str
@@ -134,7 +141,7 @@ def words(form: Any, length: int) -> Flow[Any, Any]:
     "collate", [(joined, None), {"text": joined}, {"text": joined, "number": None}]
 )
 def test_collate_of_components_applies_to_each_separately(collate: Any, procs: int) -> None:
-    forms: dict[Any, Any] = {Named: tuple, Plain: tuple, Word: WordBatch}
+    forms: dict[Any, Any] = {Named: Named, Plain: named_tuple_of(Plain), Word: WordBatch}
     for form, becomes in forms.items():
         flow = words(form, 5).batch(2, collate=collate)
         got = flow.prefetch(procs=procs).collect()
@@ -198,19 +205,73 @@ def test_a_single_value_has_no_components_to_collate() -> None:
     assert "int has no components that collate could name" in str(failed.value.__cause__)
 
 
-def test_a_batch_of_named_tuples_has_no_names_to_collate() -> None:
-    batches: Flow[Any, Any] = words(Named, 4).batch(2)
-    with pytest.raises(InvalidFlow, match="components 0, 1, and collate names number"):
-        batches.batch(2, collate={"number": len})
-    by_number: Any = (None, len)
-    assert batches.batch(2, collate=by_number).collect()[0][1] == 2
+@pytest.mark.parametrize("form", [Named, Plain])
+def test_names_survive_batching(form: Any) -> None:
+    batches: Flow[Any, Any] = words(form, 5).batch(2)
+    first, *_, last = batches.prefetch(procs=1).collect()
+    assert (first.text, first.number.tolist(), last.text) == (["a", "b"], [0, 1], ["e"])
+    assert isinstance(first, tuple)
+    assert type(first) is type(last) is type(pickle.loads(pickle.dumps(first)))
+    assert same(batches.collect()[0], copy.deepcopy(first))
+    assert str(batches.spec).endswith("(text: list[str], number: int64[?])")
+    padded = words(form, 5).padded_batch(2).collect()[0]
+    by_shape: Any = words(form, 5).batch_by_shape(2, lambda word: np.zeros(3)).collect()[0]
+    assert padded.number.tolist() == by_shape.number.tolist() == [0, 1]
+    filled, mask = words(form, 5).batch(2, remainder="fill").collect()[2]
+    assert (filled.text, mask.tolist()) == (["e", "e"], [True, False])
+    assert [row.number for row in batches.unbatch().collect()] == [0, 1, 2, 3, 4]
+    assert batches.batch(2).collect()[0].number.tolist() == [[0, 1], [2, 3]]
+    assert batches.batch(2, collate={"number": len}).collect()[0].number == 2
+    assert batches.starmap(Named).map(lambda b: np.asarray(b.number)).collect()[2] == [4]
+
+
+def test_a_resumed_pass_has_the_names() -> None:
+    for form in (Named, Plain):
+        batches = words(form, 6).batch(2)
+        run = iter(batches)
+        next(run)
+        rest = list(batches.resume(run.state_dict()))
+        assert [batch.text for batch in rest] == [["c", "d"], ["e", "f"]]
+
+
+@pytest.mark.parametrize("form", [Named, Plain])
+def test_named_batches_are_stored(form: Any, tmp_path: Path) -> None:
+    batches = words(form, 4).batch(2)
+    batches.write_lmdb(tmp_path / "b.lmdb")
+    stored = fl.from_lmdb(tmp_path / "b.lmdb", NamedBatch)
+    assert [batch.number.tolist() for batch in stored] == [[0, 1], [2, 3]]
+
+
+def test_names_that_a_named_tuple_cannot_have_are_left_out() -> None:
+    @attrs.frozen
+    class Private:
+        _x: int
+
+    (batch,) = fl.from_items([Private(1), Private(2)]).batch(2).collect()
+    assert type(batch) is tuple
+    assert batch[0].tolist() == [1, 2]
+
+
+class Checked(Named):
+    def __new__(cls, text: str, number: int) -> Self:
+        assert isinstance(number, int)
+        return super().__new__(cls, text, number)
+
+
+def test_the_constructor_of_a_row_does_not_see_a_batch() -> None:
+    batches: Flow[Any, Any] = words(Checked, 2).batch(2)
+    (batch,) = batches.collect()
+    assert batch.number.tolist() == [0, 1]
+    assert type(batch) is Checked
 
 
 def test_components_without_a_function_are_checked_in_advance() -> None:
     flow: Flow[Any, Any] = fl.from_items([({1}, {2})])
     with pytest.raises(InvalidFlow, match=r"element\.1: set does not stack"):
         flow.batch(2, collate=(len, None))
-    assert str(words(Named, 4).batch(2, collate=(joined, None)).spec) == "(str, int64[2])"
+    assert str(words(Named, 4).batch(2, collate=(joined, None)).spec) == (
+        "Named(text: str, number: int64[2])"
+    )
 
 
 def test_functions_for_dict_components_must_be_named() -> None:

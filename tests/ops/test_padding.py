@@ -116,10 +116,10 @@ u8 = [np.ones(2, np.uint8), np.ones(1, np.uint8)]
 
 
 def test_elements_become_the_same_as_in_batch() -> None:
-    samples = fl.from_items([Sample(u8[0], np.int64(3)), Sample(u8[1], np.int64(4))])
+    samples: Any = fl.from_items([Sample(u8[0], np.int64(3)), Sample(u8[1], np.int64(4))])
     image, label = samples.padded_batch(2).collect()[0]
     assert (image.tolist(), label.tolist()) == ([[1, 1], [1, 0]], [3, 4])
-    assert type(samples.padded_batch(2).collect()[0]) is tuple
+    assert type(samples.padded_batch(2).collect()[0]) is Sample
     paddings: list[Any] = [(9, None), {"image": 9, "label": None}]
     for padding in paddings:
         assert samples.padded_batch(2, padding=padding).collect()[0][0].tolist() == [[1, 1], [1, 9]]
@@ -279,15 +279,15 @@ def test_padded_batch_in_a_worker(procs: int) -> None:
     ]
 
 
-def test_a_batch_of_named_tuples_is_a_plain_tuple() -> None:
+def test_a_batch_of_named_tuples_keeps_their_names() -> None:
     rows: fl.Flow[Any, Any] = fl.from_items(
         [Named(np.int32(i), np.zeros(i, np.float32)) for i in range(1, 4)]
     )
     batches = rows.padded_batch(2)
-    again = batches.take(1).padded_batch(1, padding={"1": -1.0, "0": -1})
+    again = batches.take(1).padded_batch(1, padding={"data": -1.0, "id": -1})
     assert [part.shape for part in again.collect()[0]] == [(1, 2), (1, 2, 2)]
-    with pytest.raises(InvalidFlow, match="components 0, 1, and padding names id, data"):
-        batches.padded_batch(1, padding={"id": -1, "data": -1.0})
+    with pytest.raises(InvalidFlow, match="components id, data, and padding names 1, 0"):
+        batches.padded_batch(1, padding={"1": -1, "0": -1.0})
 
 
 class TestLength:

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 import flowdsl as fl
 from flowdsl import ElementError, InvalidFlow, UnknownLength, Unsized
-from flowdsl.testing.elements import FORMS, Named, Row, make, same
+from flowdsl.elements.structure import named_tuple_of
+from flowdsl.testing.elements import FORMS, Listed, Named, Row, make, same
 
 sizes = st.integers(1, 5)
 
@@ -21,9 +22,10 @@ sizes = st.integers(1, 5)
 @given(st.sampled_from(FORMS), st.integers(0, 12), sizes)
 def test_unbatch_is_the_inverse_of_batch(form: str, length: int, n: int) -> None:
     items = [make(form, i) for i in range(length)]
-    plain = [(x.id, x.data) if form in ("named", "record") else x for x in items]
+    plain: list[Any] = [(x.id, x.data) for x in items] if form == "record" else items
     if form == "listed":  # a list of numbers is an array
-        plain = [(x.id, np.array(x.data), x.name) for x in items]
+        batch: Any = named_tuple_of(Listed)
+        plain = [batch(x.id, np.array(x.data), x.name) for x in items]
     flow: Any = fl.from_items(items)
     assert same(flow.batch(n).unbatch().collect(), plain)
     assert [i for i, _ in flow.batch(n).unbatch().node.reference(0)] == list(range(length))
@@ -150,7 +152,7 @@ class TestSpec:
         assert str(flow.unbatch().spec) == "(uint8[3], float64[])"
         assert str(fl.from_items([{"a": np.zeros((2, 3))}]).unbatch().spec) == "{a: float64[3]}"
         samples = fl.from_items([Sample(np.zeros(3), np.int8(1))] * 2)
-        assert str(samples.batch(2).unbatch().spec) == "(float64[3], int8[])"
+        assert str(samples.batch(2).unbatch().spec) == "Sample(image: float64[3], label: int8[])"
 
     def test_the_spec_of_a_list_comes_from_its_first_row(self) -> None:
         flow = fl.from_items([(np.zeros((i, 3)), "a") for i in range(3)])

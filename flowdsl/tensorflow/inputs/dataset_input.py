@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from flowdsl.effects import Endless
 from flowdsl.elements.specs import UNKNOWN, Spec, StructSpec
-from flowdsl.elements.structure import assemble
+from flowdsl.elements.structure import remade
 from flowdsl.errors import EndlessFlow, InvalidArgument, NotResumable, UnknownLength
 from flowdsl.feeding.loader import refuse_second_shard
 from flowdsl.flow import Flow
@@ -235,4 +235,4 @@ def _in_form(spec: Spec, leaves: Iterator[Any]) -> Any:
         return next(leaves)
     parts = {name: _in_form(part, leaves) for name, part in spec.fields}
     is_tuple = issubclass(spec.form, tuple)
-    return assemble(spec.form, parts) if is_tuple else parts
+    return remade(spec.form, parts) if is_tuple else parts
