@@ -131,6 +131,11 @@ class TypedDictLike(Protocol):
 
     __total__: ClassVar[bool]
 
+class NamedTupleLike(Protocol):
+    """Any ``NamedTuple``."""
+
+    def _asdict(self) -> dict[str, Any]: ...
+
 class Tensor(Protocol):
     """An array of another library, whose type does not show its dtype."""
 
@@ -138,6 +143,7 @@ class Tensor(Protocol):
 
 Number: TypeAlias = Stackable[Any] | Tensor | bool | int | float | complex
 Fields: TypeAlias = DataclassInstance | Attrs
+Named: TypeAlias = NamedTupleLike | Fields
 Single: TypeAlias = Number | str | bytes | list[Any] | Fields | Record[Any]
 Component: TypeAlias = Single | tuple[Any, ...] | Mapping[str, Any]
 

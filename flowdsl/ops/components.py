@@ -9,7 +9,14 @@ import attrs
 from typing_extensions import TypeVarTuple
 
 from flowdsl.elements.specs import UNKNOWN, Spec, StructSpec, ValueSpec, class_of
-from flowdsl.elements.structure import Component, assemble, components, form_of
+from flowdsl.elements.structure import (
+    Component,
+    arguments_of,
+    assemble,
+    components,
+    form_of,
+    is_named_tuple,
+)
 from flowdsl.errors import InvalidFlow, SpecMismatch
 from flowdsl.nodes import (
     PARALLEL_KEYWORD_ADVICE,
@@ -31,7 +38,7 @@ from flowdsl.nodes import (
 )
 
 if TYPE_CHECKING:
-    from flowdsl.elements.batch_types import TypedDictLike
+    from flowdsl.elements.batch_types import Named, TypedDictLike
     from flowdsl.flow import Flow
 
 A0 = TypeVar("A0")
@@ -50,8 +57,8 @@ Ts = TypeVarTuple("Ts")
 def _is_key_or_number(node: AnyNode, field: attrs.Attribute[Any], value: object) -> None:
     if not isinstance(value, (int, str)) or isinstance(value, bool):
         raise InvalidFlow(
-            f"map_component: {field.name} must be the number of a component, or its key in a dict, "
-            f"got {value!r}"
+            f"map_component: {field.name} must be the number of a component, its key in a dict, or "
+            f"the name of a field, got {value!r}"
         )
 
 
@@ -60,8 +67,8 @@ def _are_selectors(node: AnyNode, field: attrs.Attribute[Any], value: tuple[obje
     wrong = [x for x in value if not callable(x) and not isinstance(x, str)]
     if wrong or not value or (keys and len(keys) < len(value)):
         raise InvalidFlow(
-            f"select: pass selectors, such as c0, or keys of a dict, one or more and all of one "
-            f"kind; got ({', '.join(map(_spelled, value))})"
+            f"select: pass selectors, such as c0, or names of components, one or more, and all of "
+            f"one kind; got ({', '.join(map(_spelled, value))})"
         )
     twice = next((key for key in keys if keys.count(key) > 1), None)
     if twice is not None:
@@ -107,7 +114,7 @@ class MapComponent(CodeTemplate[Any, Any, E], Generic[E]):
             if isinstance(x, tuple) and -len(x) <= index < len(x):
                 values = list(x)
                 values[index] = func(values[index])
-                return tuple(values)
+                return tuple(values) if type(x) is tuple else with_values(x, values)
             return other(x)
 
         return change
@@ -115,8 +122,11 @@ class MapComponent(CodeTemplate[Any, Any, E], Generic[E]):
     def _change(self, x: Any) -> Any:
         parts = dict(components(x) or ())
         name = _name(self.index, form_of(x), list(parts))
+        _require_settable(form_of(x), name)
         parts[name] = self.func(parts[name])
-        return assemble(dict if isinstance(x, dict) else tuple, parts)
+        return (
+            with_values(x, parts.values()) if isinstance(x, tuple) else assemble(form_of(x), parts)
+        )
 
     @cached_per_node
     def spec(self, probe: bool) -> Spec:
@@ -124,10 +134,13 @@ class MapComponent(CodeTemplate[Any, Any, E], Generic[E]):
         if may_have_any(source):
             return with_inferred(self, UNKNOWN, probe)
         form, parts = _parts(source)
-        parts[_name(self.index, form, list(parts))] = spec_of_result(self.func)
-        if form is dict:
-            return with_inferred(self, StructSpec(dict, tuple(parts.items())), probe)
-        return with_inferred(self, _tuple_of(parts.values()), probe)
+        name = _name(self.index, form, list(parts))
+        _require_settable(form, name)
+        parts[name] = spec_of_result(self.func)
+        known = (
+            _tuple_of(parts.values()) if _is_plain(form) else StructSpec(form, (*parts.items(),))
+        )
+        return with_inferred(self, known, probe)
 
 
 @attrs.frozen(repr=False)
@@ -168,23 +181,40 @@ class Select(CodeTemplate[Any, Any, E], Generic[E]):
         )
 
 
+def with_values(x: Any, values: Iterable[Any]) -> Any:
+    """A tuple with other components: a NamedTuple keeps its class."""
+    return tuple(values) if _is_plain(type(x)) else type(x)._make(values)
+
+
+def _is_plain(form: type) -> bool:
+    """Return True for a tuple without names."""
+    return issubclass(form, tuple) and not is_named_tuple(form)
+
+
+def _require_settable(form: type, name: str) -> None:
+    if (arguments_of(form) or {}).get(name, name) is None:
+        raise SpecMismatch(f"{form.__name__} sets its field {name!r} by itself")
+
+
 def _name(component: int | str, form: type, names: Sequence[str]) -> str:
-    """The name of the component with a number in a tuple, or a key in a dict.
+    """The name of the component with a number in a tuple, a key in a dict, or a field's name.
 
     Raises:
         SpecMismatch: There is no such component; the message lists the existing ones.
     """
+    named = bool(names) and not _is_plain(form)
     if isinstance(component, str):
-        found = form is dict and component in names
+        found = named and component in names
     else:
         found = issubclass(form, tuple) and -len(names) <= component < len(names)
     if found:
         return component if isinstance(component, str) else names[component]
-    has = ", ".join(map(repr, names)) if form is dict else str(len(names))
-    of = f" of {has}" if issubclass(form, (tuple, dict)) else ""
+    has = ", ".join(map(repr, names)) if named else str(len(names))
+    of = f" of {has}" if named or issubclass(form, (tuple, dict)) else ""
     raise SpecMismatch(
         f"there is no component {component!r} in this {form.__name__}{of}; components of a tuple "
-        f"are numbered from 0, components of a dict are its keys; for any other element use map"
+        f"are numbered from 0, those of a dict, a NamedTuple or a record are named; for any other "
+        f"element use map"
     )
 
 
@@ -269,16 +299,25 @@ class Components(FlowBase[T, E]):
     def map_component(
         self: FlowBase[TypedDictLike, E], func: Callable[[Any], object], index: str
     ) -> Flow[dict[str, Any], E]: ...
+    @overload
+    def map_component(
+        self: FlowBase[Named, E], func: Callable[[Any], object], index: str
+    ) -> Flow[Any, E]: ...
     @rejects_keywords(map_func="write {name}(f)", **PARALLEL_KEYWORD_ADVICE)
     def map_component(
         self: FlowBase[Any, Any], func: Callable[[Any], Any], index: int | str = 0
     ) -> Flow[Any, Any]:
         """Apply ``func`` to one component, and keep the others unchanged.
 
-        ``index`` is the number of a tuple's component, -1 for the last, or a key of a dict. A
-        NamedTuple becomes a plain tuple, since the component's type may change: ``starmap(Sample)``
-        names it again. Type checkers support the numbers 0 to 7 and -1; for a dict with values of
-        several types they do not distinguish its keys. For a field of a record use ``map``.
+        ``index`` is the number of a tuple's component, -1 for the last, a key of a dict, or the
+        name of a field of a NamedTuple, a dataclass or an attrs class. The element keeps its class,
+        whose annotations may no longer be true, as in ``augment``; a dataclass or attrs class is
+        constructed again.
+
+        Type checkers support the numbers 0 to 7 and -1, and check ``func``; to them the result is a
+        plain tuple, which ``starmap(Sample)`` names again. They do not know which field has a name:
+        the result is ``Any``. Nor do they distinguish the keys of a dict with values of several
+        types.
 
         Length: the source's.
 
@@ -304,7 +343,7 @@ class Components(FlowBase[T, E]):
     ) -> Flow[dict[str, V], E]: ...
     @overload
     def select(
-        self: FlowBase[TypedDictLike, E], key: str, /, *keys: str
+        self: FlowBase[TypedDictLike | Named, E], key: str, /, *keys: str
     ) -> Flow[dict[str, Any], E]: ...
     @overload
     def select(
@@ -386,8 +425,8 @@ class Components(FlowBase[T, E]):
         """Select components of each element, in the order of the arguments.
 
         With selectors, ``c0`` to ``c7`` or any functions of the element, each element is a tuple of
-        their results; with keys, it is a dict with these keys. Type checkers support up to eight
-        selectors.
+        their results; with keys of a dict, or names of the fields of a NamedTuple, a dataclass or
+        an attrs class, it is a dict with these. Type checkers support up to eight selectors.
 
         Length: the source's.
 

@@ -221,8 +221,9 @@ class Unbatching(FlowBase[T, E]):
         be undone too.
 
         Rows of a tuple are tuples, rows of a dict are dicts, rows of a NamedTuple are of its class,
-        and rows of a record are plain tuples. ``into`` is called with the components of each row, by position for a tuple,
-        by name for a dict or record: ``unbatch(Sample)`` yields instances of ``Sample``.
+        and rows of a record are plain tuples. ``into`` is called with the components of each row,
+        by position for a tuple, by name for a dict or record: ``unbatch(Sample)`` yields instances
+        of ``Sample``.
 
         Length: known only at the end of a pass.
 

@@ -49,11 +49,12 @@ def filter_map(draw: Draw, recipe: Recipe) -> Recipe:
 
 def map_component(draw: Draw, recipe: Recipe) -> Recipe:
     index: Any
-    if all_are(recipe, tuple):
+    names = _names(recipe)
+    if names and (not all_are(recipe, tuple) or draw(st.booleans())):
+        index = draw(st.sampled_from(names))
+    elif all_are(recipe, tuple):
         sizes = [len(x) for x in recipe.first]
         index = draw(st.integers(-min(sizes), min(sizes) - 1))
-    elif all_are(recipe, dict):
-        index = draw(st.sampled_from(list(recipe.first[0])))
     else:
         return map_(draw, recipe)
     return recipe.then(
@@ -64,11 +65,20 @@ def map_component(draw: Draw, recipe: Recipe) -> Recipe:
     )
 
 
+def _names(recipe: Recipe) -> list[str]:
+    """Return the names of components that all elements have."""
+    every = [[name for name, _ in parts_of(x) or ()] for x in recipe.first]
+    common = set(every[0]).intersection(*every) if every else set()
+    return sorted(name for name in common if isinstance(name, str))
+
+
 def map_component_model(source: Model, func: Callable[[Any], Any], index: Any) -> Model:
     def change(x: Any) -> Any:
-        parts = dict(x) if isinstance(x, dict) else list(x)
-        parts[index] = func(parts[index])
-        return parts if isinstance(x, dict) else tuple(parts)
+        parts = parts_of(x) or ()
+        names, values = [name for name, _ in parts], [value for _, value in parts]
+        place = names.index(index) if isinstance(index, str) else index
+        values[place] = func(values[place])
+        return rebuilt(x, values)
 
     return models.map_(source, change)
 
@@ -114,15 +124,17 @@ _COMPONENTS: tuple[Any, ...] = (fl.c0, fl.c1, fl.c2, fl.c3)
 
 def select(draw: Draw, recipe: Recipe) -> Recipe:
     picks: list[Any]
-    if all_are(recipe, tuple):
+    ours: list[Any]
+    names = _names(recipe)
+    if names and (not all_are(recipe, tuple) or draw(st.booleans())):
+        picks = ours = draw(st.permutations(names))[: draw(NUMBERS)]
+        name = ", ".join(picks)
+    elif all_are(recipe, tuple):
         some = range(min(4, *(len(x) for x in recipe.first)))
         chosen = draw(st.permutations(some))[: draw(NUMBERS)]
         picks = [_COMPONENTS[i] for i in chosen]
-        ours: list[Any] = [lambda x, i=i: x[i] for i in chosen]
+        ours = [lambda x, i=i: x[i] for i in chosen]
         name = ", ".join(f"c{i}" for i in chosen)
-    elif all_are(recipe, dict):
-        picks = ours = draw(st.permutations(list(recipe.first[0])))[: draw(NUMBERS)]
-        name = ", ".join(picks)
     else:
         picks = ours = [functions.count, functions.itself]
         name = "count, itself"
@@ -138,7 +150,7 @@ def select(draw: Draw, recipe: Recipe) -> Recipe:
 
 def select_model(source: Model, *picks: Any) -> Model:
     if isinstance(picks[0], str):
-        return models.map_(source, lambda x: {key: x[key] for key in picks})
+        return models.map_(source, lambda x: {key: dict(parts_of(x) or ())[key] for key in picks})
     return models.map_(source, lambda x: tuple([pick(x) for pick in picks]))
 
 

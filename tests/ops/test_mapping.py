@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any, NamedTuple, Optional
 
@@ -15,11 +16,18 @@ from hypothesis import strategies as st
 import flowdsl as fl
 from flowdsl import ElementError, Flow, InvalidFlow, Reordered, SpecMismatch, Unsized
 from flowdsl.elements.structure import Component
+from flowdsl.testing.elements import same
 
 ints = st.lists(st.integers(-100, 100), max_size=20)
 
 
 class Pair(NamedTuple):
+    number: int
+    text: str
+
+
+@dataclass
+class PlainPair:
     number: int
     text: str
 
@@ -314,12 +322,27 @@ class TestMapComponent:
         assert last.collect() == [(1, "2")]
         assert repr(last) == "from_items(1 items).map_component(str, 1)"
 
-    def test_map_component_of_a_named_tuple_is_a_plain_tuple(self) -> None:
-        flow = fl.from_items([Pair(1, "a")]).map_component(str.upper, 1)
-        (element,) = flow.collect()
-        assert type(element) is tuple
-        assert element == (1, "A")
-        assert flow.starmap(Pair).collect() == [Pair(1, "A")]
+    @pytest.mark.parametrize("index", [1, -1, "text"])
+    def test_map_component_of_a_named_tuple_keeps_its_class(self, index: Any) -> None:
+        flow: Any = fl.from_items([Pair(1, "a")])
+        mapped = flow.map_component(str.upper, index)
+        assert same(mapped.collect(), [Pair(1, "A")])
+        assert str(mapped.spec) == "Pair(number: int, text: str)"
+        assert mapped.starmap(Pair).collect() == [Pair(1, "A")]
+
+    def test_map_component_of_a_record_makes_another(self) -> None:
+        flow = fl.from_items([Point(1)]).map_component(lambda x: x + 1, "x")
+        assert flow.collect() == [Point(2)]
+        assert str(flow.spec) == "Point(x: int)"
+
+    def test_a_field_that_a_record_sets_itself_is_refused(self) -> None:
+        @attrs.frozen
+        class Numbered:
+            n: int
+            twice: int = attrs.field(init=False, default=attrs.Factory(lambda n: 2 * n.n, True))
+
+        with pytest.raises(InvalidFlow, match="Numbered sets its field 'twice' by itself"):
+            fl.from_items([Numbered(1)]).map_component(str, "twice")
 
     @pytest.mark.parametrize("index", [True, 1.0, None, b"text"])
     def test_map_component_refuses_an_invalid_index(self, index: Any) -> None:
@@ -327,24 +350,24 @@ class TestMapComponent:
         with pytest.raises(InvalidFlow) as caught:
             flow.map_component(str, index)
         assert str(caught.value) == (
-            "map_component: index must be the number of a component, or its key in a dict, "
-            f"got {index!r}"
+            "map_component: index must be the number of a component, its key in a dict, or the "
+            f"name of a field, got {index!r}"
         )
 
 
 THERE = (
-    "components of a tuple are numbered from 0, components of a dict are its keys; for any other "
-    "element use map"
+    "components of a tuple are numbered from 0, those of a dict, a NamedTuple or a record are "
+    "named; for any other element use map"
 )
 MISSING: list[tuple[object, int | str, str]] = [
     ((1, 2), 2, "there is no component 2 in this tuple of 2"),
     ((1, 2), -3, "there is no component -3 in this tuple of 2"),
     ((1, 2), "0", "there is no component '0' in this tuple of 2"),
-    (Pair(1, "a"), "text", "there is no component 'text' in this Pair of 2"),
+    (Pair(1, "a"), "txt", "there is no component 'txt' in this Pair of 'number', 'text'"),
     ({"a": 1, "b": 2}, "c", "there is no component 'c' in this dict of 'a', 'b'"),
     ({"a": 1, "b": 2}, 0, "there is no component 0 in this dict of 'a', 'b'"),
-    (Point(1), "x", "there is no component 'x' in this Point"),
-    (Point(1), 0, "there is no component 0 in this Point"),
+    (Point(1), "y", "there is no component 'y' in this Point of 'x'"),
+    (Point(1), 0, "there is no component 0 in this Point of 'x'"),
     (np.zeros(3), 0, "there is no component 0 in this ndarray"),
     ([1, 2], 0, "there is no component 0 in this list"),
     ("text", 0, "there is no component 0 in this str"),
@@ -407,6 +430,13 @@ class TestSelect:
         assert list(selected.collect()[0].items()) == [(key, item[key]) for key in keys[:n]]
         assert selected.node.title == f"select({', '.join(map(repr, keys[:n]))})"
 
+    @pytest.mark.parametrize("element", [Pair(1, "a"), PlainPair(1, "a")])
+    def test_select_of_fields(self, element: Any) -> None:
+        flow: Any = fl.from_items([element])
+        assert flow.select("text").collect() == [{"text": "a"}]
+        assert flow.select("text", "number").collect() == [{"text": "a", "number": 1}]
+        assert str(flow.select("text").spec) == "{text: str}"
+
     def test_select_by_any_function(self) -> None:
         flow = fl.from_items([Point(3)]).select(lambda p: p.x, str)
         assert flow.collect() == [(3, "Point(x=3)")]
@@ -430,8 +460,8 @@ class TestSelect:
         with pytest.raises(InvalidFlow) as caught:
             flow.select(*picks)
         assert str(caught.value) == (
-            "select: pass selectors, such as c0, or keys of a dict, one or more and all of one "
-            f"kind; got {got}"
+            "select: pass selectors, such as c0, or names of components, one or more, and all of "
+            f"one kind; got {got}"
         )
 
     def test_select_refuses_a_repeated_key(self) -> None:
@@ -573,8 +603,8 @@ class TestSpec:
             raise AssertionError("not asked")
 
         pairs = fl.from_items([Pair(1, "a")])
-        assert str(pairs.map_component(declared, 1).spec) == "(int, float)"
-        assert str(pairs.map_component(declared, -1).spec) == "(int, float)"
+        assert str(pairs.map_component(declared, 1).spec) == "Pair(number: int, text: float)"
+        assert str(pairs.map_component(declared, -1).spec) == "Pair(number: int, text: float)"
         assert str(pairs.map_component(declared).spec) == "(float, str)"
         dicts = fl.from_items([{"a": 1, "b": 2}])
         assert str(dicts.map_component(declared, "a").spec) == "{a: float, b: int}"
@@ -615,7 +645,10 @@ class TestSpec:
 
     def test_the_spec_of_enumerate_is_a_pair(self) -> None:
         assert str(fl.from_items("ab").enumerate().spec) == "(int, str)"
-        assert str(fl.from_range(3).map(lambda i: i / 2).enumerate().spec) == "(int, float)"
+        assert (
+            str(fl.from_range(3).map(lambda i: i / 2).enumerate().spec)
+            == "Pair(number: int, text: float)"
+        )
 
 
 class TestSpecAfterFilter:

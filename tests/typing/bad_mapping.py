@@ -29,7 +29,8 @@ samples.map(fl.c2)  # E: arg-type
 points.map(fl.c0)  # E: arg-type
 arrays.map(fl.c0)  # E: arg-type
 numbers.map_component(str)  # E: misc
-points.map_component(scale, "at")  # E: misc
+points.map_component(scale, 0)  # E: arg-type
+arrays.map_component(scale, "at")  # E: misc
 pairs.map_component(scale, 1)  # E: call-overload
 pairs.map_component(str, 2)  # E: call-overload
 pairs.map_component(str, "label")  # E: call-overload
@@ -42,7 +43,8 @@ dicts.map_component(scale, 0)  # E: arg-type
 dicts.map_component(is_even, "left")  # E: arg-type
 samples.map(features).map_component(scale, 0)  # E: arg-type
 samples.select()  # E: call-overload
-samples.select("image")  # E: call-overload
+arrays.select("image")  # E: call-overload
+samples.select("image").map(lambda d: d.image)  # E: attr-defined
 pairs.select(fl.c2)  # E: arg-type
 samples.select(fl.c0, "label")  # E: call-overload
 dicts.select(fl.c0)  # E: arg-type

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import assert_type
+from typing import Any, assert_type
 
 import numpy as np
 from typing_extensions import TypeIs
@@ -109,6 +109,10 @@ assert_type(wide.map_component(lambda y: y.item(), 1), Flow[tuple[U8, int, str, 
 assert_type(pairs.map_component(scale).starmap(lambda x, y: (x, y)).map(fl.c0), Flow[F32, Exact])
 assert_type(dicts.map_component(lambda x: x[:1], "left"), Flow[dict[str, U8], Exact])
 assert_type(counts.map_component(str, "n"), Flow[dict[str, int | str], Exact])
+assert_type(samples.map_component(scale, "image"), Flow[Any, Exact])
+assert_type(points.map_component(scale, "at"), Flow[Any, Exact])
+assert_type(samples.select("label"), Flow[dict[str, Any], Exact])
+assert_type(points.select("weight", "at"), Flow[dict[str, Any], Exact])
 assert_type(samples.select(fl.c1), Flow[tuple[np.int64], Exact])
 assert_type(samples.select(fl.c1, fl.c0), Flow[tuple[np.int64, U8], Exact])
 assert_type(samples.select(lambda s: scale(s.image), fl.c1), Flow[tuple[F32, np.int64], Exact])
