@@ -605,7 +605,7 @@ class TestSpec:
         pairs = fl.from_items([Pair(1, "a")])
         assert str(pairs.map_component(declared, 1).spec) == "Pair(number: int, text: float)"
         assert str(pairs.map_component(declared, -1).spec) == "Pair(number: int, text: float)"
-        assert str(pairs.map_component(declared).spec) == "(float, str)"
+        assert str(pairs.map_component(declared).spec) == "Pair(number: float, text: str)"
         dicts = fl.from_items([{"a": 1, "b": 2}])
         assert str(dicts.map_component(declared, "a").spec) == "{a: float, b: int}"
         flow = pairs.map_component(lambda text: np.zeros((2, 3)), 1)
@@ -647,7 +647,7 @@ class TestSpec:
         assert str(fl.from_items("ab").enumerate().spec) == "(int, str)"
         assert (
             str(fl.from_range(3).map(lambda i: i / 2).enumerate().spec)
-            == "Pair(number: int, text: float)"
+            == "(int, float)"
         )
 
 
