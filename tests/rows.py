@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import attrs
+import msgspec
 import numpy as np
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -66,12 +67,18 @@ class Spot:
     y: object
 
 
+class Packed(msgspec.Struct, frozen=True):
+    x: object
+    y: object
+
+
 FORMS: dict[type, Callable[[Any, Any], object]] = {
     tuple: lambda x, y: (x, y),
     dict: lambda x, y: {"x": x, "y": y},
     Pair: Pair,
     Point: Point,
     Spot: Spot,
+    Packed: Packed,
 }
 
 # -- strategies ------------------------------------------------------------------------------------

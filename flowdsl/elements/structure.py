@@ -1,8 +1,8 @@
 """Elements: the values that flow, and their components.
 
-An element is a tuple or NamedTuple (recommended), a dict, an attrs class, a dataclass, or a single
-value: an array, a number, text, or a list of them. A record is an attrs class that names the type
-of its batches. An element is immutable once yielded.
+An element is a tuple or NamedTuple (recommended), a dict, an attrs class, a dataclass, a msgspec
+Struct, or a single value: an array, a number, text, or a list of them. A record is an attrs class
+that names the type of its batches. An element is immutable once yielded.
 """
 
 from __future__ import annotations
@@ -145,13 +145,13 @@ def named_tuple_of(record: type) -> type:
         base = namedtuple(f"{record.__name__}Batch", arguments_of(record) or ())  # type: ignore[misc]  # noqa: PYI024  # its fields are known at run time
     except ValueError:
         return tuple
-    made = {"__slots__": (), "__module__": record.__module__, "__reduce__": _reduced(record)}
-    return type(base.__name__, (base,), made)
+    made = {"__slots__": (), "__module__": record.__module__, "_record": record}
+    return type(base.__name__, (base,), made | {"__reduce__": _reduced})
 
 
-def _reduced(record: type) -> Callable[[Rows], tuple[object, ...]]:
-    """Return a ``__reduce__``: a class that was made at run time cannot be found by its name."""
-    return lambda batch: (_batch_of, (record, tuple(batch)))
+def _reduced(batch: Any) -> tuple[object, ...]:
+    """The ``__reduce__`` of a class that was made at run time: it cannot be found by its name."""
+    return _batch_of, (batch._record, tuple(batch))
 
 
 def _batch_of(record: type, parts: Rows) -> Rows:
@@ -197,7 +197,7 @@ def arguments(form: type, values: dict[str, Any]) -> dict[str, Any]:
 
 
 def arguments_of(form: type) -> dict[str, str | None] | None:
-    """The fields of an attrs class or a dataclass, each with its constructor argument.
+    """The fields of an attrs class, dataclass or Struct, each with its constructor argument.
 
     The argument is None if the constructor sets the field itself. Return None for other classes.
     """
@@ -205,7 +205,8 @@ def arguments_of(form: type) -> dict[str, str | None] | None:
         return {f.name: (f.alias or f.name) if f.init else None for f in attrs.fields(form)}
     if is_dataclass(form):
         return {f.name: f.name if f.init else None for f in fields(form)}
-    return None
+    names: tuple[str, ...] | None = getattr(form, "__struct_fields__", None)
+    return None if names is None else {name: name for name in names}
 
 
 def is_tensor(kind: type) -> bool:
@@ -392,10 +393,19 @@ def _read_only_record(element: Any, of_array: OfArray, seen: _Seen) -> Any:
         seen[id(element)] = element, twin
     if twin is element:
         return element
-    put = _base_of(kind).__setitem__ if of_dict else object.__setattr__
+    put = _base_of(kind).__setitem__ if of_dict else _setter(kind)
     for name, value in made.items():
         put(twin, name, value)  # no constructor: converters have run
     return twin
+
+
+def _setter(kind: type) -> Callable[[Any, str, Any], None]:
+    """A function that sets a field of a record, also of a frozen one."""
+    if not hasattr(kind, "__struct_fields__"):
+        return object.__setattr__
+    from msgspec.structs import force_setattr  # whoever has a Struct has imported it
+
+    return force_setattr
 
 
 def _base_of(kind: type) -> Any:
@@ -412,6 +422,8 @@ def _twin(record: Any) -> Any:
     class is an extension's, whose instances cannot be made this way.
     """
     kind = type(record)
+    if hasattr(kind, "__struct_fields__"):
+        return record.__copy__()  # written in C: it does no more
     try:
         twin = _base_of(kind).__new__(kind)
         for slot in _slots_of(cast("Any", kind)):
@@ -440,7 +452,9 @@ def _fields_of(kind: type) -> tuple[tuple[str, ...] | None, bool]:
         return None, False
     # attrs has its own method, which converts and validates values that are set
     by_attrs = bool(vars(kind).get("__attrs_own_setattr__", False))
-    return tuple(fields), by_attrs or kind.__setattr__ is object.__setattr__
+    config = getattr(kind, "__struct_config__", None)
+    by_struct = config is not None and not config.frozen
+    return tuple(fields), by_attrs or by_struct or kind.__setattr__ is object.__setattr__
 
 
 def nbytes_of(element: object) -> int:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, NamedTuple
 
 import attrs
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -95,6 +96,8 @@ def parts_of(element: Any) -> list[tuple[Any, Any]] | None:
         return list(attrs.asdict(element, recurse=False).items())
     if is_dataclass(element):
         return [(field.name, getattr(element, field.name)) for field in fields(element)]
+    if isinstance(element, msgspec.Struct):
+        return [(name, getattr(element, name)) for name in element.__struct_fields__]
     return None
 
 
@@ -112,6 +115,8 @@ def rebuilt(element: Any, values: list[Any]) -> Any:
     """Return an element of the same form with other components."""
     if isinstance(element, dict):
         return dict(zip(element, values, strict=True))
+    if isinstance(element, msgspec.Struct):
+        return type(element)(**dict(zip(element.__struct_fields__, values, strict=True)))
     if attrs.has(type(element)) or is_dataclass(element) or hasattr(element, "_fields"):
         return type(element)(*values)
     return type(element)(values)

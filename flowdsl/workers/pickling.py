@@ -34,12 +34,12 @@ def made_of(value: Any) -> tuple[Any, ...] | None:
     """Return the ``__reduce__`` tuple of a value; None if pickle's default applies."""
     kind = type(value)
     if kind is FunctionType:
-        if value.__code__ is not _DISPATCHES or _is_importable(value):
+        if value.__code__ is not _DISPATCHES or is_importable(value):
             return None
         return _dispatching, (value.__wrapped__, list(value.registry.items()))
     if kind is cached_property:
         return cached_property, (value.func,), {"attrname": value.attrname}
-    if kind not in (_CACHED, NewType) or _is_importable(value):
+    if kind not in (_CACHED, NewType) or is_importable(value):
         return None
     if kind is NewType:
         return NewType, (value.__name__, value.__supertype__), vars(value)
@@ -64,7 +64,7 @@ def send_the_script() -> None:
         cloudpickle.register_pickle_by_value(script)
 
 
-def _is_importable(value: Any) -> bool:
+def is_importable(value: Any) -> bool:
     """Return True if a worker can import the value from a module that is not sent by value."""
     name = value.__module__
     by_value = (*SCRIPTS, *cloudpickle.list_registry_pickle_by_value())

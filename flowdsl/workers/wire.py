@@ -26,9 +26,10 @@ from flowdsl.plan.plan import Stage
 from flowdsl.plan.tree import walk
 from flowdsl.resources.worker_kinds import WorkerKind, Workers
 from flowdsl.workers.modules import installed, module_of
-from flowdsl.workers.pickling import SCRIPTS, code_made_of, made_of, send_the_script
+from flowdsl.workers.pickling import SCRIPTS, code_made_of, is_importable, made_of, send_the_script
 from flowdsl.workers.shared_arrays import LARGE, reduced, reduced_tensor
 from flowdsl.workers.slabs import WORTH_SHARING, Place, Slabs
+from flowdsl.workers.structs import is_struct, struct_made_of
 
 Frame: TypeAlias = bytes | memoryview
 
@@ -100,6 +101,11 @@ class _Pickler(cloudpickle.Pickler):
     """Pickles objects by value if no other process can import them."""
 
     dispatch_table = cloudpickle.Pickler.dispatch_table.new_child({CodeType: code_made_of})
+
+    def reducer_override(self, obj: Any) -> Any:
+        if is_struct(obj) and not is_importable(obj):
+            return struct_made_of(obj)
+        return super().reducer_override(obj)
 
 
 class _ProgramPickler(_Pickler):
@@ -242,7 +248,7 @@ def _adopt(element: object, classes: frozenset[str]) -> None:
     its own class. Classes within a function have no such name: they are sent by value, and
     cloudpickle recognises its own classes.
     """
-    kind = type(element)
+    kind = getattr(type(element), "_record", type(element))  # of a batch: the class of its rows
     main = sys.modules["__main__"]
     if kind.__module__ in SCRIPTS and kind.__qualname__ in classes:
         sys.modules.setdefault(kind.__module__, main)

@@ -43,6 +43,7 @@ from tests.rows import (
     NUMBERS,
     ROWS,
     Generator,
+    Packed,
     Pair,
     Point,
     PointBatch,
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
 D = TypeVar("D", bound=np.generic)
 
 SpotBatch = named_tuple_of(Spot)
+PackedBatch = named_tuple_of(Packed)
 
 
 @given(ROWS)
@@ -93,6 +95,7 @@ def test_a_stacked_batch_has_the_structure_of_the_rows(rows: list[object]) -> No
             assert isinstance(batch, np.ndarray)
             return
         stacks_to = {tuple: tuple, Pair: Pair, dict: dict, Point: PointBatch, Spot: SpotBatch}
+        stacks_to[Packed] = PackedBatch
         assert type(batch) is stacks_to[type(row)]
         for (_, inner), (_, part) in zip(components(batch) or (), parts, strict=True):
             form(inner, part)
@@ -612,8 +615,8 @@ def plain(row: Any) -> Any:
     values = [plain(part) for _, part in parts]
     if isinstance(row, dict):
         return dict(zip(row, values, strict=True))
-    if isinstance(row, Spot):
-        return SpotBatch(*values)
+    if isinstance(row, (Spot, Packed)):
+        return (SpotBatch if isinstance(row, Spot) else PackedBatch)(*values)
     return Pair(*values) if isinstance(row, Pair) else tuple(values)
 
 

@@ -645,10 +645,7 @@ class TestSpec:
 
     def test_the_spec_of_enumerate_is_a_pair(self) -> None:
         assert str(fl.from_items("ab").enumerate().spec) == "(int, str)"
-        assert (
-            str(fl.from_range(3).map(lambda i: i / 2).enumerate().spec)
-            == "(int, float)"
-        )
+        assert str(fl.from_range(3).map(lambda i: i / 2).enumerate().spec) == "(int, float)"
 
 
 class TestSpecAfterFilter:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import attrs
+import msgspec
 import numpy as np
 import pytest
 
@@ -37,6 +38,16 @@ class Sealed:
     y: int
 
 
+class Packed(msgspec.Struct):
+    x: Any
+    y: int
+
+
+class SealedPacked(msgspec.Struct, frozen=True):
+    x: Any
+    y: int
+
+
 FORMS: dict[str, Callable[[Any], Any]] = {
     "an array": lambda a: a,
     "a structured array": lambda a: a.view([("u", float), ("v", float)])[:, 0],
@@ -49,6 +60,8 @@ FORMS: dict[str, Callable[[Any], Any]] = {
     "dicts": lambda a: [{"x": row, "y": 1} for row in a],
     "attrs records": lambda a: [Open(row, 1) for row in a],
     "frozen dataclasses": lambda a: [Sealed(row, 1) for row in a],
+    "Structs": lambda a: [Packed(row, 1) for row in a],
+    "frozen Structs": lambda a: [SealedPacked(row, 1) for row in a],
     "nested": lambda a: [{"x": [(row, [1, 2])], "y": Named(row, 1)} for row in a],
 }
 CHAINS: dict[str, Chain] = {
