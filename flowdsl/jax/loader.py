@@ -153,6 +153,8 @@ _registered = WeakSet[type]()
 
 def _record_of(kind: type, names: tuple[str, ...], _: None, values: Iterable[object]) -> object:
     """Return a record with these values, which may be tracers that its constructor would refuse."""
+    if hasattr(kind, "__struct_fields__"):  # a Struct checks nothing
+        return kind(**dict(zip(names, values, strict=True)))
     record: object = object.__new__(kind)
     for name, value in zip(names, values, strict=True):
         object.__setattr__(record, name, value)
