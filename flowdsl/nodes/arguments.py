@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
-from typing import Any, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from flowdsl.elements.structure import PLAIN
 from flowdsl.errors import InvalidArgument
 from flowdsl.nodes.validation import brief, name_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 A = TypeVar("A")
 A_co = TypeVar("A_co", covariant=True)
@@ -32,8 +34,8 @@ class ListOf(Protocol[A_co]):
 def shown(value: object) -> str:
     """Describe an argument: plain values and lists by their repr, others by their class.
 
-    >>> shown("loss"), shown(Path), shown(print), shown(object())
-    ("'loss'", 'the class Path', 'the function print', 'an object')
+    >>> shown("loss"), shown(int), shown(print), shown(object())
+    ("'loss'", 'the class int', 'the function print', 'an object')
     """
     if isinstance(value, type):
         return f"the class {value.__name__}"
@@ -143,6 +145,8 @@ def checked_path(argument: str, value: object) -> Path:
     Raises:
         InvalidArgument: It is neither text nor a path.
     """
+    from pathlib import Path  # slow to import
+
     if not isinstance(value, (str, os.PathLike)):
         raise wrong(argument, "a path", value)
     return Path(value)
