@@ -610,7 +610,7 @@ class TestSpec:
         assert str(dicts.map_component(declared, "a").spec) == "{a: float, b: int}"
         flow = pairs.map_component(lambda text: np.zeros((2, 3)), 1)
         assert str(flow.node.spec(probe=False)) == "Pair(number: int, text: ?)"
-        assert str(flow.spec) == "(int, float64[2, 3])"
+        assert str(flow.spec) == "Pair(number: int, text: float64[2, 3])"
         unknown = fl.from_range(3).map(lambda i: (i, str(i))).map_component(declared)
         assert str(unknown.node.spec(probe=False)) == "?"
 
