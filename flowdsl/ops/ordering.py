@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Never, TypeVar, overload
 
 import attrs
 import numpy as np
@@ -260,11 +260,13 @@ class Ordering(FlowBase[T, E]):
     ) -> Flow[T, E | Reordered]: ...
     @overload
     def shuffle(self, buffer: int, *, seed: int = 0) -> Flow[T, E | Reordered]: ...
-    @rejects_keywords(
+    @overload  # never matches: its argument is what a type checker says of any other flow
+    def shuffle(self, *, it_may_never_end_or_its_length_is_unknown: Never) -> Never: ...
+    @rejects_keywords(  # type: ignore[misc]  # nothing reaches the last overload
         buffer_size="write shuffle(buffer={n})",
         reshuffle_each_iteration="each epoch has its own order; shuffle().cache() keeps the first",
     )
-    def shuffle(
+    def shuffle(  # pyright: ignore[reportInconsistentOverload]  # nothing reaches the last
         self: FlowBase[Any, Any], buffer: int | None = None, *, seed: int = 0, block: int = 1
     ) -> Flow[Any, Any]:
         """Put the elements in a random order: all of them, or within a window of ``buffer``.

@@ -76,7 +76,7 @@ samples.padded_batch(4).map(lambda b: b.image)  # E: attr-defined
 numbers.window(3).map(is_even)  # E: arg-type
 numbers.window(3).starmap(lambda a, b: a + b)  # E: arg-type, misc
 samples.batch_by_shape(4, fl.c0).size()  # E: misc
-samples.batch_by_shape(4, fl.c0).shuffle()  # E: call-arg
+samples.batch_by_shape(4, fl.c0).shuffle()  # E: call-overload
 
 # -- taking batches apart --------------------------------------------------------------------------
 numbers.unbatch()  # E: call-arg

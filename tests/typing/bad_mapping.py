@@ -92,7 +92,7 @@ numbers.filter(lambda i: (i, i))  # E: arg-type, return-value
 samples.filter(lambda s: s.image)  # E: arg-type, return-value
 samples.filter(lambda s: {"label": s.label}.get("label"))  # E: arg-type, return-value
 numbers.filter(is_even).size()  # E: misc
-numbers.filter(is_even).shuffle()  # E: call-arg
+numbers.filter(is_even).shuffle()  # E: call-overload
 numbers.filter_map(scale)  # E: arg-type
 numbers.filter_map(halved).map(str.upper)  # E: arg-type
 numbers.filter_map(lambda i: i.odd)  # E: attr-defined
@@ -100,7 +100,7 @@ numbers.filter_map(halved).size()  # E: misc
 numbers.flat_map(is_even)  # E: arg-type
 numbers.flat_map(lambda i: i)  # E: arg-type, return-value
 texts.flat_map(str.split).map(is_even)  # E: arg-type
-texts.flat_map(str.split).shuffle()  # E: call-arg
+texts.flat_map(str.split).shuffle()  # E: call-overload
 
 # -- numbers, and looking --------------------------------------------------------------------------
 texts.enumerate("1")  # E: arg-type

@@ -19,10 +19,10 @@ numbers.filter(is_even).skip(2).size()  # E: misc
 numbers.filter(is_even).repeat_each(2).size()  # E: misc
 stream.take(2).size()  # E: misc
 stream.cache().size()  # E: misc
-numbers.repeat().shuffle()  # E: call-arg
+numbers.repeat().shuffle()  # E: call-overload
 numbers.repeat().cache()  # E: misc
-numbers.filter(is_even).shuffle()  # E: call-arg
-stream.shuffle(seed=7)  # E: call-arg
+numbers.filter(is_even).shuffle()  # E: call-overload
+stream.shuffle(seed=7)  # E: call-overload
 
 # -- `take` claiming a permutation -----------------------------------------------------------------
 taken: Flow[int, Reordered] = numbers.shuffle().take(3)  # E: assignment
@@ -80,7 +80,7 @@ numbers.prefetch(on_error=None)  # E: call-overload
 numbers.prefetch(on_error=lambda: None)  # E: arg-type, misc
 numbers.prefetch(on_error=is_even)  # E: arg-type
 numbers.prefetch(on_error="skip").size()  # E: misc
-numbers.prefetch(on_error="skip").shuffle()  # E: call-arg
+numbers.prefetch(on_error="skip").shuffle()  # E: call-overload
 predict(batches.prefetch(on_error="skip"))  # E: arg-type
 predict(batches.prefetch(ordered=False))  # E: arg-type
 numbers.map(lambda i: (i,)).prefetch(ordered=False).zip(numbers)  # E: misc

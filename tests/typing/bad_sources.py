@@ -42,7 +42,7 @@ fl.from_iterable(3)  # E: arg-type
 fl.from_iterable(lambda path: [path])  # E: arg-type, misc
 fl.from_iterable(is_even)  # E: arg-type
 fl.from_iterable([1, 2]).size()  # E: misc
-fl.from_iterable([1, 2]).shuffle(seed=7)  # E: call-arg
+fl.from_iterable([1, 2]).shuffle(seed=7)  # E: call-overload
 fl.from_queue([1, 2])  # E: call-overload
 fl.from_queue({"a": 1})  # E: call-overload
 fl.from_queue(marked, "")  # E: call-overload
