@@ -12,6 +12,7 @@ from typing import Any
 import attrs
 import jax
 import ml_dtypes
+import msgspec
 import numpy as np
 import orbax.checkpoint as ocp
 import pytest
@@ -198,6 +199,17 @@ def test_records_are_pytrees() -> None:
     assert doubled.x.tolist() == [0.0, 0.0]
     paths = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(first)]
     assert paths == [".x", ".y.image", ".y.label"]
+
+
+class Packed(msgspec.Struct, frozen=True):
+    x: Any
+
+
+def test_structs_are_pytrees() -> None:
+    (first,) = fl.from_range(1).map(lambda i: Packed(np.full(2, 3, np.float32))).to_jax()
+    doubled = jax.jit(lambda packed: jax.tree.map(lambda x: 2 * x, packed))(first)
+    assert isinstance(doubled, Packed)
+    assert doubled.x.tolist() == [6.0, 6.0]
 
 
 def test_records_that_are_pytrees_already_are_left_alone() -> None:
