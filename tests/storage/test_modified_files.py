@@ -80,7 +80,7 @@ def _raw_lmdb(path: Path, mark: int) -> None:
 
 def _pyarrow(path: Path, mark: int) -> None:
     columns = {"x": _numbers(mark)[:, 0], "y": _numbers(mark)[:, 1]}
-    pq.write_table(pa.table(columns), path, row_group_size=100, compression=None)
+    pq.write_table(pa.table(columns), path, row_group_size=100, compression="none")
 
 
 def _tar(path: Path, mark: int) -> None:
