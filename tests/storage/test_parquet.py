@@ -256,7 +256,8 @@ def test_columns_are_chosen_by_name(path: Path) -> None:
     assert fl.from_parquet(path, columns=["c", "b"]).collect()[1] == {"c": 1.5, "b": "y"}
     with pytest.raises(InvalidFlow, match="no column 'd', it has 'a', 'b', 'c'"):
         fl.from_parquet(path, columns=["d"])
-    for columns in ("a", [], ["a", "a"]):
+    wrong: list[Any] = ["a", [], ["a", "a"]]
+    for columns in wrong:
         with pytest.raises(InvalidFlow, match="columns must be a list of names"):
             fl.from_parquet(path, columns=columns)
 

@@ -136,8 +136,8 @@ def test_scan_result_is_independent_of_block_size(
             assert start >= 0
             return self.content[start : start + count]
 
-        def changed(self) -> bool:
-            return False
+        def check(self) -> None:
+            """It is in memory."""
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tfrecord_framing, "_BLOCK", block)
