@@ -1,4 +1,4 @@
-"""A convolutional net that tells by a patch which of two photographs it is from."""
+"""A convolutional net that classifies patches of two photographs."""
 
 import argparse
 from typing import NamedTuple

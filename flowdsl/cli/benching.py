@@ -72,7 +72,7 @@ def bench(
     """Measure what each operator of a flow costs, in ratios to a reference workload.
 
     With --compare, the exit status is 1 if a part has become slower by more than --fail-above.
-    Without targets, those of the file are compared.
+    Without targets, all flows in the saved file are compared.
     """
     if save is not None and compare is not None:
         raise click.UsageError("--save and --compare exclude each other")

@@ -101,7 +101,7 @@ def _suffixes(written: bool) -> str:
 
 def _read(one: StorageFormat, path: str, element: str | None) -> Flow[Any, Any]:
     if "://" not in path and not os.path.exists(path):
-        raise BadInput(f"there is no file {path!r}")
+        raise BadInput(f"the file {path!r} does not exist")
     function: Callable[..., Flow[Any, Any]] = getattr(fl, one.reader)
     arguments = [_datasets_of(path)] if one.reader == "from_hdf5" else []
     if element is not None:

@@ -19,6 +19,7 @@ import click
 
 from flowdsl.flow import Flow
 from flowdsl.nodes import FlowBase
+from flowdsl.nodes.arguments import shown
 
 
 class BadInput(click.ClickException):
@@ -56,7 +57,7 @@ def load_target(text: str) -> Target:
         value = _called(module, path, value)
     if not isinstance(value, Flow):
         raise BadInput(
-            f"{path!r} in {_name(module)} is {_kind(value)}; expected a flow, or a function "
+            f"{path!r} in {_name(module)} is {shown(value)}; expected a flow, or a function "
             f"without arguments that returns one{_listed(module)}"
         )
     return Target(text, getattr(module, "__file__", None), value)
@@ -96,7 +97,7 @@ def _imported(where: str) -> ModuleType:
 
 def _imported_file(path: Path) -> ModuleType:
     if not path.is_file():
-        raise BadInput(f"there is no file {str(path)!r}")
+        raise BadInput(f"the file {str(path)!r} does not exist")
     path = path.absolute()
     _search_first(str(path.parent))  # as when it is run as a script
     with _user_code(str(path)):
@@ -227,10 +228,3 @@ def _is_target(module: ModuleType, value: object) -> bool:
 def _name(module: ModuleType) -> str:
     file = getattr(module, "__file__", None)
     return module.__name__ if file is None else _relative(file)
-
-
-def _kind(value: object) -> str:
-    if isinstance(value, type):
-        return f"the class {value.__name__}"
-    word = type(value).__name__
-    return f"{'an' if word[0] in 'aeiou' else 'a'} {word}"

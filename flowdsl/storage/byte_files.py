@@ -94,7 +94,7 @@ class LocalFile:
         self.size = status.st_size
         self._version = _version_of(status)
         self._checking = threading.RLock()
-        self._is_checked = False
+        self._is_checking = False
 
     @property
     def stamp(self) -> str:
@@ -115,15 +115,15 @@ class LocalFile:
         with self._checking:
             status = os.fstat(self._file)
             version = _version_of(status)
-            if version == self._version or self._is_checked:
+            if version == self._version or self._is_checking:
                 return
-            before, self._version, self._is_checked = self._version, version, True
+            before, self._version, self._is_checking = self._version, version, True
             try:
                 same = self.guard is not None and self.guard(self, status.st_size)
             except SourceError:
                 same = False
             finally:
-                self._is_checked = False
+                self._is_checking = False
             if not same:
                 self._version = before
                 raise SourceError(

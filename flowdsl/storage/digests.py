@@ -56,26 +56,28 @@ class Version:
             SourceError: The file has changed.
         """
         _known[self.path, self.stamp, self.blocks] = self.digest
-        if digest_of(file, self.blocks) != self.digest:
+        if content_digest(file, self.blocks) != self.digest:
             raise file_has_changed(self.path)
         guard_file(file, partial(_is_same, self.digest, self.blocks))
 
 
 def _is_same(digest: int, blocks: int, file: LocalFile, size: int) -> bool:
-    return size == file.size and digest_of(file, blocks) == digest
+    return size == file.size and content_digest(file, blocks) == digest
 
 
 def versions_of(files: Sequence[ByteFile]) -> list[Version]:
     """Return the present versions of the files of a flow, and guard the files."""
     whole = sum(file.size for file in files) <= WHOLE_BYTES
     blocks = 0 if whole else max(2, _BLOCKS // len(files))
-    versions = [Version(file.path, digest_of(file, blocks), blocks, file.stamp) for file in files]
+    versions = [
+        Version(file.path, content_digest(file, blocks), blocks, file.stamp) for file in files
+    ]
     for file, version in zip(files, versions, strict=True):
         version.guard(file)
     return versions
 
 
-def digest_of(file: ByteFile, blocks: int = 0) -> int:
+def content_digest(file: ByteFile, blocks: int = 0) -> int:
     """Return a digest of a file's bytes, or of ``blocks`` blocks; of a remote file, of its ends.
 
     A remote file has an ETag or a time, which its readers compare.

@@ -1,7 +1,7 @@
 """Pickling of msgspec Structs that a script defines.
 
-Cloudpickle first makes an empty class and then sets its attributes, but the fields of a Struct are
-those of its class statement. So the class statement is repeated here, with the same fields and
+Cloudpickle first makes an empty class and then sets its attributes, but a Struct takes its
+fields from its class statement. So the class statement is repeated here, with the same fields and
 settings. As with cloudpickle's own classes, a process makes each class once, and recognises the
 classes that come back to it.
 """

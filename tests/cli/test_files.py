@@ -112,7 +112,7 @@ def test_convert_overwrites_when_asked(project: Project) -> None:
 
 
 REFUSED = {
-    ("inspect", "none.csv"): "there is no file 'none.csv'",
+    ("inspect", "none.csv"): "the file 'none.csv' does not exist",
     ("inspect", "x.unknown"): "FILE: the end of 'x.unknown' names no format; expected one of "
     ".lmdb .tfrecord .arrayrecord .tar .parquet .h5 .npz .npy .csv .txt .svm .jpg, or name a "
     "reader: --reader from_text",

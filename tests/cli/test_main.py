@@ -31,7 +31,7 @@ def test_it_runs_as_a_module_with_workers(tmp_path: Path) -> None:
 def test_bad_input_is_status_2_and_no_traceback(tmp_path: Path) -> None:
     done = _flowdsl(tmp_path, "head", "train.py:train")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "Error: there is no file 'train.py'\n"
+    assert done.stderr == "Error: the file 'train.py' does not exist\n"
 
 
 def test_the_version(project: Project) -> None:

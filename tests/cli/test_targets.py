@@ -55,7 +55,7 @@ def test_a_script_does_not_run(project: Project) -> None:
 
 
 REFUSED = {
-    "nowhere.py:train": "there is no file 'nowhere.py'",
+    "nowhere.py:train": "the file 'nowhere.py' does not exist",
     "nowhere:train": "there is no module 'nowhere', neither in this folder nor installed",
     "no.where:train": "there is no module 'no.where', neither in this folder nor installed",
     "flows.py": "expected FILE.py:NAME or MODULE:NAME, such as train.py:train, got 'flows.py'; "
@@ -63,7 +63,7 @@ REFUSED = {
     "train": "expected FILE.py:NAME or MODULE:NAME, such as train.py:train, got 'train'",
     "flows.py:test": "flows.py has no 'test'; the flows of flows.py are train, endless",
     "flows.py:train.test": "flows.py has no 'train.test'; the flows of flows.py are train, endless",
-    "flows.py:number": "'number' in flows.py is an int; expected a flow, or a function without "
+    "flows.py:number": "'number' in flows.py is 3; expected a flow, or a function without "
     "arguments that returns one; the flows of flows.py are train, endless",
     "flows.py:wants": "'wants' in flows.py cannot be called without arguments: missing a required "
     "argument: 'x'; give its parameters defaults, or name a flow",

@@ -27,7 +27,7 @@ class PartCosts(msgspec.Struct, frozen=True):
     part: Part
     size: Size
     ratios: tuple[float, ...]
-    """A ratio for each process: the time of an element, divided by that of the reference."""
+    """A ratio for each process: the time of an element, divided by the time of the reference."""
     reference: float
     """The median seconds of the reference, on the machine that measured."""
     memory: float

@@ -1,6 +1,6 @@
 """A kind of worker for benches: it runs in the consumer's thread.
 
-Tasks, messages and shared memory are those of worker processes, without the sockets that carry
+It uses the tasks, messages and shared memory of worker processes, without the sockets that carry
 them. Two processes would do the same work in an order that depends on what else the machine does,
 and so would the size of tasks, if it followed the clock.
 """

@@ -86,7 +86,7 @@ def sample(
 ) -> list[Sample]:
     """Measure the parts of an endless flow for about some seconds each kind.
 
-    Sizes are those of an earlier sample, for samples that are compared.
+    Pass the sizes of an earlier sample to compare the samples.
 
     Raises:
         InvalidFlow: A source yields its elements only once.
@@ -115,7 +115,7 @@ class _Turn:
     """A turn between two runs of the reference."""
 
     seconds: float
-    """Seconds without those of waiting for a core."""
+    """Seconds, without the wait for a core."""
     on_core: float
     """The share of the time in which the turn did not wait for a core."""
     reference: float
@@ -138,7 +138,7 @@ def _turns(work: Callable[[], object], count: int) -> Iterator[_Turn]:
 
 
 class _Ratios:
-    """The ratios of parts: for each turn of a pass, those of its repetitions."""
+    """The ratios of parts: for each turn of a pass, the ratios of its repetitions."""
 
     def __init__(self) -> None:
         self._of: defaultdict[Part, defaultdict[int, list[tuple[float, float]]]]
