@@ -102,7 +102,8 @@ class LocalFile:
 
     def read(self, start: int, count: int) -> bytes:
         data = self._read(start, count)
-        if _version_of(os.fstat(self._file)) == self._version:
+        status = os.fstat(self._file)  # a modification changes one of these, and the size perhaps
+        if status.st_ctime_ns == self._version[2] and status.st_mtime_ns == self._version[1]:
             return data
         self.check()
         return self._read(start, count)

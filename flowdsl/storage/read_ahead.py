@@ -1,4 +1,4 @@
-"""Reading ahead: when rows are read in order, many are built at once."""
+"""Reading ahead: rows that are read in order are read, or built, many at once."""
 
 from __future__ import annotations
 
@@ -6,7 +6,48 @@ from collections.abc import Callable
 from itertools import count
 from typing import TypeVar
 
+from flowdsl.errors import SourceError
+from flowdsl.storage.byte_files import ByteFile
+
 T = TypeVar("T")
+
+_LEAST_BYTES, _MOST_BYTES = 1 << 13, 1 << 22
+_GAP_BYTES = 16
+"""Between two rows in order there may be a header."""
+
+
+class ReadAhead:
+    """Reads a file with growing read-ahead while it is read in order.
+
+    ``most`` limits the bytes that are read at once, and kept.
+    """
+
+    def __init__(self, file: ByteFile, most: int = _MOST_BYTES) -> None:
+        self._file, self._most = file, most
+        self._latest = (0, b"")
+        self._count = 0
+
+    def read(self, start: int, end: int) -> bytes:
+        """Return the bytes from ``start`` to ``end``.
+
+        Raises:
+            SourceError: The file ends before them, or they cannot be read.
+        """
+        begin, data = self._latest  # together: another thread may read other bytes meanwhile
+        if not begin <= start <= end <= begin + len(data):
+            in_order = begin <= start <= begin + len(data) + _GAP_BYTES
+            self._count = min(max(4 * self._count, _LEAST_BYTES), self._most) if in_order else 0
+            count = end - start
+            if 4 * count <= self._most:  # larger ones are read alone, without a further copy
+                count = max(count, self._count)
+            begin, data = start, self._file.read(start, count)
+            self._latest = begin, data
+            if len(data) < end - start:
+                raise SourceError(
+                    f"{self._file.path!r} ends at byte {start + len(data)}, but rows continued to "
+                    f"byte {end} when this flow was built"
+                )
+        return data[start - begin : end - begin]
 
 
 def by_number(rows_from: Callable[[int, bool], list[T]]) -> Callable[[int], T]:

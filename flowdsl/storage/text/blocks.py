@@ -26,6 +26,7 @@ from flowdsl.storage.byte_files import ByteFile, LocalFile, guard_file, open_fil
 from flowdsl.storage.file_source import file_has_changed
 from flowdsl.storage.index import Shards, Table, table_of
 from flowdsl.storage.paths import is_url, title_of
+from flowdsl.storage.read_ahead import ReadAhead
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -34,7 +35,6 @@ STRETCH = 1 << 13
 
 _MAX_BLOCKS = 8
 _READ_BYTES = 1 << 21
-_MAX_AHEAD = 1 << 22
 _FILES_OPEN = 16
 _BOM = b"\xef\xbb\xbf"
 _EMPTY_LINES = (b"\n", b"\r\n", b"\r")
@@ -529,29 +529,6 @@ def _unchanged(name: str, known: TextFile) -> ByteFile:
 
 def _is_same(name: str, digest: int, file: LocalFile, size: int) -> bool:
     return size == file.size and digest_of(name, file) == digest
-
-
-class ReadAhead:
-    """Reads a file with growing read-ahead while it is read in order, as remote files need."""
-
-    def __init__(self, file: ByteFile) -> None:
-        self._file = file
-        self._latest = (0, b"")
-        self._count = 0
-
-    def read(self, start: int, end: int) -> bytes:
-        begin, data = self._latest
-        if not begin <= start <= end <= begin + len(data):
-            in_order = start == begin + len(data)
-            self._count = min(max(4 * self._count, STRETCH), _MAX_AHEAD) if in_order else 0
-            begin, data = start, self._file.read(start, max(end - start, self._count))
-            self._latest = begin, data
-            if len(data) < end - start:
-                raise SourceError(
-                    f"{self._file.path!r} ends at byte {start + len(data)}, but rows continued to "
-                    f"byte {end} when this flow was built"
-                )
-        return data[start - begin : end - begin]
 
 
 # -- the node of a format --------------------------------------------------------------------------

@@ -18,10 +18,10 @@ from flowdsl.storage.byte_files import ByteFile
 from flowdsl.storage.index import Table, table_of
 from flowdsl.storage.libraries import library
 from flowdsl.storage.paths import Paths, all_paths
+from flowdsl.storage.read_ahead import ReadAhead
 from flowdsl.storage.text.blocks import (
     STRETCH,
     FromBlocks,
-    ReadAhead,
     TextFile,
     open_readable,
     scan,

@@ -22,6 +22,7 @@ from flowdsl.storage.byte_files import ByteFile
 from flowdsl.storage.index import Index
 from flowdsl.storage.libraries import library
 from flowdsl.storage.paths import is_url
+from flowdsl.storage.read_ahead import ReadAhead
 
 Checksum: TypeAlias = Callable[[bytes], int]
 
@@ -103,7 +104,8 @@ def scan(file: ByteFile, checksum: Checksum) -> Index:
 class Payloads:
     """The payloads of a file, by index."""
 
-    file: ByteFile
+    path: str
+    ahead: ReadAhead
     checksum: Checksum
     starts: memoryview
     ends: memoryview  # a memoryview returns Python ints, and faster than an array
@@ -112,11 +114,11 @@ class Payloads:
         """Return a payload; raises SourceError if it is damaged."""
         start = self.starts[i]
         length = self.ends[i] - start
-        data = self.file.read(start, length + FOOTER.size)
+        data = self.ahead.read(start, start + length + FOOTER.size)
         payload = data[:length]
         if data[length:] != self.checksum(payload).to_bytes(4, "little"):
             raise SourceError(
-                f"{self.file.path!r}: record {i}, at byte {start}, is damaged: its checksum differs"
+                f"{self.path!r}: record {i}, at byte {start}, is damaged: its checksum differs"
             )
         return payload
 

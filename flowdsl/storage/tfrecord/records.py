@@ -28,6 +28,7 @@ from flowdsl.storage.digests import versions_of
 from flowdsl.storage.file_source import file_has_changed
 from flowdsl.storage.index import Index, Shards, index_of
 from flowdsl.storage.paths import Paths, all_paths, title_of
+from flowdsl.storage.read_ahead import ReadAhead
 from flowdsl.storage.schema import SchemaRows, checked_against
 from flowdsl.storage.tfrecord.compressed import FromCompressedTFRecord, of_another_size
 from flowdsl.storage.tfrecord.ending import END, decoded, encoded_rows, end_of, no_end
@@ -42,6 +43,7 @@ A = TypeVar("A")
 _BYTES = ValueSpec(bytes)
 _MAX_OPEN = 64
 """The limit on files that one reader keeps open."""
+_MOST_AHEAD = 1 << 17
 
 
 @attrs.frozen
@@ -58,7 +60,8 @@ def _indexed(file: ByteFile, checksum: Checksum) -> Index:
 
 
 def _payloads(file: ByteFile, checksum: Checksum, index: Index) -> Payloads:
-    return Payloads(file, checksum, index.starts.data, index.ends.data)
+    ahead = ReadAhead(file, _MOST_AHEAD)
+    return Payloads(file.path, ahead, checksum, index.starts.data, index.ends.data)
 
 
 def _part(path: str, element: Any, encoded: bool, checksum: Checksum) -> tuple[_Part, Spec]:
