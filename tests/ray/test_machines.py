@@ -204,7 +204,8 @@ def test_nothing_is_left_of_a_program_that_is_ended(
     ) as program:
         try:
             assert program.stdout is not None
-            assert program.stdout.readline() == b"reading\n"
+            # Ray may print lines of its own before it, such as that an earlier node has died
+            assert any(line == b"reading\n" for line in program.stdout)
             # workers at rest of an earlier test may end at any time
             assert cluster.worker_processes() - before
             program.send_signal(number)
