@@ -248,7 +248,8 @@ def test_invalid_table_is_refused_at_once(path: Path, content: str, reason: str)
         ("a,b\n1,2\n3,4,5\n", "line 3 (byte 8): the row has 3 cells"),
         ("\na,b\n\n1,2\n\r\n3\n\n", "line 6 (byte 12): the row has 1 cell"),
         ('a,b\n"x\n\ny",2\n3\n', "line 5 (byte 13): the row has 1 cell,"),
-        ('a,b\n"x"y,2\n', "line 2 (byte 4): ',' expected after '\"'"),
+        ('a,b\n"x"y,2\n', "line 2 (byte 4): a quoted cell in it has a quote that is not doubled"),
+        ('a,b\r\n1,"6" x"\r\n', "not doubled; double the quotes in a quoted cell; quotechar=None"),
         ("a,b\n1,2\rx\n", "line 2 (byte 4): a carriage return in it is not in quotes"),
         ("a,b\n1,\xff\n", "line 2 (byte 4): byte 6 is not utf-8"),
     ],
@@ -267,6 +268,74 @@ def test_one_bad_row_does_not_hide_other_rows(path: Path) -> None:
     path.write_text("\n".join(["a,b", *rows]))
     got = fl.from_csv(path, tuple[int, int]).prefetch(on_error="skip").collect()
     assert got == [(i, i * i) for i in range(30) if i != 13]
+
+
+@pytest.mark.usefixtures("small")
+@settings(max_examples=examples(100), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(st.sampled_from(["1", "2", "x", '"3\n"', '"x\n"', "", "\r"]), max_size=30),
+    st.data(),
+)
+def test_rows_read_in_any_order_are_right_beside_bad_rows(
+    tmp_path: Path, cells: list[str], data: st.DataObject
+) -> None:
+    path = tmp_path / "any.csv"
+    path.unlink(missing_ok=True)
+    path.write_text("".join(f"{cell}\n" for cell in ["n", *cells]))
+    rows = [cell for cell in cells if cell not in ("", "\r")]
+    flow = fl.from_csv(path, tuple[str], header=True)
+    assert flow.collect() == [(cell.strip('"'),) for cell in rows]
+    if not rows or "x" in rows[0]:  # the first row is checked when the flow is built
+        return
+    read = reader_of(fl.from_csv(path, tuple[int], header=True))
+    for i in data.draw(st.lists(st.integers(0, len(rows) - 1), max_size=60)):
+        if "x" in rows[i]:
+            with pytest.raises(SpecMismatch, match=r"any\.csv', line"):
+                read(i)
+        else:
+            assert read(i) == (int(rows[i].strip('"')),)
+
+
+class Counting:
+    """A parser of lines of digits, which counts the rows that it parses."""
+
+    quotes: None = None
+    empty = True
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def parse(self, data: bytes, skip: int = 0) -> list[int]:
+        lines = data.split()[skip:]
+        self.count += len(lines)
+        return list(map(int, lines))
+
+
+@pytest.mark.parametrize(("bad", "most"), [(0, 1), (1, 2), (200, 4), (5_000, 4)])
+def test_bad_rows_do_not_parse_their_block_again_and_again(
+    path: Path, bad: int, most: float
+) -> None:
+    count = 5_000
+    path.write_text("".join("x\n" if k < bad else f"{k}\n" for k in range(count)))
+    parser = Counting()
+    read = text_blocks.reader([text_blocks.text_file("from_csv", str(path))], 0, parser, "from_csv")
+    for i in range(count):
+        if i < bad:
+            with pytest.raises(SourceError, match=rf"line {i + 1} "):
+                read(i)
+        else:
+            assert read(i) == i
+    assert parser.count <= most * count
+
+
+def test_rows_read_at_random_are_parsed_singly(path: Path) -> None:
+    count = 20_000
+    path.write_text("".join(f"{k}\n" for k in range(count)))
+    parser = Counting()
+    read = text_blocks.reader([text_blocks.text_file("from_csv", str(path))], 0, parser, "from_csv")
+    order = np.random.default_rng(0).permutation(count)
+    assert [read(i) for i in order.tolist()] == order.tolist()
+    assert parser.count < 3 * count  # a few are near the row before, and parse their block
 
 
 def test_files_have_the_same_columns(tmp_path: Path) -> None:

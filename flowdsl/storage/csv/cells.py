@@ -200,17 +200,19 @@ class CellRows(Generic[T]):
         for record in records:
             if len(record) != self.width:
                 raise ValueError(_other_width(record, self.width))
-        if self._needs_no_conversion:
+        if self._needs_no_conversion or not records:
             return self._assembled(records)
-        by_column = list(zip(*records, strict=True)) if records else [()] * self.width
+        by_column = list(zip(*records, strict=True))
         pairs = zip(self.chosen, self.cells, self.columns, strict=True)
         values = [_column(by_column[k], cell, name) for k, cell, name in pairs]
         return self._assembled(list(zip(*values, strict=True)))
 
-    @property
-    def _needs_no_conversion(self) -> bool:
-        """True if the records can be used as rows without any conversion."""
-        return self.chosen == tuple(range(self.width)) and {*self.cells} == {CellType(str)}
+    _needs_no_conversion: bool = attrs.field(init=False, repr=False, eq=False)
+    """True if the records can be used as rows without any conversion."""
+
+    def __attrs_post_init__(self) -> None:
+        is_text = {*self.cells} == {CellType(str)} and self.chosen == tuple(range(self.width))
+        object.__setattr__(self, "_needs_no_conversion", is_text)
 
     def _assembled(self, rows: Sequence[Sequence[Any]]) -> list[Any]:
         names = self.names

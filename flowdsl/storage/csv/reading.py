@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Generic, Literal, Never, TypeVar, overload
@@ -74,17 +75,24 @@ class _Dialect:
         try:
             return list(cells)  # an unclosed quote swallows records: fewer come out
         except csv.Error as error:
-            raise ValueError(_reason(str(error))) from error
+            raise ValueError(_reason(str(error), records)) from error
 
 
-def _reason(message: str) -> str:
+def _reason(message: str, records: Sequence[str]) -> str:
     """Translate an error message of the ``csv`` module into what is wrong with the file."""
-    if message == "unexpected end of data":
-        return "a quote in it is not closed: quote a cell that contains quotes, and double them"
-    return _LONE_RETURN if message.startswith("new-line character") else message
+    if message.startswith("new-line character") and any(map(_LONE.search, records)):
+        return _LONE_RETURN
+    if message.startswith(("new-line character", "unexpected end")) or "expected after" in message:
+        return _QUOTE
+    return message
 
 
+_LONE = re.compile(r"\r(?!\n|\Z)")
 _LONE_RETURN = "a carriage return in it is not in quotes"
+_QUOTE = (
+    "a quoted cell in it has a quote that is not doubled; double the quotes in a quoted cell; "
+    "quotechar=None reads quotes as characters"
+)
 
 
 def _ends_twice(record: str) -> bool:

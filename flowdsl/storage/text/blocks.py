@@ -1,9 +1,13 @@
-"""Random access to the rows of text files: an index of blocks, and a reader that caches one block.
+"""Random access to the rows of text files: an index of blocks, and a reader of rows.
 
 An index of every row would be larger than a file of short lines. Instead, rows are grouped into
 blocks: a block contains the rows that begin in one stretch of 8 KB. The index then takes about
-0.3% of the file and is sent with the flow. Reading a row costs at most one block, and the next
-rows are usually in the same block.
+0.3% of the file and is sent with the flow.
+
+Rows that are read in order are parsed by whole blocks, which is fastest. Doing that in random order
+would parse hundreds of rows for each one, so there a row is found in the bytes of its block, and
+parsed alone. If a block has a row that cannot be parsed, its rows are parsed in short runs, and the
+rows of a failing run singly: each row is parsed a few times, however many are bad.
 """
 
 from __future__ import annotations
@@ -13,7 +17,7 @@ import re
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, lru_cache, partial
-from typing import Any, AnyStr, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, overload
 
 import attrs
 import numpy as np
@@ -34,10 +38,16 @@ STRETCH = 1 << 13
 """The size of the byte range in which the rows of one block begin."""
 
 _MAX_BLOCKS = 8
+_NEAR_ROWS = 16
+"""Rows at most this far after the latest row are read in order: parsing a block takes about as long
+as parsing so many of its rows alone."""
+_RUN_ROWS = 32
+"""The rows that are parsed together in a block that cannot be parsed as a whole."""
+_UNPARSED_BYTES = 1 << 24
+"""The bytes of blocks that a process caches while rows are read at random."""
 _READ_BYTES = 1 << 21
 _FILES_OPEN = 16
 _BOM = b"\xef\xbb\xbf"
-_EMPTY_LINES = (b"\n", b"\r\n", b"\r")
 
 _COMPRESSED = {
     b"\x1f\x8b": ("gzip", "gunzip"),
@@ -107,15 +117,15 @@ class Quotes:
 
     def all_quote_cells(self, text: str) -> bool:
         """Return True if all quotes delimit cells, so the faster ``is_odd`` suffices."""
-        return _patterns(self, str).cells.fullmatch(text) is not None
+        return _patterns(self).cells.fullmatch(text) is not None
 
     def is_odd(self, line: str, was_open: bool) -> bool:
         """Return ``is_open`` by counting quotes; valid if all quotes delimit cells."""
         return (line.count(self.mark) % 2 == 1) != was_open
 
-    def is_open(self, line: AnyStr, was_open: bool) -> bool:
+    def is_open(self, line: str, was_open: bool) -> bool:
         """Return True if a cell is open at the end of a line; ``was_open``: at its beginning."""
-        patterns, at = _patterns(self, type(line)), 0
+        patterns, at = _patterns(self), 0
         if was_open:
             text = patterns.goes_on.match(line)
             if text is None or not text[1]:
@@ -126,21 +136,21 @@ class Quotes:
 
 @attrs.frozen
 class _Patterns:
-    goes_on: re.Pattern[Any]
+    goes_on: re.Pattern[str]
     """The rest of an open cell, and its closing quote if there is one."""
-    opened: re.Pattern[Any]
+    opened: re.Pattern[str]
     """A quoted cell from its beginning, and its closing quote if there is one."""
-    cells: re.Pattern[Any]
+    cells: re.Pattern[str]
     """Rows in which every quote delimits a cell."""
 
 
 @cache
-def _patterns(quotes: Quotes, kind: type) -> _Patterns:
+def _patterns(quotes: Quotes) -> _Patterns:
     q, d = re.escape(quotes.mark), re.escape(quotes.delimiter)
     text = f"(?:[^{q}]++|{q}{q})*+"
     cell = f"(?:{q}{text}{q}\\r?|[^{q}{d}\n]*+)"
     forms = f"{text}({q}?)", f"(?:^|{d}){q}{text}({q}?)", f"{cell}(?:[{d}\n]{cell})*+"
-    return _Patterns(*(re.compile(form if kind is str else form.encode()) for form in forms))
+    return _Patterns(*map(re.compile, forms))
 
 
 # -- files and their blocks ------------------------------------------------------------------------
@@ -327,48 +337,57 @@ def decoded(data: bytes, encoding: str, quotes: Quotes | None = None) -> list[st
         UnicodeDecodeError: The block is not valid in this encoding.
     """
     if encoding not in _STATELESS_ENCODINGS:
-        return [_without_end(row).decode(encoding) for row in _split(data, quotes)]
+        return [
+            data[start:end].removesuffix(b"\n").decode(encoding)
+            for start, end in _bounds(data, quotes, empty=True).T.tolist()
+        ]
     text = data.decode(encoding)
     rows = text.split("\n")
     if not rows[-1]:
         del rows[-1]
     if quotes is None or quotes.mark not in text:
         return rows
-    is_open = quotes.is_odd if quotes.all_quote_cells(text) else quotes.is_open
-    return _joined(rows, is_open, "\n".join)
+    return _joined(rows, quotes.is_odd if quotes.all_quote_cells(text) else quotes.is_open)
 
 
-def _without_end(row: bytes) -> bytes:
-    return row.removesuffix(b"\n")
-
-
-def _split(data: bytes, quotes: Quotes | None) -> list[bytes]:
-    """Split a block into the bytes of its rows, with their newlines."""
-    rows = [row + b"\n" for row in data.split(b"\n")]
-    rows[-1] = rows[-1][:-1]
-    if not rows[-1]:
-        del rows[-1]
-    return rows if quotes is None else _joined(rows, quotes.is_open, b"".join)
-
-
-def _joined(
-    lines: list[AnyStr],
-    is_open: Callable[[AnyStr, bool], bool],
-    join: Callable[[list[AnyStr]], AnyStr],
-) -> list[AnyStr]:
+def _joined(lines: list[str], is_open: Callable[[str, bool], bool]) -> list[str]:
     """Join lines into rows: a cell that is open at the end of a line continues on the next."""
-    rows: list[AnyStr] = []
-    pending: list[AnyStr] = []
+    rows: list[str] = []
+    pending: list[str] = []
     for line in lines:
         continues = is_open(line, bool(pending))
         if pending or continues:
             pending.append(line)
         if not continues:
-            rows.append(join(pending) if pending else line)
+            rows.append("\n".join(pending) if pending else line)
             pending = []
     if pending:
-        rows.append(join(pending))
+        rows.append("\n".join(pending))
     return rows
+
+
+def _bounds(data: bytes, quotes: Quotes | None, empty: bool) -> NDArray[np.int64]:
+    """Return the first byte and the end of each row, newline included, of bytes that begin a row.
+
+    Shape (2, rows). Without ``empty``, empty lines are not rows.
+    """
+    codes = np.frombuffer(data, np.uint8)
+    ends = np.flatnonzero(codes == ord("\n"))
+    if quotes is not None and quotes.mark.encode() in data:
+        marks = quotes.marks(codes, ord("\n"), is_open=False)
+        ends = ends[np.searchsorted(marks, ends) % 2 == 0]
+    edges = np.concatenate([_ZERO, ends + 1])
+    if edges[-1] < len(data):  # the last row has no newline
+        edges = np.append(edges, len(data))
+    bounds = np.stack([edges[:-1], edges[1:]])
+    if empty or not (data[:1] in (b"\n", b"\r") or b"\n\n" in data or b"\n\r" in data):
+        return bounds
+    begins, sizes = codes[bounds[0]], np.diff(edges)
+    is_return = (sizes == 1) | ((sizes == 2) & (codes[bounds[1] - 1] == ord("\n")))
+    return bounds[:, (begins != ord("\n")) & ((begins != ord("\r")) | ~is_return)]
+
+
+_ZERO = np.zeros(1, np.int64)
 
 
 class Parser(Protocol[T_co]):
@@ -396,8 +415,81 @@ class Parser(Protocol[T_co]):
 # -- reading by number -----------------------------------------------------------------------------
 
 
+@attrs.frozen
+class _Place:
+    path: str
+    line: int
+    end: int
+    """The last line of the row."""
+    byte: int
+
+    def __str__(self) -> str:
+        lines = f"line {self.line}" if self.end == self.line else f"lines {self.line} to {self.end}"
+        return f"{self.path!r}, {lines} (byte {self.byte})"
+
+
+class _Block:
+    """The bytes of consecutive rows of a file, and where they are."""
+
+    def __init__(self, file: TextFile, first: int, end: int, read: Callable[[int, int], bytes]):
+        """Read the blocks from ``first`` to ``end`` of a file."""
+        (start, self.row, self._line), (stop, rows, _) = file.blocks[:3, [first, end]].T.tolist()
+        self.path, self._byte, self.rows = file.path, start, rows - self.row
+        self.data = read(start, stop)
+
+    def bounds(self, parser: Parser[Any]) -> NDArray[np.int64]:
+        """Return the first byte and the end of each row; shape (2, rows)."""
+        bounds = _bounds(self.data, parser.quotes, parser.empty)
+        if bounds.shape[1] != self.rows:
+            raise file_has_changed(self.path)
+        return bounds
+
+    def place(self, start: int, end: int) -> _Place:
+        """Return the place of the row at these bytes of ``data``."""
+        line = self._line + self.data.count(b"\n", 0, start) + 1
+        more = self.data[start:end].rstrip(b"\n").count(b"\n")
+        return _Place(self.path, line, line + more, self._byte + start)
+
+
+@attrs.frozen
+class _Failing(Sequence[T]):
+    """One row that cannot be parsed: accessing it raises the error."""
+
+    parse: Callable[[], Sequence[T]]
+
+    def __len__(self) -> int:
+        return 1
+
+    @overload
+    def __getitem__(self, i: int) -> T: ...
+    @overload
+    def __getitem__(self, i: slice) -> Sequence[T]: ...
+    def __getitem__(self, i: int | slice) -> T | Sequence[T]:
+        return self.parse()[i]
+
+
+class _Parts(Sequence[T]):
+    """Rows in several sequences, one after another."""
+
+    def __init__(self, parts: Sequence[Sequence[T]]) -> None:
+        self._parts, self._shards = parts, Shards([len(part) for part in parts])
+
+    def __len__(self) -> int:
+        return self._shards.length
+
+    @overload
+    def __getitem__(self, i: int) -> T: ...
+    @overload
+    def __getitem__(self, i: slice) -> Sequence[T]: ...
+    def __getitem__(self, i: int | slice) -> T | Sequence[T]:
+        if isinstance(i, slice):
+            return [self[k] for k in range(len(self))[i]]
+        k, j = self._shards.find(i)
+        return self._parts[k][j]
+
+
 class _Blocks(Generic[T]):
-    """Reads rows by index, in one process, one or several blocks at a time."""
+    """Reads rows by index, in one process: alone, or one or several blocks at a time."""
 
     def __init__(
         self, files: Sequence[TextFile], skip: int, parser: Parser[T], name: str, kept: int
@@ -405,72 +497,105 @@ class _Blocks(Generic[T]):
         self._files, self._skip, self._parser, self._name = files, skip, parser, name
         self._cache_bytes_left = kept
         self._kept: dict[tuple[int, int], tuple[int, Sequence[T]]] = {}
+        self._unparsed_bytes_left = _UNPARSED_BYTES
+        self._unparsed: dict[tuple[int, int], tuple[_Block, NDArray[np.int64]]] = {}
         self._shards = Shards([file.rows - skip for file in files])
         self._opened = lru_cache(_FILES_OPEN)(lambda k: ReadAhead(_unchanged(name, files[k])))
-        self._next = (0, 0)
+        self._latest_row = -1
         self._count = 1
 
     def with_row(self, i: int) -> tuple[int, Sequence[T]]:
         """Return consecutive rows that include row ``i``, and the index of the first.
 
-        They are the rows of its block and, when rows are read in order, of some following blocks.
+        It is this row alone if rows are read at random. If they are read in order, it is the rows
+        of its block and of some following blocks.
         """
         k, j = self._shards.find(i)
         file, row = self._files[k], j + self._skip
-        block = int(np.searchsorted(file.blocks[1], row, "right")) - 1
-        if (k, block) in self._kept:
-            return self._kept[k, block]
-        # The cache has an entry per block, so several blocks are read at once only when it is full
-        # or off.
-        in_order = (k, block) == self._next and not self._cache_bytes_left
-        count = min(2 * self._count, _MAX_BLOCKS) if in_order else 1
-        last = min(block + count, file.blocks.shape[1] - 1)
-        self._next, self._count = (k, last), count
-        (start, first, lines), (end, after, _) = file.blocks[:3, [block, last]].T.tolist()
-        data = self._opened(k).read(start, end)
-        skip = max(0, self._skip - first)
-        try:
-            rows = self._parser.parse(data, skip)
-            if len(rows) == after - first - skip:
-                return self._cached(k, block, i - (row - first - skip), rows, end - start)
-        except (FlowError, ValueError):  # some row failed, but perhaps not row ``i``
-            pass
-        parted = _split(data, self._parser.quotes)
-        empty = self._parser.empty
-        places = [k for k, line in enumerate(parted) if empty or line not in _EMPTY_LINES]
-        if len(places) != after - first:
-            raise file_has_changed(file.path)
-        own = places[row - first]
-        before = b"".join(parted[:own])
-        line = lines + before.count(b"\n") + 1
-        end = line + parted[own].rstrip(b"\n").count(b"\n")
-        place = _Place(file.path, line, end, start + len(before))
-        return i, self._alone(parted[own], place)
-
-    def _cached(
-        self, k: int, block: int, first: int, rows: Sequence[T], size: int
-    ) -> tuple[int, Sequence[T]]:
-        if size <= self._cache_bytes_left:
+        number = int(file.blocks[1].searchsorted(row, "right")) - 1
+        if (k, number) in self._kept:
+            return self._kept[k, number]
+        in_order = 0 < i - self._latest_row <= _NEAR_ROWS
+        size = int(file.blocks[0, number + 1] - file.blocks[0, number])
+        is_kept = size <= self._cache_bytes_left
+        if not in_order and not is_kept:
+            self._latest_row, self._count = i, 1
+            block, bounds = self._unparsed.get((k, number)) or self._read(k, number)
+            return i, self._alone(block, *bounds[:, row - block.row].tolist())
+        count = 1 if is_kept else self._count  # blocks are kept singly
+        self._count = min(2 * count, _MAX_BLOCKS)
+        last = min(number + count, file.blocks.shape[1] - 1)
+        block = _Block(file, number, last, self._opened(k).read)
+        skip = max(0, self._skip - block.row)
+        rows = self._rows(block, skip)
+        first = i - (row - block.row - skip)
+        self._latest_row = first + len(rows) - 1
+        if is_kept:
             self._cache_bytes_left -= size
-            self._kept[k, block] = first, rows
+            self._kept[k, number] = first, rows
         return first, rows
 
-    def _alone(self, data: bytes, place: _Place) -> Sequence[T]:
-        """Parse one row alone, when its block cannot be parsed as a whole."""
+    def _read(self, k: int, number: int) -> tuple[_Block, NDArray[np.int64]]:
+        """Read one block and find its rows; it is kept while there is room."""
+        block = _Block(self._files[k], number, number + 1, self._opened(k).read)
+        found = block, block.bounds(self._parser)
+        size = len(block.data) + found[1].nbytes
+        if size <= self._unparsed_bytes_left:
+            self._unparsed_bytes_left -= size
+            self._unparsed[k, number] = found
+        return found
+
+    def _rows(self, block: _Block, skip: int) -> Sequence[T]:
+        """Parse the rows of a block, except the first ``skip`` ones.
+
+        A row that cannot be parsed raises its error when it is accessed.
+        """
+        rows = self._together(block.data, block.rows, skip)
+        if rows is not None:
+            return rows
+        bounds = block.bounds(self._parser)[:, skip:]
+        runs = [bounds[:, k : k + _RUN_ROWS] for k in range(0, bounds.shape[1], _RUN_ROWS)]
+        return _Parts([part for run in runs for part in self._run(block, run)])
+
+    def _run(self, block: _Block, bounds: NDArray[np.int64]) -> list[Sequence[T]]:
+        """Parse a few rows of a block: together, or else each alone."""
+        rows = self._together(block.data[bounds[0, 0] : bounds[1, -1]], bounds.shape[1])
+        if rows is not None:
+            return [rows]
+        parts: list[Sequence[T]] = []
+        for start, end in bounds.T.tolist():
+            rows = self._together(block.data[start:end], 1)
+            failing = _Failing(partial(self._alone, block, start, end))
+            parts.append(failing if rows is None else rows)
+        return parts
+
+    def _together(self, data: bytes, count: int, skip: int = 0) -> Sequence[T] | None:
+        """Parse ``count`` rows, except the first ``skip`` ones; None if one of them fails."""
         try:
-            rows = self._parser.parse(data)
+            rows = self._parser.parse(data, skip)
+        except (FlowError, ValueError):
+            return None
+        return rows if len(rows) == count - skip else None
+
+    def _alone(self, block: _Block, start: int, end: int) -> Sequence[T]:
+        """Parse one row of a block; its error names its place."""
+        try:
+            rows = self._parser.parse(block.data[start:end])
         except SpecMismatch as error:
-            raise SpecMismatch(f"{place}: {error}") from error
+            raise SpecMismatch(f"{block.place(start, end)}: {error}") from error
         except UnicodeDecodeError as error:
-            byte = place.byte + error.start
+            place = block.place(start, end)
             raise SourceError(
-                f"{place}: byte {byte} is not {error.encoding}: {error.reason}; pass encoding= if "
-                f"the file has another one"
+                f"{place}: byte {place.byte + error.start} is not {error.encoding}: "
+                f"{error.reason}; pass encoding= if the file has another one"
             ) from error
         except (FlowError, ValueError) as error:
-            raise SourceError(f"{place}: {error}") from error
+            raise SourceError(f"{block.place(start, end)}: {error}") from error
         if len(rows) != 1:
-            raise SourceError(f"{place}: expected one row here, and the parser found {len(rows)}")
+            raise SourceError(
+                f"{block.place(start, end)}: expected one row here, and the parser found "
+                f"{len(rows)}"
+            )
         return rows
 
 
@@ -504,19 +629,6 @@ def reader(
         return rows[i - first]
 
     return read
-
-
-@attrs.frozen
-class _Place:
-    path: str
-    line: int
-    end: int
-    """The last line of the row."""
-    byte: int
-
-    def __str__(self) -> str:
-        lines = f"line {self.line}" if self.end == self.line else f"lines {self.line} to {self.end}"
-        return f"{self.path!r}, {lines} (byte {self.byte})"
 
 
 def _unchanged(name: str, known: TextFile) -> ByteFile:
