@@ -6,6 +6,7 @@ Drawing at random is asked for, by the profile "explore"; ``make explore`` does.
 
 from __future__ import annotations
 
+import gc
 import signal
 from collections.abc import Iterator
 
@@ -57,6 +58,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.path not in slow)
     # This example makes devices, which TensorFlow does at its first operation and never again.
     items.sort(key=lambda item: item.name != "flowdsl.tensorflow.inputs.devices.logical_cpus")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick_collections() -> None:
+    """Exclude the objects of earlier test files, and of all that they import, from collections.
+
+    With TensorFlow, PyTorch, JAX and the examples of thousands of tests in the process, a full
+    collection takes seconds, and tests of what is freed need many.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture
