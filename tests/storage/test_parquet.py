@@ -301,7 +301,24 @@ def test_row_group_that_claims_to_be_huge_is_refused(
     monkeypatch.setattr(parquet_files, "_MAX_BYTES", 1000)
     with pytest.raises(ElementError) as raised:
         fl.from_parquet(path).collect()
-    assert "it claims to be 800,000 bytes" in str(raised.value.__cause__)
+    message = "its column 'x' claims to be 800,000 bytes"
+    assert message in str(raised.value.__cause__)
+    assert "raise the limit with max_bytes=" in str(raised.value.__cause__)
+    assert len(fl.from_parquet(path, max_bytes=800_000).collect()) == 100_000
+
+
+def test_a_row_group_of_many_small_columns_is_read(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pq.write_table(table(**{f"c{k}": [0] * 100_000 for k in range(5)}), path)
+    monkeypatch.setattr(parquet_files, "_MAX_BYTES", 1_000_000)
+    assert len(fl.from_parquet(path).take(3).collect()) == 3
+
+
+@pytest.mark.parametrize("limit", [0, -1, True, 1.5, "1"])
+def test_max_bytes_is_a_positive_int(path: Path, limit: Any) -> None:
+    with pytest.raises(InvalidFlow, match="max_bytes must be an int >= 1, got "):
+        fl.from_parquet(path, max_bytes=limit)
 
 
 @pytest.mark.parametrize("in_arrow", [True, False], ids=["categories", "text"])
@@ -311,13 +328,14 @@ def test_a_long_text_in_many_rows_does_not_fill_the_memory(
     text = pa.DictionaryArray.from_arrays(pa.array([0] * 3000, pa.int32()), ["x" * 10_000])
     pq.write_table(table(s=text), path, store_schema=in_arrow)
     monkeypatch.setattr(parquet_files, "_MAX_BYTES", 10_000_000)
-    first = fl.from_parquet(path).take(1)
+    first, first_row = fl.from_parquet(path).take(1), [{"s": "x" * 10_000}]
     if in_arrow:  # the rows share one object
-        assert first.collect() == [{"s": "x" * 10_000}]
+        assert first.collect() == first_row
     else:
         with pytest.raises(ElementError) as raised:
             first.collect()
         assert "it decodes to over " in str(raised.value.__cause__)
+        assert fl.from_parquet(path, max_bytes=100_000_000).take(1).collect() == first_row
 
 
 def test_dictionary_code_out_of_range_is_refused(path: Path) -> None:

@@ -34,8 +34,8 @@ _TAIL = 8
 _BATCH_ROWS = 1 << 10
 _MAX_BYTES = 1 << 28
 _MAX_TIMES = 256
-"""A row group whose claimed size exceeds both _MAX_BYTES and _MAX_TIMES its bytes in the file is
-refused: it would fill the memory."""
+"""A column of a row group whose claimed size exceeds both _MAX_BYTES and _MAX_TIMES its bytes in
+the file is refused: it would fill the memory."""
 
 
 class About(msgspec.Struct, frozen=True):
@@ -93,10 +93,15 @@ class ParquetBytes:
 
 
 class ParquetFile:
-    """A Parquet file that is open for reading."""
+    """A Parquet file that is open for reading.
 
-    def __init__(self, reader: str, path: str) -> None:
+    ``max_bytes`` limits the decoded size of a column of a row group; None chooses the limit by the
+    bytes of the column in the file.
+    """
+
+    def __init__(self, reader: str, path: str, max_bytes: int | None = None) -> None:
         self.path = path
+        self._max_bytes = max_bytes
         self._reader = reader
         self._pa = library("pyarrow", reader, "parquet")
         parquet = library("pyarrow.parquet", reader, "parquet")
@@ -193,7 +198,7 @@ class ParquetFile:
             batches.append(batch)
             size += batch.nbytes
             if size > most:
-                raise ValueError(f"it decodes to over {size:,} bytes, from far fewer")
+                raise ValueError(f"it decodes to over {size:,} bytes, from far fewer{_REMEDY}")
         schema = None if batches else self._pa.schema([self.schema.field(n) for n in columns])
         return self._pa.Table.from_batches(batches, schema)
 
@@ -207,20 +212,25 @@ class ParquetFile:
             for number, chunk in enumerate(self._groups[group].chunks)
             if any(f"{chunk.name}.".startswith(f"{name}.") for name in columns)
         ]
-        size = sum(chunk.end - chunk.start for _, chunk in chunks)
         if any(chunk.end > self._file.size for _, chunk in chunks):
             raise ValueError("a column is outside of the file")
-        large = sum(
-            max(chunk.uncompressed, chunk.values * _WIDTHS.get(chunk.physical, 8))
-            for _, chunk in chunks
-        )
-        most = max(_MAX_BYTES, size * _MAX_TIMES)
-        if large > most:
-            raise ValueError(f"it claims to be {large:,} bytes, from {size:,} bytes of the file")
+        most = sum(self._checked_size(chunk) for _, chunk in chunks)
         for start, end in _merged(sorted((chunk.start, chunk.end) for _, chunk in chunks)):
             self._bytes.held.append((start, self._file.read(start, end - start)))
         self._check_digests(group, chunks)
         return most if any(chunk.physical not in _WIDTHS for _, chunk in chunks) else None
+
+    def _checked_size(self, chunk: Chunk) -> int:
+        """Return the limit on the decoded size of a column, after checking what it claims."""
+        size = chunk.end - chunk.start
+        claim = max(chunk.uncompressed, chunk.values * _WIDTHS.get(chunk.physical, 8))
+        limit = self._max_bytes or max(_MAX_BYTES, size * _MAX_TIMES)
+        if claim > limit:
+            raise ValueError(
+                f"its column {chunk.name!r} claims to be {claim:,} bytes, from {size:,} bytes of "
+                f"the file{_REMEDY}"
+            )
+        return limit
 
     def _check_digests(self, group: int, chunks: Sequence[tuple[int, Chunk]]) -> None:
         if self._about is None:
@@ -245,6 +255,8 @@ class ParquetFile:
         ) as error:
             raise SourceError(f"{self._reader}: {self.path!r} {what}: {error}") from error
 
+
+_REMEDY = "; if that is intended, raise the limit with max_bytes="
 
 _WIDTHS = {0: 1, 1: 4, 2: 8, 3: 12, 4: 4, 5: 8}
 """The size in bytes of a value of each physical type of fixed size."""

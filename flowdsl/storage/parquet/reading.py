@@ -35,7 +35,7 @@ from flowdsl.elements.specs import (
 )
 from flowdsl.elements.structure import arguments
 from flowdsl.errors import InvalidFlow, SourceError, SpecMismatch
-from flowdsl.nodes import IndexedSource, ListOf, T, checked_names
+from flowdsl.nodes import IndexedSource, ListOf, T, checked_int, checked_names
 from flowdsl.storage.digests import Version, versions_of
 from flowdsl.storage.file_source import file_has_changed
 from flowdsl.storage.index import Shards
@@ -98,6 +98,7 @@ class FromParquet(IndexedSource[T], Generic[T]):
     columns: tuple[Column, ...]
     form: str
     row_spec: Spec
+    max_bytes: int | None = None
 
     @property
     def title(self) -> str:
@@ -187,7 +188,7 @@ class _Rows:
     def _file(self, k: int) -> ParquetFile:
         if k not in self._files:
             part = self._source.parts[k]
-            file = ParquetFile("from_parquet", part.path)
+            file = ParquetFile("from_parquet", part.path, self._source.max_bytes)
             if (file.digest, file.lengths) != (part.digest, part.lengths):
                 raise file_has_changed(part.path)
             if part.version is not None:
@@ -238,13 +239,23 @@ def _comprehension(keys: Sequence[str], of_dicts: bool) -> Callable[..., list[An
 
 
 @overload
-def from_parquet(paths: Paths, *, columns: ListOf[str] | None = None) -> Flow[Any, Exact]: ...
+def from_parquet(
+    paths: Paths, *, columns: ListOf[str] | None = None, max_bytes: int | None = None
+) -> Flow[Any, Exact]: ...
 @overload
 def from_parquet(
-    paths: Paths, element: TypeForm[A], *, columns: ListOf[str] | None = None
+    paths: Paths,
+    element: TypeForm[A],
+    *,
+    columns: ListOf[str] | None = None,
+    max_bytes: int | None = None,
 ) -> Flow[A, Exact]: ...
 def from_parquet(
-    paths: Paths, element: Any = object, *, columns: ListOf[str] | None = None
+    paths: Paths,
+    element: Any = object,
+    *,
+    columns: ListOf[str] | None = None,
+    max_bytes: int | None = None,
 ) -> Flow[Any, Exact]:
     """Read the rows of Parquet files: as dicts by column name, or as ``write_parquet`` wrote them.
 
@@ -263,6 +274,10 @@ def from_parquet(
     so memory depends on the size of row groups, not of the file. Reading in order is fast, but each
     shuffled row decodes a row group: shuffle with ``.shuffle(block=n)``, or write with a small
     ``row_group``.
+
+    A column of a row group that would take more than 256 MB and 256 times its bytes in the file is
+    an error, as a damaged file could fill the memory; ``max_bytes`` sets another limit on the size
+    of such a column.
 
     Every byte of a file written by ``write_parquet`` is verified. In other files, damage is
     detected if the program that wrote them added page checksums.
@@ -287,6 +302,8 @@ def from_parquet(
     Elsewhere: tensorpack none; tf.data none; Grain ``experimental.ParquetIterDataset``;
     torchdata ``ParquetDataFrameLoader``.
     """
+    if max_bytes is not None:
+        max_bytes = checked_int("from_parquet: max_bytes", max_bytes, 1)
     names = all_paths("from_parquet", paths)
     files = [ParquetFile("from_parquet", name) for name in names]
     chosen = _chosen(files[0], columns)
@@ -311,7 +328,7 @@ def from_parquet(
         )
         for file in files
     )
-    return nodes.flow(FromParquet[Any](parts, tuple(c for c, _ in seen), form, spec))
+    return nodes.flow(FromParquet[Any](parts, tuple(c for c, _ in seen), form, spec, max_bytes))
 
 
 def _chosen(file: ParquetFile, columns: ListOf[str] | None) -> list[str]:
