@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import flowdsl as fl
-from flowdsl.elements.specs import UNKNOWN, ArraySpec
+from flowdsl.elements.specs import UNKNOWN, ArraySpec, StructSpec
 from flowdsl.errors import (
     ElementError,
     FlowError,
@@ -570,3 +570,156 @@ def test_column_only_in_a_later_file_is_an_error(tmp_path: Path) -> None:
             fl.from_parquet(paths)
     rows = fl.from_parquet([first, later], columns=["x"]).collect()
     assert rows == [{"x": 1}, {"x": 2}]
+
+
+# -- files whose columns are stored differently ----------------------------------------------------
+
+
+class Texts(TypedDict):
+    x: str
+
+
+class Sized(NamedTuple):
+    name: str | None
+    size: float
+
+
+def written(folder: Path, **columns: Any) -> Path:
+    path = folder / f"{len(list(folder.iterdir()))}.parquet"
+    pq.write_table(table(**columns), path)
+    return path
+
+
+@pytest.mark.parametrize("nulls_first", [False, True])
+def test_a_file_with_a_column_of_nulls_only_joins_the_others(
+    tmp_path: Path, nulls_first: bool
+) -> None:
+    paths = [written(tmp_path, x=["a", "b"]), written(tmp_path, x=pa.nulls(1))]
+    rows = [{"x": "a"}, {"x": "b"}, {"x": None}]
+    if nulls_first:
+        paths.reverse()
+        rows = [rows[2], *rows[:2]]
+    source = fl.from_parquet(paths)
+    assert source.collect() == rows
+    assert source.node.spec(False) == StructSpec(dict, (("x", UNKNOWN),))
+    with pytest.raises(SpecMismatch, match=r"1\.parquet': column 'x' has a value that is null"):
+        fl.from_parquet(paths, Texts)
+
+
+def test_text_and_numbers_stored_in_other_widths_are_read_as_declared(tmp_path: Path) -> None:
+    small = written(tmp_path, name=["a"], size=pa.array([1.5], pa.float32()))
+    large = written(tmp_path, name=pa.array(["b"], pa.large_string()), size=[0.1])
+    viewed = written(tmp_path, name=pa.array(["c"], pa.string_view()), size=[0.2])
+    coded = written(tmp_path, name=pa.array(["d"]).dictionary_encode(), size=[0.3])
+    rows = fl.from_parquet([small, large, viewed, coded], Sized).collect()
+    assert rows == [Sized("a", 1.5), Sized("b", 0.1), Sized("c", 0.2), Sized("d", 0.3)]
+    names = fl.from_parquet([viewed, large, coded], columns=["name"]).collect()
+    assert [row["name"] for row in names] == ["c", "b", "d"]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "message"),
+    [
+        ([1], pa.array([1], pa.int8()), "is int8, there it is int64; declare int to read both"),
+        (pa.array([1.5], pa.float32()), [2.5], "there it is float; declare float to read both"),
+        ([1], [1.5], r"is double, there it is int64$"),
+        (
+            pa.array([1], pa.timestamp("us", "UTC")),
+            pa.array([1], pa.timestamp("us")),
+            r"is timestamp\[us\], there it is timestamp\[us, tz=UTC\]$",
+        ),
+        ([{"x": 1}], [{"y": 1}], r"is struct<y: int64>, there it is struct<x: int64>$"),
+    ],
+)
+def test_columns_whose_values_would_differ_are_refused(
+    tmp_path: Path, first: Any, second: Any, message: str
+) -> None:
+    paths = [written(tmp_path, x=first), written(tmp_path, x=second)]
+    with pytest.raises(SourceError, match=rf"1\.parquet' has other columns .*{message}"):
+        fl.from_parquet(paths)
+
+
+# -- columns in the names of folders ---------------------------------------------------------------
+
+
+class Numbers(TypedDict):
+    n: int
+
+
+class TextKey(Numbers):
+    k: str
+
+
+class SmallKey(Numbers):
+    k: np.int8
+
+
+class Visit(NamedTuple):
+    city: str
+    year: int
+    n: int
+
+
+def in_folders(folder: Path, name: str, *folders: str, **columns: Any) -> str:
+    for part in folders:
+        at = folder / name.format(part)
+        at.mkdir(parents=True)
+        pq.write_table(table(n=[1, 2], **columns), at / "0.parquet")
+    return str(folder / "**" / "*.parquet")
+
+
+def test_names_of_folders_are_columns(tmp_path: Path) -> None:
+    paths = in_folders(tmp_path, "year=2024/city={}", "Rome", "New%20York")
+    rows = [{"n": n, "year": 2024, "city": city} for city in ("New York", "Rome") for n in (1, 2)]
+    source = fl.from_parquet(paths)
+    assert source.collect() == rows
+    assert type(source.at(3)["year"]) is np.int64
+    assert str(source.node.spec(False)) == "{n: int64[], year: int64[], city: str}"
+    declared = fl.from_parquet(paths, Visit)
+    assert (
+        declared.shuffle(seed=1).prefetch(threads=1).map(lambda v: v.city).collect().count("Rome")
+        == 2
+    )
+    assert declared.at(0) == Visit("New York", 2024, 1)
+    assert type(declared.at(0).year) is int
+
+
+def test_names_of_folders_may_be_left_out(tmp_path: Path) -> None:
+    paths = in_folders(tmp_path, "year={}", "2023", "2024")
+    assert fl.from_parquet(paths, columns=["n"]).at(2) == {"n": 1}
+    assert fl.from_parquet(paths, columns=["year"]).at(2) == {"year": 2024}
+    assert fl.from_parquet(paths, Numbers).at(2) == {"n": 1}
+
+
+def test_a_column_in_the_file_takes_precedence_over_the_folder(tmp_path: Path) -> None:
+    paths = in_folders(tmp_path, "year={}", "24", year=[2024, 2024])
+    assert fl.from_parquet(paths).at(0) == {"n": 1, "year": 2024}
+
+
+def test_a_null_in_the_name_of_a_folder_is_none(tmp_path: Path) -> None:
+    paths = in_folders(tmp_path, "k={}", "a", "__HIVE_DEFAULT_PARTITION__")
+    assert [row["k"] for row in fl.from_parquet(paths).collect()] == [None, None, "a", "a"]
+    with pytest.raises(SpecMismatch, match="the value of 'k' in its folder's name is null"):
+        fl.from_parquet(paths, TextKey)
+
+
+def test_a_folder_whose_name_is_not_of_the_declared_type_is_refused(tmp_path: Path) -> None:
+    paths = in_folders(tmp_path, "k={}", "1", "300")
+    with pytest.raises(SpecMismatch, match=r"value '300' of 'k' .* not of the declared type, int8"):
+        fl.from_parquet(paths, SmallKey)
+    assert fl.from_parquet(paths, TextKey).at(0)["k"] == "1"
+
+
+def test_files_in_folders_with_other_keys_are_refused(tmp_path: Path) -> None:
+    one, other = (in_folders(tmp_path / k, f"{k}={{}}", "1") for k in "ab")
+    with pytest.raises(SourceError, match="'a' is missing, there it is in the name of a folder"):
+        fl.from_parquet([one, other])
+    assert len(fl.from_parquet([one, other], columns=["n"])) == 4
+
+
+def test_the_fingerprint_contains_values_of_folders(tmp_path: Path) -> None:
+    paths = in_folders(tmp_path, "k={}", "1", "2")
+    files = [str(tmp_path / f"k={k}/0.parquet") for k in "12"]
+    nodes = [fl.from_parquet(listed).node for listed in (paths, files, files[::-1])]
+    first, same_files, reversed_files = [node.fingerprint for node in nodes]
+    assert first == same_files != reversed_files

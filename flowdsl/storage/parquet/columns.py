@@ -5,7 +5,7 @@ column type                     is read as
 ==============================  ============================================================
 bool, intN, uintN, floatN       NumPy scalars of that dtype; as Python's ``bool``, ``int`` or
                                 ``float`` where the element declares these
-string, binary                  ``str``, ``bytes``
+string, binary (also large)     ``str``, ``bytes``
 timestamp, date, duration       ``np.datetime64`` or ``np.timedelta64`` of the column's unit
 lists of numbers                arrays of one dimension; Python lists where declared ``list[...]``
 lists of one size, tensors      arrays of that shape
@@ -18,7 +18,7 @@ null                            None
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import time
 from decimal import Decimal
 from itertools import pairwise
@@ -27,7 +27,15 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from flowdsl.elements.specs import UNKNOWN, ArraySpec, ListSpec, Spec, StructSpec, ValueSpec
+from flowdsl.elements.specs import (
+    UNKNOWN,
+    ArraySpec,
+    ListSpec,
+    Spec,
+    StructSpec,
+    ValueSpec,
+    is_known,
+)
 from flowdsl.errors import SourceError
 from flowdsl.storage.libraries import library
 
@@ -53,6 +61,27 @@ def spec_of_column(form: Any, wanted: Spec = UNKNOWN) -> Spec:
     return in_python(form)
 
 
+def joined(forms: Iterable[Any], wanted: Spec = UNKNOWN) -> Any | None:
+    """Return a type that describes a column in several files, if its values are alike in all.
+
+    They are alike if they are read with one spec: ``string`` and ``large_string``, or ``float`` and
+    ``double`` if Python's ``float`` is declared. A column of nulls joins any other.
+    """
+    types = library("pyarrow.types", "from_parquet", "parquet")
+    typed = [form for form in dict.fromkeys(forms) if not types.is_null(form)]
+    if not typed:
+        return library("pyarrow", "from_parquet", "parquet").null()
+    kinds = {(spec_of_column(form, wanted), _is_instant(form)) for form in typed}
+    alike = len(typed) == 1 or (len(kinds) == 1 and all(is_known(spec) for spec, _ in kinds))
+    return typed[0] if alike else None
+
+
+def _is_instant(form: Any) -> bool:
+    """Return True for times of a known time zone, which are instants and not times of day."""
+    types = library("pyarrow.types", "from_parquet", "parquet")
+    return bool(types.is_timestamp(form) and form.tz is not None)
+
+
 def in_python(form: Any) -> Spec:
     """Return the spec of a column's values as Python values, as ``to_pylist`` returns them."""
     types = library("pyarrow.types", "from_parquet", "parquet")
@@ -71,8 +100,10 @@ def in_python(form: Any) -> Spec:
         (types.is_floating, float),
         (types.is_string, str),
         (types.is_large_string, str),
+        (types.is_string_view, str),
         (types.is_binary, bytes),
         (types.is_large_binary, bytes),
+        (types.is_binary_view, bytes),
         (types.is_fixed_size_binary, bytes),
         (types.is_decimal, Decimal),
         (types.is_time, time),
@@ -100,6 +131,13 @@ def _dtype(form: Any) -> np.dtype[Any] | None:
 def _python(dtype: np.dtype[Any]) -> type:
     """Return the Python class that represents all numbers of a dtype."""
     return {"b": bool, "i": int, "u": int, "f": float}.get(dtype.kind, NoneType)
+
+
+def python_number(form: Any) -> type | None:
+    """Return the Python class of the numbers of a column; None for other columns."""
+    dtype = _dtype(form)
+    kind = NoneType if dtype is None else _python(dtype)
+    return None if kind is NoneType else kind
 
 
 def _is_list(form: Any) -> bool:

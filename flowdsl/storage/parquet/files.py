@@ -155,6 +155,8 @@ class ParquetFile:
             return int(self.schema.names.index(name) in self._about.missing)
         if not self.schema.field(name).nullable:
             return 0
+        if self._pa.types.is_null(self.types[name]):
+            return sum(self.lengths)
         chunks = [chunk for group in self._groups for chunk in group.chunks if chunk.name == name]
         counts = [chunk.nulls for chunk in chunks if chunk.nulls is not None]
         return sum(counts) if len(counts) == len(self._groups) else None

@@ -10,6 +10,7 @@ from typing import (
     TYPE_CHECKING,
     Any,
     Generic,
+    TypeAlias,
     TypeVar,
     Union,
     get_args,
@@ -39,8 +40,16 @@ from flowdsl.nodes import IndexedSource, ListOf, T, checked_int, checked_names
 from flowdsl.storage.digests import Version, versions_of
 from flowdsl.storage.file_source import file_has_changed
 from flowdsl.storage.index import Shards
-from flowdsl.storage.parquet.columns import Values, in_python, spec_of_column, values_of
+from flowdsl.storage.parquet.columns import (
+    Values,
+    in_python,
+    joined,
+    python_number,
+    spec_of_column,
+    values_of,
+)
 from flowdsl.storage.parquet.files import ParquetFile
+from flowdsl.storage.parquet.folders import keys_of, values_of_key
 from flowdsl.storage.paths import Paths, all_paths, title_of
 from flowdsl.storage.read_ahead import by_number
 from flowdsl.storage.schema import checked_against
@@ -75,6 +84,8 @@ class Column:
     """The spec to read values as: the same numbers may be Python's or NumPy's."""
     optional: bool
     """True if values may be None."""
+    of_files: tuple[Any, ...] | None = None
+    """The value in each file, if it is in the name of the file's folder."""
 
 
 @attrs.frozen
@@ -108,7 +119,10 @@ class FromParquet(IndexedSource[T], Generic[T]):
     def fingerprint(self) -> str:
         digests = [(part.digest, part.version and part.version.digest) for part in self.parts]
         digest = xxhash.xxh3_64_hexdigest(repr(digests).encode())
-        names = ", ".join(column.name for column in self.columns)
+        names = ", ".join(
+            column.name if column.of_files is None else f"{column.name}={column.of_files}"
+            for column in self.columns
+        )
         return f"{self.title} of {self.length} rows {digest} of {names}"
 
     @property
@@ -165,9 +179,14 @@ class _Rows:
         k, group = self._places[n]
         file = self._file(k)
         columns = self._source.columns
-        table = file.table(group, [column.name for column in columns])
+        table = file.table(group, [c.name for c in columns if c.of_files is None])
         with file.errors(f"has a row group {group} that cannot be read"):
-            values = [self._values_of(table, column, file) for column in columns]
+            values = [
+                self._values_of(table, column, file)
+                if column.of_files is None
+                else _constant(column.of_files[k])
+                for column in columns
+            ]
         ahead = _AHEAD_BYTES * max(1, table.num_rows) // max(1, table.nbytes)
         return values, max(1, min(ahead, _AHEAD))
 
@@ -195,6 +214,10 @@ class _Rows:
                 part.version.guard(file.file)
             self._files[k] = file
         return self._files[k]
+
+
+def _constant(value: Any) -> Values:
+    return lambda start, end: [value] * (end - start)
 
 
 def _missing(path: str, name: str) -> str:
@@ -264,6 +287,15 @@ def from_parquet(
     others. ``element`` declares the type of a row: a NamedTuple, record or TypedDict with the
     columns as its components.
 
+    A column may be stored differently in the files if its values are read alike: ``string`` and
+    ``large_string``, a column of nulls only beside any other, numbers of other widths if Python's
+    ``int`` or ``float`` is declared.
+
+    Names of folders such as ``year=2024`` are columns too, after those in the files, which take
+    precedence. With ``element`` or ``columns`` such a column is read only if it is named there. Its
+    values are ``np.int64`` if all are whole numbers, else ``str``, or as declared: ``str``,
+    ``int``, ``float``, ``bool`` or a NumPy scalar.
+
     Numbers keep their dtype: a column of 32-bit integers is read as ``np.int32``, as batches need
     it. If Python's ``int``, ``float`` or ``bool`` is declared, rows have these types. Text is
     ``str``, binary ``bytes``, a time ``np.datetime64``; a list of numbers is an array of one
@@ -306,14 +338,14 @@ def from_parquet(
         max_bytes = checked_int("from_parquet: max_bytes", max_bytes, 1)
     names = all_paths("from_parquet", paths)
     files = [ParquetFile("from_parquet", name) for name in names]
-    chosen = _chosen(files[0], columns)
-    for file in files[1:]:
-        _check_alike(files[0], file, chosen)
-        if columns is None:
-            _check_nothing_more(files[0], file)
+    keys = [_keys_of(file) for file in files]
     form = files[0].form
+    chosen = _chosen(files[0], keys[0], columns, element)
+    _check_alike(files, keys, chosen)
+    if columns is None:
+        _check_nothing_more(files, keys, element)
     declared = _declared(element, form, chosen)
-    seen = [_column(files, name, declared.get(name, DeclaredColumns())) for name in chosen]
+    seen = [_column(files, keys, name, declared.get(name, DeclaredColumns())) for name in chosen]
     unnamed = form == "tuple" and all(name.isdecimal() for name in chosen)
     names_of_spec = map(str, range(len(seen))) if unnamed else chosen
     fields = tuple((name, spec) for name, (_, spec) in zip(names_of_spec, seen, strict=True))
@@ -331,15 +363,31 @@ def from_parquet(
     return nodes.flow(FromParquet[Any](parts, tuple(c for c, _ in seen), form, spec, max_bytes))
 
 
-def _chosen(file: ParquetFile, columns: ListOf[str] | None) -> list[str]:
+Keys: TypeAlias = dict[str, str | None]
+"""The columns in the names of a file's folders, with the text of their values."""
+
+
+def _keys_of(file: ParquetFile) -> Keys:
+    """Return the columns in the names of a file's folders, except those in the file itself."""
+    if file.form != "dict":  # its rows have no names, or only those that were written
+        return {}
+    return {name: text for name, text in keys_of(file.path).items() if name not in file.types}
+
+
+def _chosen(
+    file: ParquetFile, keys: Keys, columns: ListOf[str] | None, element: Any
+) -> tuple[str, ...]:
     """Return the names of the columns to read.
 
     Raises:
         InvalidFlow: A column does not exist.
         SourceError: Two columns have the same name.
     """
-    names = list(file.schema.names)
-    chosen = names if columns is None else [*checked_names("from_parquet: columns", columns)]
+    names = [*file.schema.names, *keys]
+    if columns is None:
+        chosen = (*file.schema.names, *_of_element(keys, element))
+    else:
+        chosen = checked_names("from_parquet: columns", columns)
     for name in chosen:
         if names.count(name) > 1:
             raise SourceError(f"from_parquet: {file.path!r} has two columns {name!r}")
@@ -351,24 +399,48 @@ def _chosen(file: ParquetFile, columns: ListOf[str] | None) -> list[str]:
     return chosen
 
 
-def _check_alike(first: ParquetFile, file: ParquetFile, chosen: Sequence[str]) -> None:
-    for name in chosen:
-        kind, expected = (f.types.get(name, "missing") for f in (file, first))
-        if kind != expected or file.form != first.form:
+def _of_element(keys: Keys, element: Any) -> list[str]:
+    """Return the keys that rows have: those that are declared, or all if no names are."""
+    spec = spec_of_type(element)
+    if not isinstance(spec, StructSpec) or spec.form is tuple:
+        return list(keys)
+    fields = [name for name, _ in spec.fields]
+    return [name for name in keys if name in fields]
+
+
+def _check_alike(files: Sequence[ParquetFile], keys: Sequence[Keys], chosen: Sequence[str]) -> None:
+    """Check that all files have the chosen columns, and rows of one form."""
+    first = files[0]
+    for file, own in zip(files, keys, strict=True):
+        if file.form != first.form:
             raise SourceError(
-                f"from_parquet: {file.path!r} has other columns than {first.path!r}: {name!r} is "
-                f"{kind}, there it is {expected}"
+                f"from_parquet: the rows of {file.path!r} were written as a {file.form}, those in "
+                f"{first.path!r} as a {first.form}"
             )
+        for name in chosen:
+            if (name in own, name in file.types) != (name in keys[0], name in first.types):
+                where = "a column" if name in first.types else "in the name of a folder"
+                raise SourceError(
+                    f"from_parquet: {file.path!r} has other columns than {first.path!r}: {name!r} "
+                    f"is {_where(name, file, own)}, there it is {where}"
+                )
 
 
-def _check_nothing_more(first: ParquetFile, file: ParquetFile) -> None:
-    more = [name for name in file.schema.names if name not in first.types]
-    if more:
-        raise SourceError(
-            f"from_parquet: {file.path!r} has more columns than {first.path!r}: "
-            f"{', '.join(map(repr, more))}; choose those to read with columns="
-            f"{list(first.schema.names)}"
-        )
+def _where(name: str, file: ParquetFile, keys: Keys) -> str:
+    if name in keys:
+        return "in the name of a folder"
+    return "a column" if name in file.types else "missing"
+
+
+def _check_nothing_more(files: Sequence[ParquetFile], keys: Sequence[Keys], element: Any) -> None:
+    first = [*files[0].schema.names, *keys[0]]
+    for file, own in zip(files, keys, strict=True):
+        names = [*file.schema.names, *_of_element(own, element)]
+        if more := [name for name in names if name not in first]:
+            raise SourceError(
+                f"from_parquet: {file.path!r} has more columns than {files[0].path!r}: "
+                f"{', '.join(map(repr, more))}; choose those to read with columns={first}"
+            )
 
 
 def _declared(element: Any, form: str, names: Sequence[str]) -> dict[str, DeclaredColumns]:
@@ -400,25 +472,55 @@ def _of_hint(hint: Any) -> DeclaredColumns:
 
 
 def _column(
-    files: Sequence[ParquetFile], name: str, declared: DeclaredColumns
+    files: Sequence[ParquetFile], keys: Sequence[Keys], name: str, declared: DeclaredColumns
 ) -> tuple[Column, Spec]:
     """Return the description of a column to read, and the spec of its values.
 
     Raises:
+        SourceError: Its values differ from file to file.
         SpecMismatch: The column does not match its declaration, or contains nulls.
     """
-    path, form = files[0].path, files[0].types[name]
+    if name in keys[0]:
+        texts, paths = [own[name] for own in keys], [file.path for file in files]
+        values, spec = values_of_key(name, texts, paths, declared.spec, declared.optional)
+        _check_declared(paths[0], name, spec, declared)
+        return Column(name, declared.spec, declared.optional, values), spec
     wanted = declared.spec
     if wanted == UNKNOWN and files[0].is_python(name):
-        wanted = in_python(form)
+        wanted = in_python(files[0].types[name])
+    form = joined([file.types[name] for file in files], wanted)
+    if form is None:
+        raise _differs(files, name, wanted)
     spec = spec_of_column(form, wanted)
     missing = [file.nulls(name) for file in files]
+    _check_declared(files[0].path, name, spec, declared)
+    if not declared.optional and any(missing):
+        path = next(file.path for file, n in zip(files, missing, strict=True) if n)
+        raise SpecMismatch(_missing(path, name))
+    never = not declared.optional or not any(n is None or n for n in missing)
+    return Column(name, wanted, declared.optional), spec if never else UNKNOWN
+
+
+def _check_declared(path: str, name: str, spec: Spec, declared: DeclaredColumns) -> None:
     if declared.spec != UNKNOWN and declared.optional:
         try:
             meet(declared.spec, spec, name)
         except SpecMismatch as error:
             raise SpecMismatch(f"from_parquet: {path!r}: {error}") from error
-    if not declared.optional and any(missing):
-        raise SpecMismatch(_missing(path, name))
-    never = not declared.optional or not any(n is None or n for n in missing)
-    return Column(name, wanted, declared.optional), spec if never else UNKNOWN
+
+
+def _differs(files: Sequence[ParquetFile], name: str, wanted: Spec) -> SourceError:
+    """Return the error of a column whose values are not alike in two files."""
+    paths: dict[Any, str] = {}
+    for file in files:
+        paths.setdefault(file.types[name], file.path)
+    forms = list(paths)
+    first, other = next(
+        (a, b) for k, b in enumerate(forms) for a in forms[:k] if joined([a, b], wanted) is None
+    )
+    kinds = {value for form in (first, other) if (value := python_number(form))}
+    remedy = "" if len(kinds) != 1 else f"; declare {kinds.pop().__name__} to read both"
+    return SourceError(
+        f"from_parquet: {paths[other]!r} has other columns than {paths[first]!r}: {name!r} is "
+        f"{other}, there it is {first}{remedy}"
+    )
