@@ -94,10 +94,12 @@ def dataset_names(path: OnePath) -> list[str]:
 _HEAP = b"GCOL\x01"
 _HEAP_HEAD = 16
 _HEAP_ENTRY = struct.Struct("<HHIQ")
+_TEXT_REFERENCE = np.dtype([("length", "<u4"), ("heap", "<u8"), ("entry", "<u4")])
+"""What a dataset of variable-length text stores for each, where offsets have eight bytes."""
 
 
-def check_heaps(path: str) -> None:
-    """Walk through the heaps that store variable-length text, and check their entry sizes.
+def check_heaps(path: str, dataset: Any) -> None:
+    """Check the sizes of the entries in the heaps that store the dataset's variable-length text.
 
     Heaps have no checksum, and HDF5 loops forever on a damaged one.
 
@@ -105,19 +107,57 @@ def check_heaps(path: str) -> None:
         ValueError: A heap is damaged.
     """
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        start = data.find(_HEAP)
-        while start >= 0:
-            end = start + int.from_bytes(data[start + 8 : start + _HEAP_HEAD], "little")
-            at = start + _HEAP_HEAD
-            if not at < end <= len(data):
-                raise ValueError(f"the heap at byte {start} is damaged")
-            while end - at >= _HEAP_ENTRY.size:
-                number, _, _, size = _HEAP_ENTRY.unpack_from(data, at)
-                size = size if number == 0 else _HEAP_ENTRY.size + size + -size % 8
-                if size < _HEAP_ENTRY.size or at + size > end:
-                    raise ValueError(f"the heap at byte {start} is damaged")
-                at += size
-            start = data.find(_HEAP, start + 1)
+        places = _stored_places(dataset)
+        if places is None:
+            _check_all_heaps(data)
+            return
+        shift = dataset.file.userblock_size
+        heaps = set[int]()
+        for start, size in places:
+            references = data[start : start + size]
+            whole = len(references) - len(references) % _TEXT_REFERENCE.itemsize
+            found = np.frombuffer(references[:whole], _TEXT_REFERENCE)["heap"]
+            heaps.update(np.unique(found).tolist())
+        for heap in heaps:
+            if data[heap + shift : heap + shift + len(_HEAP)] == _HEAP:
+                _heap_end(data, heap + shift)
+
+
+def _stored_places(dataset: Any) -> list[tuple[int, int]] | None:
+    """Return the offset and size of each part of a dataset in the file.
+
+    Return None for parts that are compressed, or within a header.
+    """
+    made = dataset.id.get_create_plist()
+    if made.get_nfilters() or dataset.file.id.get_create_plist().get_sizes()[0] != 8:
+        return None
+    if dataset.chunks is None:
+        start = dataset.id.get_offset()
+        return None if start is None else [(start, dataset.id.get_storage_size())]
+    places: list[tuple[int, int]] = []
+    dataset.id.chunk_iter(lambda chunk: places.append((chunk.byte_offset, chunk.size)))
+    return places
+
+
+def _check_all_heaps(data: mmap.mmap) -> None:
+    start = data.find(_HEAP)
+    while start >= 0:  # within a heap it is part of a text
+        start = data.find(_HEAP, _heap_end(data, start))
+
+
+def _heap_end(data: mmap.mmap, start: int) -> int:
+    """Walk through the heap that begins at ``start``, and return its end."""
+    end = start + int.from_bytes(data[start + 8 : start + _HEAP_HEAD], "little")
+    at = start + _HEAP_HEAD
+    if not at < end <= len(data):
+        raise ValueError(f"the heap at byte {start} is damaged")
+    while end - at >= _HEAP_ENTRY.size:
+        number, _, _, size = _HEAP_ENTRY.unpack_from(data, at)
+        size = size if number == 0 else _HEAP_ENTRY.size + size + -size % 8
+        if size < _HEAP_ENTRY.size or at + size > end:
+            raise ValueError(f"the heap at byte {start} is damaged")
+        at += size
+    return end
 
 
 def _opened(h5py: Any, path: str) -> Any:
@@ -147,7 +187,6 @@ class RowsFile:
         self.size = self._bytes.size
         with self._errors("it is damaged, not an HDF5 file, or locked by a program that writes it"):
             self._file = _opened(h5py, path)
-            self._has_sound_heaps = False
             self.header = self._header()
         self._columns = [] if self._is_empty(names) else [self._open(h5py, name) for name in names]
         self.columns = [column.column for column in self._columns]
@@ -193,9 +232,8 @@ class RowsFile:
             dataset = self._follow(h5py, name)
             self._refuse(h5py, name, dataset)
             text = h5py.check_string_dtype(dataset.dtype)
-            if dataset.dtype.hasobject and not self._has_sound_heaps:
-                check_heaps(path=self.path)
-                self._has_sound_heaps = True
+            if dataset.dtype.hasobject:
+                check_heaps(self.path, dataset)
             dtype = np.dtype(dataset.dtype.str) if not dataset.dtype.hasobject else TEXT
             shape = tuple(map(int, dataset.shape[1:]))
             form = "str" if dtype is TEXT else "array" if shape else "scalar"
