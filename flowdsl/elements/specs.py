@@ -201,7 +201,7 @@ def spec_of_type(form: TypeForm[Any], allow_subclasses: bool = False) -> Spec:
         return attrs.evolve(spec, shape=dims) if isinstance(spec, ArraySpec) else spec
     if origin is np.ndarray or tp is np.ndarray:
         scalars = [scalar for arg in args[1:] for scalar in get_args(arg)]
-        return ArraySpec(_DTYPE_OF_SCALAR_TYPE.get(scalars[0]) if scalars else None)
+        return ArraySpec(_dtype_of_scalar_type(scalars[0]) if scalars else None)
     if origin is tuple and Ellipsis not in args:
         fields = tuple((str(i), spec_of_type(a, allow_subclasses)) for i, a in enumerate(args))
         return StructSpec(tuple, fields)
@@ -220,7 +220,7 @@ def spec_of_type(form: TypeForm[Any], allow_subclasses: bool = False) -> Spec:
         )
         return StructSpec(dict if is_typeddict(cls) else cls, fields)
     if issubclass(cls, np.generic):
-        return ArraySpec(_DTYPE_OF_SCALAR_TYPE.get(cls), ())
+        return ArraySpec(_dtype_of_scalar_type(cls), ())
     if is_tensor(cls):
         return ArraySpec()
     is_ambiguous = (
@@ -254,7 +254,16 @@ def _is_open(cls: type, hints: Mapping[str, object]) -> bool:
 _DTYPE_OF_SCALAR_TYPE: dict[object, np.dtype[Any]] = {
     t: np.dtype(t) for t in np.sctypeDict.values() if np.dtype(t).kind in "biufc"
 }
-"""The scalar types with one dtype; other types are abstract, or have many sizes or units."""
+"""NumPy's scalar types with one dtype; others are abstract, or have many sizes or units."""
+
+
+def _dtype_of_scalar_type(scalar: Any) -> np.dtype[Any] | None:
+    """The dtype of a scalar type, also of another package, such as bfloat16; None if not one."""
+    known = _DTYPE_OF_SCALAR_TYPE.get(scalar)
+    if known is None and isinstance(scalar, type) and scalar.__module__ != np.__name__:
+        dtype = np.dtype(scalar)
+        return dtype if dtype.type is scalar else None
+    return known
 
 
 def _declared_names(cls: type) -> list[str] | None:

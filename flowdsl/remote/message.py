@@ -27,9 +27,9 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from flowdsl.elements.structure import components
 from flowdsl.errors import SourceError, SpecMismatch
-from flowdsl.storage.codec import array_of_bytes, decode, encode, is_named_by_text
+from flowdsl.storage.codec import array_of_bytes, decode, encode
+from flowdsl.storage.values import components_to_store, spelling_of
 
 Frame: TypeAlias = bytes | memoryview
 Key: TypeAlias = int | str
@@ -258,14 +258,13 @@ def _without_arrays(x: Any, path: Path, separate: dict[Path, NDArray[Any]]) -> A
     kind = type(x)
     if kind is np.ndarray or kind is np.memmap:
         large = x.nbytes >= _WORTH_A_FRAME and x.dtype.kind in _KINDS_IN_FRAMES
-        # The layout contains the dtype's spelling, which does not define one of another package.
-        if large and len(separate) < MAX_ARRAY_FRAMES and is_named_by_text(x.dtype):
+        if large and len(separate) < MAX_ARRAY_FRAMES and spelling_of(x.dtype):
             separate[path] = x
             return None
         return x
     if kind is list:
         return [_without_arrays(v, (*path, i), separate) for i, v in enumerate(x)]
-    parts = components(x)
+    parts = components_to_store(x, ".".join(["element", *map(str, path)]))
     if parts is None:
         return x
     if isinstance(x, tuple):

@@ -4,8 +4,9 @@ Decoding untrusted bytes runs no code: no pickle is loaded. It allocates no more
 bytes justify: an array is as large as its bytes. Python objects are larger than their encoding,
 by at most a factor of about one hundred, which an empty list reaches.
 
-Supported values are numbers, text, bytes, None, lists, dicts, tuples, arrays and NumPy scalars. A
-value that would not be decoded unchanged is refused when it is encoded. A record or NamedTuple is
+Supported values are numbers, text, bytes, None, lists, dicts, tuples, arrays and NumPy scalars,
+also of the dtypes of ml_dtypes, such as bfloat16. A value that would not be decoded unchanged is
+refused when it is encoded. A record or NamedTuple is
 encoded as its components. If both sides pass ``trusted=True``, other values are pickled.
 
 The array extension is self-describing: the dtype and shape, then the bytes in C order.
@@ -14,11 +15,9 @@ The array extension is self-describing: the dtype and shape, then the bytes in C
 from __future__ import annotations
 
 import pickle
-import re
 import struct
 import sys
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -26,13 +25,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowdsl.elements.specs import ArraySpec, ListSpec, Spec, StructSpec, ValueSpec
-from flowdsl.elements.structure import components
 from flowdsl.errors import SourceError, SpecMismatch
+from flowdsl.storage.values import components_to_store, dtype_of, is_array, is_scalar, spelling_of
 
-_TUPLE, _ARRAY, _SCALAR, _COMPLEX, _PICKLED = 1, 2, 3, 4, 5
+_TUPLE, _ARRAY, _SCALAR, _COMPLEX, _PICKLED, _NUMPY_TEXT = 1, 2, 3, 4, 5, 6
 _COMPLEX_PARTS = struct.Struct("<dd")
-_DTYPE = re.compile(r"[<>|][biufcSUVmM]\d{1,9}(\[\d*[a-zA-Z]+\])?")
-"""The spelling of a dtype without fields or objects; NumPy would accept many others."""
 
 _PLAIN: dict[str, type] = {
     t.__name__: t for t in (bool, int, float, complex, str, bytes, list, object)
@@ -106,12 +103,16 @@ def _pickled(x: object, refusal: SpecMismatch) -> bytes:
 
 def _carried(x: Any, at: str, trusted: bool) -> Any:
     kind = type(x)
-    if kind in (np.ndarray, np.memmap) or isinstance(x, np.generic):
-        if not is_named_by_text(x.dtype):
+    if kind in (np.str_, np.bytes_):  # as an array it would lose the zeros at its end
+        text = x[:]  # of Python's own class; str(x) would end before zeros
+        return msgspec.msgpack.Ext(_NUMPY_TEXT, _encoder.encode(_carried(text, at, trusted)))
+    if is_array(x) or is_scalar(x):
+        spelling = spelling_of(x.dtype)
+        if spelling is None:
             raise SpecMismatch(f"{at}: an array of {x.dtype} cannot be written")
         array = np.asarray(x)
-        code = _SCALAR if isinstance(x, np.generic) else _ARRAY
-        content = (array.dtype.str, array.shape, array.tobytes())
+        code = _ARRAY if is_array(x) else _SCALAR
+        content = (spelling, array.shape, array.tobytes())
         return msgspec.msgpack.Ext(code, _encoder.encode(content))
     if kind is int and not -(2**63) <= x < 2**64:
         raise SpecMismatch(f"{at}: {x} cannot be written: an int has at most 64 bits")
@@ -123,7 +124,7 @@ def _carried(x: Any, at: str, trusted: bool) -> Any:
         return msgspec.msgpack.Ext(_COMPLEX, _COMPLEX_PARTS.pack(x.real, x.imag))
     if kind is list:
         return [_to_wire(v, f"{at}[{i}]", trusted) for i, v in enumerate(x)]
-    parts = components(x)
+    parts = components_to_store(x, at)
     if parts is None:
         raise SpecMismatch(
             f"{at}: {kind.__name__} cannot be written; arrays, bool, int, float, complex, text, "
@@ -144,27 +145,6 @@ def _check_text(text: str, at: str) -> None:
         text.encode()
     except UnicodeEncodeError as error:
         raise SpecMismatch(f"{at}: text that is not Unicode cannot be written: {error}") from error
-
-
-def is_named_by_text(dtype: np.dtype[Any]) -> bool:
-    """Return True if the dtype's spelling defines it: no objects, fields or third-party dtypes.
-
-    >>> is_named_by_text(np.dtype("f4")), is_named_by_text(np.dtype("O"))
-    (True, False)
-    """
-    if _DTYPE.fullmatch(dtype.str) is None:
-        return False
-    try:
-        return np.dtype(dtype.str) == dtype
-    except TypeError:  # of another package, such as a float of one byte
-        return False
-
-
-@lru_cache(256)
-def _dtype(code: str) -> np.dtype[Any]:
-    if _DTYPE.fullmatch(code) is None:
-        raise ValueError(f"{code!r} is not a supported dtype")
-    return np.dtype(code)
 
 
 def array_of_bytes(
@@ -232,7 +212,7 @@ def _trusted_extension(code: int, data: memoryview) -> Any:
 
 def _array(data: memoryview) -> NDArray[Any]:
     dtype, shape, content = _array_decoder.decode(data)
-    return array_of_bytes(_dtype(dtype), shape, content)
+    return array_of_bytes(dtype_of(dtype), shape, content)
 
 
 def _value(code: int, data: memoryview) -> Any:
@@ -240,6 +220,10 @@ def _value(code: int, data: memoryview) -> Any:
         return _array(data)[()]
     if code == _COMPLEX and len(data) == _COMPLEX_PARTS.size:
         return complex(*_COMPLEX_PARTS.unpack(data))
+    if code == _NUMPY_TEXT:
+        text = _decoder.decode(data)
+        if type(text) in (str, bytes):
+            return np.str_(text) if type(text) is str else np.bytes_(text)
     raise ValueError(f"unknown extension {code} of {len(data)} bytes")
 
 
@@ -287,7 +271,8 @@ def spec_to_plain(spec: Spec) -> dict[str, Any]:
     if not _is_plain(spec):
         return {"type": "object"}
     if isinstance(spec, ArraySpec):
-        return {"dtype": spec.dtype.str if spec.dtype else None, "shape": spec.shape}
+        spelling = None if spec.dtype is None else spelling_of(spec.dtype)
+        return {"dtype": spelling, "shape": spec.shape}
     if isinstance(spec, ValueSpec):
         return {"type": spec.type.__name__ if spec.type in _PLAIN.values() else "object"}
     if isinstance(spec, ListSpec):
@@ -299,7 +284,7 @@ def spec_to_plain(spec: Spec) -> dict[str, Any]:
 def _is_plain(spec: Spec) -> bool:
     """Return True if the codec encodes such values itself, without pickling them."""
     if isinstance(spec, ArraySpec):
-        return spec.dtype is None or is_named_by_text(spec.dtype)
+        return spec.dtype is None or spelling_of(spec.dtype) is not None
     if isinstance(spec, StructSpec):
         return all(type(name) is str and _is_unicode(name) for name, _ in spec.fields)
     return True
@@ -317,7 +302,7 @@ def spec_from_plain(plain: dict[str, Any]) -> Spec:
     """
     if "dtype" in plain:
         dtype, shape = plain["dtype"], plain["shape"]
-        return ArraySpec(dtype and _dtype(dtype), None if shape is None else tuple(shape))
+        return ArraySpec(dtype and dtype_of(dtype), None if shape is None else tuple(shape))
     if "type" in plain:
         return ValueSpec(_PLAIN[plain["type"]])
     if "item" in plain:

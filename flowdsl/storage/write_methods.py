@@ -40,8 +40,9 @@ class WriteMethods(FlowBase[T, E]):
         continue to read; new ones can begin when it is complete.
 
         Elements may consist of numbers, text, bytes, None, arrays, and of lists, dicts, tuples and
-        records of these. ``trusted=True`` also pickles other Python objects, which only
-        ``from_lmdb(path, trusted=True)`` reads.
+        records of these. Arrays and NumPy scalars may have the dtypes of ml_dtypes, such as
+        bfloat16. ``trusted=True`` also pickles other Python objects, such as an ``OrderedDict``,
+        which only ``from_lmdb(path, trusted=True)`` reads.
 
         Errors: ``EndlessFlow``; ``InvalidFlow`` if the file exists (unless ``overwrite`` or
         ``append``), if another writer appends to it, or if this process reads the file that it
@@ -277,10 +278,12 @@ class WriteMethods(FlowBase[T, E]):
         There is an array for each component, with a row for each element, which ``np.load`` reads.
         Its name is the key of a dict, the field of a NamedTuple or record, or else ``arr_0``,
         ``arr_1``, as in ``np.savez``. A component is an array or a number, has the same type, dtype
-        and shape in all rows, and is read back unchanged by ``from_npz``. Rows are written to disk
-        as they arrive, so they may exceed memory; at the end the disk briefly needs twice the
-        space. The checksums of rows are in ``__flowdsl__``, which other readers may ignore. The
-        file appears under its name only when it is complete; after an error there is no file.
+        and shape in all rows, and is read back unchanged by ``from_npz``. Other programs find
+        bfloat16, and other dtypes of ml_dtypes, as the bytes of each number (``|V2``). Rows are
+        written to disk as they arrive, so they may exceed memory; at the end the disk briefly needs
+        twice the space. The checksums of rows are in ``__flowdsl__``, which other readers may
+        ignore. The file appears under its name only when it is complete; after an error there is no
+        file.
 
         Errors: ``EndlessFlow``; ``InvalidFlow`` if the file exists (unless ``overwrite``);
         ``SpecMismatch``, with its row and component, for text, for an element that cannot be

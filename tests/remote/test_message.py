@@ -22,8 +22,7 @@ from flowdsl.remote.message import (
     unpack,
 )
 from flowdsl.storage.codec import encode
-from tests.storage.elements import ELEMENTS, TEXT
-from tests.storage.test_codec import same
+from tests.storage.elements import ELEMENTS, TEXT, identical
 
 LARGE: st.SearchStrategy[Any] = st.sampled_from(
     [
@@ -55,7 +54,7 @@ def through(packed: Packed) -> Any:
 
 @given(WITH_LARGE)
 def test_packed_elements_are_restored(element: object) -> None:
-    assert same(through(pack(element)), element)
+    assert identical(through(pack(element)), element)
 
 
 # Pickle makes the others native.
@@ -65,7 +64,7 @@ NATIVE = LARGE.filter(lambda array: bool(array.dtype.isnative))
 @given(NATIVE, NATIVE)
 def test_pickled_elements_are_restored(first: object, second: object) -> None:
     element = (first, [second, {3}])
-    assert same(through(pack_trusted(element)), element)
+    assert identical(through(pack_trusted(element)), element)
 
 
 HEADERS = st.builds(
@@ -102,7 +101,7 @@ def test_the_number_of_frames_is_limited() -> None:
     for dump in (pack, pack_trusted):
         packed = dump(element)
         assert len(packed.frames) <= MAX_ARRAY_FRAMES + 2
-        assert same(through(packed), element)
+        assert identical(through(packed), element)
 
 
 def test_unsupported_elements_are_refused() -> None:

@@ -33,8 +33,7 @@ from flowdsl.remote.sockets import Endpoint, Link
 from flowdsl.remote.zmq_ops import decode
 from flowdsl.workers.launching import fork_server
 from tests.remote.wires import ANY_PORT, WAIT, AnyFlow, bound, receiving, relayed, sending
-from tests.storage.elements import ELEMENTS
-from tests.storage.test_codec import same
+from tests.storage.elements import ELEMENTS, identical
 from tests.waiting import eventually
 
 
@@ -107,7 +106,7 @@ class TestElements:
         received: AnyFlow = fl.from_zmq(address, bind=not sender_binds, timeout=WAIT, hwm=hwm)
         got = received.collect()
         assert len(got) == len(elements)
-        assert all(map(same, got, elements))
+        assert all(map(identical, got, elements))
         assert sender.outcome() == len(elements)
 
     @pytest.mark.parametrize("sender_binds", [False, True])

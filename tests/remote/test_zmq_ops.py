@@ -14,7 +14,7 @@ from hypothesis.extra import numpy as hnp
 from flowdsl.elements.specs import UNKNOWN, spec_of_type
 from flowdsl.errors import SourceError, SpecMismatch
 from flowdsl.remote.zmq_ops import Encoder, decode, encode
-from tests.storage.test_codec import same
+from tests.storage.elements import identical
 
 # The numbers of tensorflow/core/framework/types.proto.
 CODES = {
@@ -61,7 +61,7 @@ def test_bytes_written_by_hand(element: tuple[Any, ...], written: list[str]) -> 
     data = bytes.fromhex(" ".join(written))
     assert encode(element) == data
     got = decode(data)
-    assert same(got, tuple(map(np.asarray, element)))
+    assert identical(got, tuple(map(np.asarray, element)))
 
 
 @pytest.mark.parametrize(("dtype", "code"), CODES.items())
@@ -79,7 +79,7 @@ ARRAYS = hnp.arrays(
 @given(st.lists(ARRAYS, max_size=4))
 def test_arrays_are_restored(arrays: list[Any]) -> None:
     got = decode(memoryview(b"\0" + encode(arrays))[1:])
-    assert same(got, tuple(arrays))
+    assert identical(got, tuple(arrays))
     for array in got:
         assert array.flags.aligned
         assert not array.flags.writeable
@@ -93,7 +93,7 @@ class Pair(NamedTuple):
 def test_numbers_become_arrays_and_names_are_dropped() -> None:
     for element in (Pair(1, 2.5), {"x": 1, "y": 2.5}, [1, 2.5]):
         x, y = decode(encode(element))
-        assert same((x, y), (np.array(1), np.array(2.5)))
+        assert identical((x, y), (np.array(1), np.array(2.5)))
     (flag,) = decode(encode(True))
     assert flag.dtype == np.bool_
     (array,) = decode(encode(np.arange(6, dtype=">i4").reshape(2, 3).T))

@@ -5,11 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
+from flowdsl.elements.structure import components
+
+SMALL_DTYPES = [
+    np.dtype(scalar)
+    for scalar in vars(ml_dtypes).values()
+    if isinstance(scalar, type) and issubclass(scalar, np.generic)
+]
+"""The numbers of ml_dtypes, such as bfloat16."""
 DTYPES = st.one_of(
     hnp.scalar_dtypes(),
     hnp.byte_string_dtypes(endianness="?", max_len=3),
@@ -41,3 +50,22 @@ ELEMENTS = st.recursive(
     ),
     max_leaves=6,
 )
+
+
+def identical(a: Any, b: Any) -> bool:
+    """Return True if form, dtype and shape are equal, and values are equal bit for bit."""
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, (np.ndarray, np.generic)):
+        return (a.dtype, a.shape, a.tobytes()) == (b.dtype, b.shape, b.tobytes())
+    if isinstance(a, list):
+        return len(a) == len(b) and all(map(identical, a, b))
+    if isinstance(a, complex):
+        return identical(np.complex128(a), np.complex128(b))
+    parts = components(a)
+    if parts is None:
+        return bool(a == b or (a != a and b != b))
+    theirs = components(b) or []
+    return [n for n, _ in parts] == [n for n, _ in theirs] and all(
+        identical(x, y) for (_, x), (_, y) in zip(parts, theirs, strict=True)
+    )

@@ -37,8 +37,7 @@ from flowdsl.errors import (
 )
 from flowdsl.nodes import IndexedSource
 from flowdsl.storage.codec import encode
-from tests.storage.elements import ELEMENTS
-from tests.storage.test_codec import same
+from tests.storage.elements import ELEMENTS, identical
 
 
 @pytest.fixture
@@ -718,7 +717,7 @@ def test_any_elements_are_read_back(tmp_path: Path, rows: list[Any], trusted: bo
     fl.from_items(rows).write_lmdb(path, overwrite=True, trusted=trusted)
     got = fl.from_lmdb(path).collect()
     assert len(got) == len(rows)
-    assert all(map(same, got, rows))
+    assert all(map(identical, got, rows))
 
 
 def test_array_at_the_end_of_a_row_is_read_without_a_copy(path: Path) -> None:
@@ -799,13 +798,13 @@ def test_a_file_of_version_1_is_read(path: Path) -> None:
     rows = [(i, np.full(3, i, np.float32)) for i in range(50)]
     of_version_1(path, rows)
     flow = fl.from_lmdb(path)
-    assert all(map(same, flow, rows))
+    assert all(map(identical, flow, rows))
     assert str(flow.spec) == "(int, float32[3])"
     with pytest.raises(InvalidFlow, match="format version 1, to which nothing is added"):
         flow.write_lmdb(path, append=True)
     digest = flow.node.fingerprint
     flow.write_lmdb(path, overwrite=True)
-    assert all(map(same, fl.from_lmdb(path), rows))
+    assert all(map(identical, fl.from_lmdb(path), rows))
     assert fl.from_lmdb(path).node.fingerprint != digest
 
 
@@ -827,7 +826,7 @@ def test_rows_of_several_types_are_each_checked(path: Path, element: Any) -> Non
     fits = [[0, 1], [2], [3], [5]][[int, Sample, NDArray[np.uint8], list[int]].index(element)]
     for i in range(len(rows)):
         if i in fits:
-            assert same(flow.at(i), rows[i])
+            assert identical(flow.at(i), rows[i])
         else:
             with pytest.raises(ElementError) as caught:
                 flow.at(i)

@@ -10,6 +10,7 @@ import numpy as np
 from flowdsl.elements.specs import ArraySpec, Spec, ValueSpec, text_of_any_width
 from flowdsl.errors import SpecMismatch
 from flowdsl.storage.codec import array_of_bytes
+from flowdsl.storage.values import is_array, is_scalar, is_small, spelling_of
 
 _NUMBERS: dict[str, tuple[type, np.dtype[Any]]] = {
     "bool": (bool, np.dtype(np.bool_)),
@@ -90,17 +91,18 @@ def column_of(x: Any, at: str) -> Column:
         if kind is int and not -(2**63) <= x < 2**63:
             raise SpecMismatch(f"{at}: {x} is too large for int64")
         return Column(kind.__name__, _NUMBERS[kind.__name__][1])
-    if kind not in (np.ndarray, np.memmap) and not isinstance(x, np.generic):
+    if not is_array(x) and not is_scalar(x):
         raise SpecMismatch(
             f"{at}: {kind.__name__} cannot be written; arrays, NumPy scalars, bool, int, float, "
             f"complex and str can"
         )
     dtype: np.dtype[Any] = x.dtype
-    if dtype.kind not in "biufcSUmM" or not dtype.itemsize:
+    is_known = dtype.kind in "biufcSUmM" or is_small(dtype)
+    if not is_known or not dtype.itemsize or spelling_of(dtype) is None:
         raise SpecMismatch(
             f"{at}: an array of {dtype} cannot be written; one of numbers, times or characters can"
         )
-    return Column("scalar" if isinstance(x, np.generic) else "array", dtype, x.shape)
+    return Column("array" if is_array(x) else "scalar", dtype, x.shape)
 
 
 def same_column(first: Column, x: Any, at: str) -> None:
@@ -120,7 +122,8 @@ def content_of(x: Any, at: str) -> bytes:
     Raises:
         SpecMismatch: The value is text that cannot be written.
     """
-    if not isinstance(x, str):
+    if type(x) is not str:
+        _check_end(x, at)
         # pass the dtype: NumPy might choose another one for a Python number
         column = column_of(x, at)
         return np.asarray(x, column.dtype).tobytes()
@@ -131,3 +134,9 @@ def content_of(x: Any, at: str) -> bytes:
     if b"\0" in content:
         raise SpecMismatch(f"{at}: text with a NUL cannot be written: it would end there")
     return content
+
+
+def _check_end(x: Any, at: str) -> None:
+    text = x[:] if type(x) in (np.str_, np.bytes_) else ""
+    if text[-1:] in ("\0", b"\0"):
+        raise SpecMismatch(f"{at}: {text!r} cannot be written: the NUL at its end would be lost")

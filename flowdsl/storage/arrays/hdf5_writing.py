@@ -16,17 +16,19 @@ from xxhash import xxh3_64_intdigest
 from flowdsl.effects import Finite
 from flowdsl.elements.flattening import InSpecOrder
 from flowdsl.elements.specs import StructSpec, spec_of
-from flowdsl.elements.structure import components
 from flowdsl.errors import InvalidFlow, SpecMismatch
 from flowdsl.nodes import FlowBase
 from flowdsl.storage.arrays.columns import Column, column_of, content_of, same_column
 from flowdsl.storage.arrays.hdf5 import HEADER, VERSION, Hdf5Header, paths_of
 from flowdsl.storage.libraries import library
 from flowdsl.storage.paths import OnePath
+from flowdsl.storage.values import components_to_store, is_small
 from flowdsl.storage.writing import write_file
 
 _BLOCK_BYTES = 1 << 18
 _BLOCK_ROWS = 1024
+_MAX_AXES = 31
+"""HDF5 stores 32, of which the first counts the rows."""
 _MAX_ROW_BYTES = 2**32 - 1
 """The largest chunk that HDF5 supports."""
 
@@ -126,7 +128,7 @@ class _Parts:
         self._order: InSpecOrder | None = None
 
     def __call__(self, element: object) -> list[Any]:
-        parts = components(element)
+        parts = components_to_store(element, "element")
         if parts is None or isinstance(element, dict):
             raise SpecMismatch(
                 f"element: {type(element).__name__} is not a tuple with a component for each of "
@@ -232,9 +234,14 @@ class _Block:
 
 
 def _stored(column: Column, at: str) -> Column:
-    if column.dtype.kind in "UmM":
+    if column.dtype.kind in "UmM" or is_small(column.dtype):
         raise SpecMismatch(
             f"{at}: an array of {column.dtype} cannot be written: HDF5 has no such type; arrays of "
             f"numbers and bytes can, and text as str"
+        )
+    if len(column.shape) > _MAX_AXES:
+        raise SpecMismatch(
+            f"{at}: an array of {len(column.shape)} axes cannot be written: HDF5 stores at most "
+            f"{_MAX_AXES}"
         )
     return column

@@ -15,6 +15,7 @@ from typing_extensions import TypeForm
 
 from flowdsl import nodes
 from flowdsl.effects import Exact
+from flowdsl.elements.specs import ArraySpec, Spec, spec_declared
 from flowdsl.errors import SourceError
 from flowdsl.nodes import T
 from flowdsl.storage.arrays.columns import Column
@@ -23,6 +24,7 @@ from flowdsl.storage.digests import Version, versions_of
 from flowdsl.storage.file_source import FileSource
 from flowdsl.storage.paths import OnePath, one_path
 from flowdsl.storage.schema import checked_against
+from flowdsl.storage.values import is_small
 
 if TYPE_CHECKING:
     from flowdsl.flow import Flow
@@ -42,8 +44,12 @@ class Pickled(ValueError):
 class NpyRows:
     """The entries of an array along its first axis, read on demand."""
 
-    def __init__(self, file: ByteFile, start: int, size: int) -> None:
+    def __init__(
+        self, file: ByteFile, start: int, size: int, known: np.dtype[Any] | None = None
+    ) -> None:
         """Read the header of the array stored in ``size`` bytes at ``start``.
+
+        ``known`` is the dtype if the header has only its size, as for bfloat16.
 
         Raises:
             ValueError: The bytes are not an array of numbers, text or times.
@@ -51,10 +57,12 @@ class NpyRows:
         stream = io.BytesIO(file.read(start, min(size, _HEADER_BYTES)))
         dtype, shape, fortran = _header(stream)
         self._file, self._at = file, start + stream.tell()
+        if known is not None and is_small(known) and known_to_numpy(known) == dtype:
+            dtype = known
         if dtype.hasobject:
             raise Pickled("it holds pickled Python objects, and reading them runs code")
-        if dtype.kind not in _KINDS or not dtype.itemsize:
-            raise ValueError(f"it holds {dtype}; numbers, text and times are read")
+        if (dtype.kind not in _KINDS and not is_small(dtype)) or not dtype.itemsize:
+            raise ValueError(f"it holds {dtype}; numbers, text and times are read{_hint(dtype)}")
         if not shape:
             raise ValueError("it is one value and has no rows")
         self.length = shape[0]
@@ -91,6 +99,20 @@ _MAX_EMPTY = 2**32
 """The most rows of an array without bytes, such as one of shape (7, 0)."""
 
 
+def known_to_numpy(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the dtype by which NumPy's files describe a dtype: of another package, its size."""
+    return np.dtype(f"V{dtype.itemsize}") if is_small(dtype) else dtype
+
+
+def _hint(dtype: np.dtype[Any]) -> str:
+    if dtype.kind != "V" or dtype.names is not None or dtype.itemsize not in (1, 2, 4):
+        return ""
+    return (
+        "; if they are numbers of ml_dtypes, of which NumPy stores only the size, declare them, "
+        "such as NDArray[ml_dtypes.bfloat16]"
+    )
+
+
 def _header(stream: io.BytesIO) -> tuple[np.dtype[Any], tuple[int, ...], bool]:
     version = npy.read_magic(stream)
     readers = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
@@ -103,9 +125,10 @@ def _header(stream: io.BytesIO) -> tuple[np.dtype[Any], tuple[int, ...], bool]:
     return dtype, tuple(map(int, shape)), bool(fortran)
 
 
-def _rows_of(file: ByteFile) -> NpyRows:
+def _rows_of(file: ByteFile, declared: Spec) -> NpyRows:
+    dtype = declared.dtype if isinstance(declared, ArraySpec) else None
     try:
-        return NpyRows(file, 0, file.size)
+        return NpyRows(file, 0, file.size, dtype)
     except ValueError as error:
         raise SourceError(f"from_npy: {file.path!r} is not a readable array: {error}") from error
 
@@ -119,7 +142,7 @@ class FromNpy(FileSource[T], Generic[T]):
     version: Version
 
     def opened(self) -> tuple[int, int, Callable[[int], T]]:
-        rows = _rows_of(self.version.open("from_npy"))
+        rows = _rows_of(self.version.open("from_npy"), self.row_spec)
 
         def row(i: int) -> T:
             try:
@@ -139,8 +162,9 @@ def from_npy(path: OnePath, element: Any = object) -> Flow[Any, Exact]:
 
     ``path`` is a file or a URL. A row is a read-only array, or a NumPy scalar if the array has one
     axis; ``element`` declares its type, e.g. ``NDArray[np.uint8]``. Rows are read on demand, so the
-    file may be larger than memory; only an array in Fortran order is read completely. The format
-    has no checksum, so corruption of a number goes undetected. Pickled objects are refused.
+    file may be larger than memory; only an array in Fortran order is read completely. NumPy stores
+    only the size of the dtypes of ml_dtypes: declare these, as ``NDArray[ml_dtypes.bfloat16]``. The
+    format has no checksum, so corruption of a number goes undetected. Pickled objects are refused.
 
     Length: the size of the first axis.
 
@@ -162,7 +186,7 @@ def from_npy(path: OnePath, element: Any = object) -> Flow[Any, Exact]:
     """
     where = one_path("from_npy", path)
     file = open_file("from_npy", where)
-    rows = _rows_of(file)
+    rows = _rows_of(file, spec_declared("from_npy: rows", element))
     spec = checked_against("from_npy", where, element, rows.column.spec)
     (version,) = versions_of([file])
     return nodes.flow(FromNpy[Any](where, rows.length, spec, version.digest, version))

@@ -21,7 +21,15 @@ from xxhash import xxh3_64_digest, xxh3_64_intdigest
 
 from flowdsl import nodes
 from flowdsl.effects import Exact
-from flowdsl.elements.specs import UNKNOWN, Spec, StructSpec, names_classes, restore_classes
+from flowdsl.elements.specs import (
+    UNKNOWN,
+    ArraySpec,
+    Spec,
+    StructSpec,
+    names_classes,
+    restore_classes,
+    spec_declared,
+)
 from flowdsl.errors import SourceError
 from flowdsl.nodes import T
 from flowdsl.storage.arrays.columns import FORMS, Column
@@ -31,6 +39,7 @@ from flowdsl.storage.digests import versions_of
 from flowdsl.storage.file_source import FileSource
 from flowdsl.storage.paths import OnePath, one_path
 from flowdsl.storage.schema import checked_against
+from flowdsl.storage.values import dtype_of
 
 if TYPE_CHECKING:
     from flowdsl.flow import Flow
@@ -64,6 +73,8 @@ class NpzHeader(msgspec.Struct, frozen=True):
     """The form of a row: ``tuple``, ``dict`` or ``single``."""
     names: list[str]
     forms: list[str]
+    dtypes: dict[str, str] = msgspec.field(default_factory=dict)
+    """The dtypes of ml_dtypes, by name: NumPy stores their size only."""
 
 
 class _Stream(io.RawIOBase):
@@ -130,8 +141,11 @@ class _Objects:
 class RowsFile:
     """A .npz file, open for reading."""
 
-    def __init__(self, path: str, trusted: bool, check: bool) -> None:
-        """``check`` verifies the CRC of members that have no checksums per row."""
+    def __init__(self, path: str, trusted: bool, check: bool, declared: Spec = UNKNOWN) -> None:
+        """``check`` verifies the CRC of members that have no checksums per row.
+
+        ``declared`` is the spec of rows that the user declared.
+        """
         self.path, self._trusted, self._check = path, trusted, check
         self._file = open_file("from_npz", path)
         with self._errors("it is damaged or is not a .npz file"):
@@ -139,7 +153,8 @@ class RowsFile:
             self._members = self._by_name()
             self.header = self._header()
         self.names, self.form = self._names_and_form()
-        self._arrays = [self._array(name) for name in self.names]
+        dtypes = self._dtypes(declared)
+        self._arrays = [self._array(name, dtypes.get(name)) for name in self.names]
         self._digests: Any = None
         self.length = self._arrays[0].length if self._arrays else 0
         for name, array in zip(self.names, self._arrays, strict=True):
@@ -225,20 +240,32 @@ class RowsFile:
         tensorpack = self._trusted and names == ["buffer"]
         return names, "single" if tensorpack else "dict"
 
-    def _array(self, name: str) -> NpyRows | _Objects:
+    def _dtypes(self, declared: Spec) -> dict[str, np.dtype[Any]]:
+        """Return the dtypes that the header names, or else the declaration, by array."""
+        if self.header is not None:
+            with self._errors("its header is damaged"):
+                return {name: dtype_of(text) for name, text in self.header.dtypes.items()}
+        parts = [("", declared)]
+        if isinstance(declared, StructSpec):
+            parts = list(declared.fields)
+        if self.form != "dict":
+            parts = list(zip(self.names, (part for _, part in parts), strict=False))
+        return {n: s.dtype for n, s in parts if isinstance(s, ArraySpec) and s.dtype is not None}
+
+    def _array(self, name: str, dtype: np.dtype[Any] | None) -> NpyRows | _Objects:
         with self._errors(f"{name!r} cannot be read"):
             info = self._members[f"{name}.npy"]
             if info.compress_type != zipfile.ZIP_STORED:
                 content = self._content(info)
                 if self._trusted and _is_pickled(content[:_STRETCH]):
                     return _Objects(content)
-                return NpyRows(_Bytes(self.path, content), 0, len(content))
+                return NpyRows(_Bytes(self.path, content), 0, len(content), dtype)
             start = self._start(info)
             if self._trusted and _is_pickled(self._file.read(start, min(info.file_size, 1 << 14))):
                 return _Objects(self._content(info))
             if self.header is None and self._check:
                 self._check_crc(info, start)
-            return NpyRows(self._file, start, info.file_size)
+            return NpyRows(self._file, start, info.file_size, dtype)
 
     def _start(self, info: zipfile.ZipInfo) -> int:
         """Return the offset at which a member's bytes begin."""
@@ -331,7 +358,7 @@ class FromNpz(FileSource[T], Generic[T]):
     trusted: bool = False
 
     def opened(self) -> tuple[int, int, Callable[[int], T]]:
-        file = RowsFile(self.path, self.trusted, check=True)
+        file = RowsFile(self.path, self.trusted, check=True, declared=self.row_spec)
 
         def row(i: int) -> T:
             return cast("T", restore_classes(file.row(i), self.row_spec))
@@ -349,7 +376,8 @@ def from_npz(path: OnePath, element: Any = object, *, trusted: bool = False) -> 
     ``path`` is a file or a URL. Rows written by ``write_npz`` have the form in which they were
     written. Rows of ``np.savez(path, x=..., y=...)`` are dicts; rows of ``np.savez(path, a, b)``
     are tuples. ``element`` declares the type of a row, e.g. ``tuple[NDArray[np.uint8], np.int64]``,
-    or a NamedTuple or record class to build from its components. Arrays are read-only.
+    or a NamedTuple or record class to build from its components. Arrays are read-only. NumPy stores
+    only the size of the dtypes of ml_dtypes, such as bfloat16: declare them for ``np.savez``.
 
     Each process opens the file itself and reads only the rows it works on, so the file may be
     larger than memory. An array of ``np.savez_compressed``, or in Fortran order, is loaded into
@@ -379,6 +407,7 @@ def from_npz(path: OnePath, element: Any = object, *, trusted: bool = False) -> 
     Elsewhere: tensorpack ``NumpySerializer.load``; tf.data none; Grain none; torchdata none.
     """
     where = one_path("from_npz", path)
-    file = RowsFile(where, trusted, check=False)
+    declared = spec_declared("from_npz: rows", element)
+    file = RowsFile(where, trusted, check=False, declared=declared)
     spec = checked_against("from_npz", where, element, file.spec)
     return nodes.flow(FromNpz[Any](where, file.length, spec, file.digest, trusted))

@@ -16,13 +16,17 @@ from numpy.lib import format as npy
 from xxhash import xxh3_64, xxh3_64_digest, xxh3_64_intdigest
 
 from flowdsl.effects import Finite
-from flowdsl.elements.structure import components
 from flowdsl.errors import SpecMismatch
 from flowdsl.nodes import FlowBase
 from flowdsl.storage.arrays.columns import Column, column_of, content_of, same_column
+from flowdsl.storage.arrays.npy import known_to_numpy
 from flowdsl.storage.arrays.npz import COMMENT, DIGESTS, HEADER, VERSION, NpzHeader
 from flowdsl.storage.paths import OnePath
+from flowdsl.storage.values import components_to_store, is_small
 from flowdsl.storage.writing import write_file
+
+_MAX_AXES = 63
+"""NumPy reads an array of 64, of which the first counts the rows."""
 
 
 def write(flow: FlowBase[object, Finite], path: OnePath, overwrite: bool = False) -> int:
@@ -102,6 +106,11 @@ class _Parts:
                     f"{at}: text cannot be written: in an array, each takes as much space as the "
                     f"longest; write_hdf5 and write_lmdb can store text"
                 )
+            if len(column.shape) > _MAX_AXES:
+                raise SpecMismatch(
+                    f"{at}: an array of {len(column.shape)} axes cannot be written: at most "
+                    f"{_MAX_AXES} can"
+                )
             _check_name(name, at)
         self.form, self.names = form, names
         self._open = [self.files.enter_context(self._part(k).open("wb")) for k in range(len(names))]
@@ -111,12 +120,17 @@ class _Parts:
         header = NpzHeader(
             *(VERSION, self.length, self._digest.intdigest()),
             *(self.form, self.names, [column.form for column in self.columns]),
+            {
+                name: column.dtype.name
+                for name, column in zip(self.names, self.columns, strict=True)
+                if is_small(column.dtype)
+            },
         )
         encoded = msgspec.json.encode(header)
         with zipfile.ZipFile(self.path, "w", zipfile.ZIP_STORED) as archive:
             for k, (name, column) in enumerate(zip(self.names, self.columns, strict=True)):
                 shape = (self.length, *column.shape)
-                self._add(archive, f"{name}.npy", k, column.dtype, shape)
+                self._add(archive, f"{name}.npy", k, known_to_numpy(column.dtype), shape)
             self._add(archive, DIGESTS, -1, np.dtype("<u8"), (self.length, len(self.names)))
             archive.comment = COMMENT
             archive.writestr(HEADER, xxh3_64_digest(encoded) + encoded)
@@ -139,7 +153,7 @@ class _Parts:
 
 def _parts(element: object) -> tuple[str, list[str], list[Any]]:
     """Return the form of a row, the names of its arrays and its components."""
-    parts = components(element)
+    parts = components_to_store(element, "element")
     if parts is None:
         return "single", ["arr_0"], [element]
     if not parts:

@@ -28,7 +28,9 @@ class CellType:
     """True if an empty cell is read as None."""
 
     def __str__(self) -> str:
-        name = {str: "text", bool: "bool (true, false, 1 or 0)"}.get(self.kind, self.kind.__name__)
+        name = {str: "text", np.str_: "text", bool: "bool (true, false, 1 or 0)"}.get(
+            self.kind, self.kind.__name__
+        )
         return f"{name} or empty" if self.optional else name
 
     def values(self, texts: Iterable[str]) -> list[Any]:
@@ -46,8 +48,8 @@ class CellType:
 
 
 def _parser(kind: type) -> Callable[[str], Any]:
-    if kind is str:
-        return str
+    if kind in (str, np.str_):
+        return kind
     if kind is int:
         return _int
     if kind is float:
@@ -105,7 +107,7 @@ def _rounded(kind: type, text: str) -> Any:
 
 _KINDS = (str, int, float, bool)
 SCALARS = {
-    *(np.bool_, np.float16, np.float32, np.float64),
+    *(np.str_, np.bool_, np.float16, np.float32, np.float64),
     *(np.dtype(code).type for code in np.typecodes["AllInteger"]),
 }
 

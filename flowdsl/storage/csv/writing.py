@@ -6,6 +6,7 @@ import csv
 import io
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from flowdsl.nodes import FlowBase
 from flowdsl.storage.csv.cells import SCALARS
 from flowdsl.storage.paths import OnePath
 from flowdsl.storage.text.lines import BOM, encoded
+from flowdsl.storage.values import components_to_store
 from flowdsl.storage.writing import write_file
 
 
@@ -51,7 +53,7 @@ def _write(path: Path, elements: Iterable[object], known: tuple[str, ...]) -> No
 
 def _columns_of(element: object) -> tuple[tuple[str, ...], bool]:
     """Return the column names of an element, and True if a header is written for them."""
-    parts = components(element)
+    parts = components_to_store(element, "element")
     if not parts:
         raise SpecMismatch(
             f"element: a row is a NamedTuple, record, dict or tuple of at least one cell, got "
@@ -117,10 +119,8 @@ def _text_of(value: object, name: str) -> str:
     Raises:
         SpecMismatch: A cell cannot hold the value.
     """
-    if type(value) is str:
-        return value
-    if isinstance(value, np.str_):
-        return str(value)
+    if type(value) in (str, np.str_):
+        return cast("str", value)[:]  # str(value) would end before a NUL
     if value is None:
         return ""
     if type(value) is bool or isinstance(value, np.bool_):

@@ -13,18 +13,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowdsl.effects import Finite
-from flowdsl.elements.structure import components, nbytes_of
+from flowdsl.elements.structure import nbytes_of
 from flowdsl.errors import SpecMismatch
 from flowdsl.nodes import FlowBase, checked_int
 from flowdsl.storage.libraries import library
 from flowdsl.storage.parquet.files import ABOUT, SEAL, UNSEALED, VERSION, About, seal
 from flowdsl.storage.paths import OnePath
+from flowdsl.storage.values import components_to_store, is_array, is_scalar, is_small
 from flowdsl.storage.writing import write_file
 
 _DAY = np.dtype("M8[D]")
 _UNITS = (_DAY.str[1:], *(f"{kind}8[{unit}]" for kind in "mM" for unit in ("ms", "us", "ns")))
 """The time types that Parquet has."""
 
+_MAX_AXES = 63
+"""A row group is one array, of which NumPy has at most 64 axes."""
 _GROUP_BYTES = 1 << 26
 _VALUE = "element"
 """The column name for elements without components."""
@@ -93,7 +96,7 @@ class _File:
         writer.close()
 
     def _take(self, row: object) -> None:
-        parts = components(row)
+        parts = components_to_store(row, "element")
         form = "value" if parts is None else "tuple" if isinstance(row, tuple) else "dict"
         values = {_VALUE: row} if parts is None else dict(parts)
         if not self._types:
@@ -231,12 +234,16 @@ def column_type_of(value: object, at: str) -> ColumnType:
     if known is not None:
         _check(value, at)
         return known
-    if isinstance(value, np.generic):
+    if is_scalar(value):
         return ColumnType(_stored_dtype(value, at))
-    if isinstance(value, np.ndarray) and not isinstance(value, np.ma.MaskedArray):
+    if is_array(value):
         dtype = _stored_dtype(value, at)
         if value.ndim == 1:
             return ColumnType(dtype, None)
+        if value.ndim > _MAX_AXES:
+            raise SpecMismatch(
+                f"{at}: an array of {value.ndim} axes cannot be written: at most {_MAX_AXES} can"
+            )
         if value.size == 0 or value.ndim == 0:
             raise SpecMismatch(f"{at}: an array of shape {value.shape} cannot be written")
         return ColumnType(dtype, value.shape)
@@ -267,6 +274,7 @@ def _stored_dtype(value: np.generic | NDArray[Any], at: str) -> np.dtype[Any]:
     dtype = value.dtype
     times = dtype.str[1:] in _UNITS
     numbers = dtype.kind in "biu" or (dtype.kind == "f" and dtype.itemsize <= 8)
+    numbers = numbers and not is_small(dtype)
     if not dtype.isnative or not (times or numbers):
         raise SpecMismatch(
             f"{at}: {dtype} cannot be written; bool, integers, float16 to float64, days, and times "

@@ -33,6 +33,7 @@ from flowdsl.storage.byte_files import ByteFile, open_file
 from flowdsl.storage.digests import Version, versions_of
 from flowdsl.storage.index import Index, Shards, index_of
 from flowdsl.storage.paths import OnePath, Paths, all_paths, title_of
+from flowdsl.storage.values import components_to_store
 from flowdsl.storage.webdataset.tar import BLOCK, END, compression, digest_of, member, members
 from flowdsl.storage.writing import write_file
 
@@ -360,6 +361,7 @@ def _files(row: object, keys: set[str]) -> list[tuple[str, bytes]]:
     """Return the files of a sample; its key is added to the keys of earlier samples."""
     if not isinstance(row, dict):
         raise SpecMismatch(f"element: {type(row).__name__} is not a sample, which is a dict")
+    components_to_store(row, "element")
     if KEY not in row:
         raise SpecMismatch(
             f"element: it has no {KEY!r}, which names the files of a sample, such as 'folder/name'"
