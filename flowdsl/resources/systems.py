@@ -9,6 +9,27 @@ from threading import Lock
 BINARY: int = getattr(os, "O_BINARY", 0)
 """A flag of ``os.open``: without it, Windows translates the ends of lines."""
 
+NO_WAITING: int = getattr(os, "O_NONBLOCK", 0)
+"""A flag of ``os.open``: without it, opening a pipe waits for a writer. Windows has no such files.
+"""
+
+_FEW_FILES = 512
+"""The number of files that Windows opens for a program by default."""
+
+
+def most_open_files() -> int:
+    """Return the number of files that this process may have open."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return _FEW_FILES
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return _MANY_FILES if soft == resource.RLIM_INFINITY else min(soft, _MANY_FILES)
+
+
+_MANY_FILES = 1 << 14
+"""More than this are not used, even if the system has no limit."""
+
 _one_at_a_time = Lock()
 
 

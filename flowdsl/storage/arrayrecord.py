@@ -21,6 +21,7 @@ from flowdsl.storage.codec import SameTupleNames, decode, encode
 from flowdsl.storage.digests import Version, versions_of
 from flowdsl.storage.index import Shards
 from flowdsl.storage.libraries import library
+from flowdsl.storage.open_files import Reopened
 from flowdsl.storage.paths import OnePath, Paths, all_paths, local_path, title_of
 from flowdsl.storage.read_ahead import by_number
 from flowdsl.storage.schema import SchemaRows
@@ -62,29 +63,36 @@ class _File:
     """
 
     def __init__(self, file: ByteFile) -> None:
-        module = library(_MODULE, "from_arrayrecord", "arrayrecord")
-        self._file, path = file, file.path
-        self.path = path
-        try:
-            self._reader = module.ArrayRecordReader(path, _OPTIONS)
-            if not self._reader.ok():
-                raise ValueError("the library's reader refuses it")
-            self.length = self._reader.num_records()
-        except (RuntimeError, ValueError) as error:
-            raise SourceError(
-                f"from_arrayrecord: {path!r} is damaged or is not an ArrayRecord file: {error}"
-            ) from error
+        self._file = file
+        self.path = file.path
+        self._reader = Reopened(partial(_reader_of, file.path))
+        self.length = self._reader.get().num_records()
 
     def records(self, start: int, end: int) -> list[bytes]:
         """Return the records ``start`` to ``end``; raises SourceError if one is damaged."""
         try:
-            records: list[bytes] = self._reader.read(start, end)
+            records: list[bytes] = self._reader.get().read(start, end)
         except (RuntimeError, ValueError, MemoryError) as error:
             raise SourceError(f"{self.path!r}: row {start} cannot be read: {error}") from error
         self._file.check()
         if len(records) != end - start:
             raise SourceError(f"{self.path!r}: rows {start} to {end} are {len(records)} rows")
         return records
+
+
+def _reader_of(path: str) -> Any:
+    """Return the library's reader of a file, which closes the file when it is garbage-collected."""
+    module = library(_MODULE, "from_arrayrecord", "arrayrecord")
+    try:
+        reader = module.ArrayRecordReader(path, _OPTIONS)
+        if not reader.ok():
+            raise ValueError("the library's reader refuses it")
+        reader.num_records()
+    except (RuntimeError, ValueError) as error:
+        raise SourceError(
+            f"from_arrayrecord: {path!r} is damaged or is not an ArrayRecord file: {error}"
+        ) from error
+    return reader
 
 
 @attrs.frozen(repr=False)

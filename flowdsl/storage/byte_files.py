@@ -6,21 +6,22 @@ another time and the same content; a digest of the content is reliable, and read
 
 The choice: every read of a local file is followed by a comparison of its *stamp*: its size, times
 and inode. Where the stamp differs, a *guard*, which belongs to the format, decides by the content.
-A read returns bytes of the version that was opened, or raises an error.
+A read returns bytes of the version that was opened, or raises an error. The same comparison lets a
+file be closed and opened again between two reads (``open_files.py``).
 """
 
 from __future__ import annotations
 
 import os
-import stat
 import threading
 import time
-import weakref
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol, TypeAlias
 
 from flowdsl.errors import SourceError
-from flowdsl.resources.systems import BINARY, read_at
+from flowdsl.resources.systems import read_at
+from flowdsl.storage.open_files import Descriptor, NotAFile, Reopened
 from flowdsl.storage.paths import is_url
 
 
@@ -82,15 +83,13 @@ class LocalFile:
 
     def __init__(self, reader: str, path: str) -> None:
         self.path = path
+        self._opened = Reopened(partial(Descriptor, path))
         try:
-            self._file = os.open(path, os.O_RDONLY | BINARY)
-            weakref.finalize(self, os.close, self._file)
-            status = os.fstat(self._file)
+            status = self._opened.get().status
+        except NotAFile as error:
+            raise SourceError(f"{reader}: {path!r} {error.strerror}") from error
         except OSError as error:
             raise SourceError(f"{reader}: {path!r} cannot be opened: {error.strerror}") from error
-        if not stat.S_ISREG(status.st_mode):
-            what = "is a folder, not a file" if stat.S_ISDIR(status.st_mode) else "is not a file"
-            raise SourceError(f"{reader}: {path!r} {what}")
         self.size = status.st_size
         self._version = _version_of(status)
         self._checking = threading.RLock()
@@ -101,12 +100,20 @@ class LocalFile:
         return " ".join(map(str, self._version))
 
     def read(self, start: int, count: int) -> bytes:
-        data = self._read(start, count)
-        status = os.fstat(self._file)  # a modification changes one of these, and the size perhaps
-        if status.st_ctime_ns == self._version[2] and status.st_mtime_ns == self._version[1]:
+        opened = self._opened
+        opened.used = True
+        file = opened.handle or self._open_again()
+        data = self._read(file, start, count)
+        status = os.fstat(file.number)
+        _, modified, changed, inode = self._version
+        if (
+            status.st_ctime_ns == changed
+            and status.st_mtime_ns == modified
+            and status.st_ino == inode  # another one if it was opened again after it was replaced
+        ):
             return data
         self.check()
-        return self._read(start, count)
+        return self._read(opened.handle or self._open_again(), start, count)
 
     def is_fresh(self) -> bool:
         """Return True if the stamp is so recent that the next modification may not change it."""
@@ -114,7 +121,8 @@ class LocalFile:
 
     def check(self) -> None:
         with self._checking:
-            status = os.fstat(self._file)
+            file = self._opened.handle or self._open_again()
+            status = os.fstat(file.number)
             version = _version_of(status)
             if version == self._version or self._is_checking:
                 return
@@ -131,14 +139,23 @@ class LocalFile:
                     f"{self.path!r} has changed since it was opened; build a new flow"
                 )
 
-    def _read(self, start: int, count: int) -> bytes:
+    def _open_again(self) -> Descriptor:
         try:
-            data = read_at(self._file, count, start)
+            return self._opened.get()
+        except OSError as error:
+            raise SourceError(
+                f"{self.path!r} cannot be opened again, after it was closed in favour of other "
+                f"files: {error.strerror}"
+            ) from error
+
+    def _read(self, file: Descriptor, start: int, count: int) -> bytes:
+        try:
+            data = read_at(file.number, count, start)
             if len(data) == count:
                 return data
             parts = [data]
             while data and (left := count - sum(map(len, parts))):  # Linux reads at most 2 GiB
-                parts.append(data := read_at(self._file, left, start + count - left))
+                parts.append(data := read_at(file.number, left, start + count - left))
         except OSError as error:
             raise SourceError(
                 f"{self.path!r} cannot be read at byte {start}: {error.strerror}"

@@ -22,8 +22,9 @@ from flowdsl.nodes import T
 from flowdsl.storage.arrays.columns import FORMS, TEXT, Column
 from flowdsl.storage.byte_files import LocalFile, guard_file, rows_are_verified
 from flowdsl.storage.digests import Version, versions_of
-from flowdsl.storage.file_source import FileSource
+from flowdsl.storage.file_source import FileSource, file_has_changed
 from flowdsl.storage.libraries import library
+from flowdsl.storage.open_files import Reopened
 from flowdsl.storage.paths import OnePath, local_path
 from flowdsl.storage.schema import checked_against
 
@@ -400,15 +401,22 @@ class FromHdf5(FileSource[T], Generic[T]):
         return f"{self.title} of {self.length} rows of {names} {self.digest:08x}"
 
     def opened(self) -> tuple[int, int, Callable[[int], T]]:
-        file = RowsFile(self.path, self.names, self.version)
-        return file.length, file.digest, self._row_reader(file)
+        file = Reopened(self._rows_file)
+        return self.row_count, self.digest, self._row_reader(file)
 
-    def _row_reader(self, file: RowsFile) -> Callable[[int], T]:
+    def _rows_file(self) -> RowsFile:
+        file = RowsFile(self.path, self.names, self.version)
+        if (file.length, file.digest) != (self.row_count, self.digest):
+            raise file_has_changed(self.path)
+        return file
+
+    def _row_reader(self, file: Reopened[RowsFile]) -> Callable[[int], T]:
+        file.get()  # fails at once if it was rewritten
         if self.single:
-            return lambda i: cast("T", file.value(0, i))
+            return lambda i: cast("T", file.get().value(0, i))
         if not names_classes(self.row_spec):
-            return cast("Callable[[int], T]", file.row)
-        return lambda i: cast("T", restore_classes(file.row(i), self.row_spec))
+            return lambda i: cast("T", file.get().row(i))
+        return lambda i: cast("T", restore_classes(file.get().row(i), self.row_spec))
 
 
 @overload
