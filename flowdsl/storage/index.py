@@ -7,26 +7,38 @@ another file has that name, the index is computed for each flow.
 
 File timestamps have a limited resolution: a file that is written twice within one tick keeps its
 time and may keep its size. So an index that is hardly newer than its file is not trusted, as in
-Git.
+Git. Programs can also set a file's time. So an index has a digest of some blocks of its file: the
+digest of the rows in it decides whether a saved state is resumed.
 """
 
 from __future__ import annotations
 
 import os
+import secrets
+import time
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import lru_cache
 from itertools import accumulate
-from tempfile import NamedTemporaryFile
 
 import attrs
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from flowdsl.storage.byte_files import TICK, ByteFile
+from flowdsl.errors import SourceError
+from flowdsl.storage.byte_files import TICK, ByteFile, LocalFile
+from flowdsl.storage.open_files import Descriptor
 from flowdsl.storage.paths import is_url
 
-_MAGIC = b"flowdsl index 1\n"
+_MAGIC = b"flowdsl index 2\n"
+_MAGICS = b"flowdsl index 1\n", _MAGIC
+_SAMPLES, _SAMPLE_BYTES = 16, 1 << 16
+"""The blocks of a file whose digest is in its index; smaller files are covered completely."""
+_UNFINISHED = ".flowdsl-index-"
+_LEFT_SECONDS = 3600.0
+"""The age from which an unfinished index is one that a killed writer left."""
 
 
 @attrs.frozen(eq=False)
@@ -76,7 +88,7 @@ def table_of(file: ByteFile, form: str, columns: int, scan: Callable[[ByteFile],
         return scan(file)
     folder, name = os.path.split(file.path)
     path = os.path.join(folder, f".{name}.index")
-    head = _MAGIC + f"{form}\n{file.stamp}\n".encode()
+    head = _MAGIC + f"{form}\n{file.stamp} {_sample_digest(file)}\n".encode()
     kept = _read(path, file.path, head, columns)
     if kept is None:
         kept = scan(file)
@@ -84,47 +96,74 @@ def table_of(file: ByteFile, form: str, columns: int, scan: Callable[[ByteFile],
     return kept
 
 
+def _sample_digest(file: ByteFile) -> str:
+    digest = xxhash.xxh3_64()
+    last = max(0, file.size - _SAMPLE_BYTES)
+    for start in dict.fromkeys(np.linspace(0, last, _SAMPLES, dtype=np.int64).tolist()):
+        digest.update(file.read(start, _SAMPLE_BYTES))
+    return digest.hexdigest()
+
+
 def _read(path: str, of: str, head: bytes, columns: int) -> Table | None:
+    """Return the table that is stored in a file; None if it is missing, damaged or stale."""
     try:
-        with open(path, "rb") as file:
-            age = os.fstat(file.fileno()).st_mtime - os.stat(of).st_mtime
-            data = file.read() if age > TICK else b""
-    except OSError:
+        file = LocalFile("index", path)
+        age = os.stat(path).st_mtime - os.stat(of).st_mtime
+        if age <= TICK or file.read(0, len(head)) != head:
+            return None
+        count = int.from_bytes(file.read(len(head), 8), "little")
+        if file.size != len(head) + 8 * (3 + columns * count):  # before anything is allocated
+            return None
+        data = file.read(0, file.size)
+    except (SourceError, OSError):
         return None
-    body = data[len(head) : -8]
-    if not data.startswith(head) or xxhash.xxh3_64_digest(data[:-8]) != data[-8:]:
+    if xxhash.xxh3_64_digest(data[:-8]) != data[-8:]:
         return None
-    numbers = np.frombuffer(body, "<i8").astype(np.int64)
+    numbers = np.frombuffer(data[len(head) + 8 : -8], "<i8").astype(np.int64)
     return Table(numbers[1:].reshape(columns, -1), int(numbers[0]) % 2**64)
 
 
 def _is_ours(path: str) -> bool:
     """Return True if an index may be written there: over an older one, or where no file is."""
     try:
-        with open(path, "rb") as file:
-            return file.read(len(_MAGIC)) in (b"", _MAGIC)
+        file = Descriptor(path)
+        return os.read(file.number, len(_MAGIC)) in (b"", *_MAGICS)
     except FileNotFoundError:
         return True
-    except OSError:  # a folder, or a file that may not be read
+    except OSError:  # a folder or pipe, or a file that may not be read
         return False
 
 
 def _keep(path: str, head: bytes, table: Table) -> None:
     if not _is_ours(path):
         return
+    count = np.array([table.columns.shape[1]], np.int64)
     digest = np.array([table.digest], np.uint64).view(np.int64)
-    data = head + np.concatenate([digest, table.columns.ravel()]).astype("<i8").tobytes()
-    try:
-        with NamedTemporaryFile(dir=os.path.dirname(path), prefix=".flowdsl-", delete=False) as new:
-            try:
-                new.write(data + xxhash.xxh3_64_digest(data))
-                new.flush()
-                os.replace(new.name, path)
-            except BaseException:
-                os.unlink(new.name)
-                raise
-    except OSError:  # a read-only folder or a full disk: the index is not stored
-        return
+    data = head + np.concatenate([count, digest, table.columns.ravel()]).astype("<i8").tobytes()
+    data += xxhash.xxh3_64_digest(data)
+    folder = os.path.dirname(path)
+    new = os.path.join(folder, f"{_UNFINISHED}{secrets.token_hex(8)}")
+    with suppress(OSError):  # a read-only folder or a full disk: the index is not stored
+        _sweep(folder)
+        try:
+            with open(new, "xb") as file:  # a temporary file of the library's has another mode
+                file.write(data)
+            os.replace(new, path)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(new)
+            raise
+
+
+@lru_cache(1024)  # a folder with thousands of files is listed once
+def _sweep(folder: str) -> None:
+    """Remove what writers of indexes that were killed have left in a folder."""
+    with os.scandir(folder) as entries:
+        left = [entry for entry in entries if entry.name.startswith(_UNFINISHED)]
+    for entry in left:
+        with suppress(OSError):  # not readable, or removed in the meantime
+            if time.time() - entry.stat().st_mtime > _LEFT_SECONDS and _is_ours(entry.path):
+                os.unlink(entry.path)
 
 
 @attrs.frozen

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import errno
 import os
+import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import xxhash
 
 import flowdsl as fl
-from flowdsl.storage import index, progress
+from flowdsl.errors import FlowError
+from flowdsl.storage import progress
 from flowdsl.storage.byte_files import ByteFile, open_file
 from flowdsl.storage.index import Index, index_of
 from flowdsl.storage.libraries import library
@@ -126,6 +129,35 @@ def test_missing_file_or_folder_is_refused(tmp_path: Path) -> None:
         open_file("from_rows", str(tmp_path / "none"))
 
 
+def _pipe(path: Path) -> Path:
+    os.mkfifo(path)
+    return path
+
+
+def _socket(path: Path) -> Path:
+    with socket.socket(socket.AF_UNIX) as one:
+        one.bind(str(path))
+    return path
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="it has no such files")
+@pytest.mark.parametrize(
+    ("make", "what"),
+    [(_pipe, "pipe"), (_socket, "socket"), (lambda _: Path("/dev/zero"), "device")],
+    ids=["pipe", "socket", "device"],
+)
+@pytest.mark.timeout(10)
+def test_a_pipe_socket_or_device_is_refused_at_once(
+    make: Callable[[Path], Path], what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # a socket's path has a short limit
+    path = make(Path("a.jpg"))
+    with pytest.raises(fl.SourceError, match=rf"from_rows: '.*' is a {what}, not a file"):
+        open_file("from_rows", str(path))
+    with pytest.raises(FlowError, match=f"is a {what}, not a file"):
+        fl.from_images([path]).collect()
+
+
 def _scanned(counted: list[int]) -> Any:
     def scan(file: ByteFile) -> Index:
         counted.append(file.size)
@@ -160,6 +192,73 @@ def test_index_is_built_once_per_version_of_its_file(tmp_path: Path) -> None:
     assert counted == [3, 3, 4, 4]
 
 
+def _an_indexed_file(folder: Path) -> tuple[Path, Path]:
+    path = folder / "rows"
+    path.write_bytes(b"abc")
+    os.utime(path, (1, 1))
+    _indexed(path, [])
+    return path, folder / ".rows.index"
+
+
+@pytest.mark.parametrize("change", [1, 8, -1, -8, -30, 1 << 40], ids=str)
+def test_an_index_of_a_wrong_size_is_damaged(tmp_path: Path, change: int) -> None:
+    path, beside = _an_indexed_file(tmp_path)
+    good, counted = beside.read_bytes(), list[int]()
+    os.truncate(beside, len(good) + change)  # larger: sparse
+    assert len(_indexed(path, counted)) == 3
+    assert counted == [3]
+    assert beside.read_bytes() == good
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="it has no such files")
+@pytest.mark.timeout(10)
+def test_a_pipe_in_the_place_of_an_index_is_left_alone(tmp_path: Path) -> None:
+    path, beside = _an_indexed_file(tmp_path)
+    beside.unlink()
+    os.mkfifo(beside)
+    assert len(_indexed(path, [])) == 3
+    assert beside.is_fifo()
+
+
+def test_an_index_of_another_content_is_stale_even_if_it_names_this_version(tmp_path: Path) -> None:
+    path, beside = _an_indexed_file(tmp_path)
+    old, stamp = beside.read_bytes(), open_file("read", str(path)).stamp.encode()
+    path.write_bytes(b"xyz")
+    os.utime(path, (1, 1))
+    forged = old[:-8].replace(stamp, open_file("read", str(path)).stamp.encode())
+    beside.write_bytes(forged + xxhash.xxh3_64_digest(forged))
+    counted = list[int]()
+    _indexed(path, counted)
+    assert counted == [3]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="its files have no such modes")
+def test_an_index_is_readable_as_the_umask_says(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        _, beside = _an_indexed_file(tmp_path)
+    finally:
+        os.umask(before)
+    assert beside.stat().st_mode & 0o777 == 0o640
+
+
+def test_leftovers_of_a_killed_writer_of_an_index_are_removed_by_the_next(tmp_path: Path) -> None:
+    program = """
+import os, sys
+import flowdsl as fl
+os.replace = lambda *_: os._exit(9)
+fl.from_text(sys.argv[1])
+"""
+    path = tmp_path / "rows"
+    path.write_text("one\n")
+    done = subprocess.run([sys.executable, "-c", program, str(path)], timeout=60, check=False)
+    assert done.returncode == 9
+    (left,) = tmp_path.glob(".flowdsl-*")
+    os.utime(left, (1, 1))
+    fl.from_text(path)
+    assert sorted(file.name for file in tmp_path.iterdir()) == [".rows.index", "rows"]
+
+
 def test_an_index_as_old_as_its_file_is_not_trusted(tmp_path: Path) -> None:
     path, counted = tmp_path / "rows", list[int]()
     path.write_bytes(b"abc")
@@ -178,9 +277,10 @@ def test_index_that_cannot_be_stored_is_rebuilt(
     def refuse(*_: object, **__: object) -> None:
         raise PermissionError(errno.EACCES, "not yours")
 
-    monkeypatch.setattr(index, "NamedTemporaryFile", refuse)
+    monkeypatch.setattr(os, "replace", refuse)
     assert len(_indexed(path, counted)) == len(_indexed(path, counted)) == 3
     assert counted == [3, 3]
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_full_disk_keeps_the_existing_file(tmp_path: Path) -> None:
