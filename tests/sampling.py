@@ -10,7 +10,7 @@ from hypothesis import settings
 
 
 def examples(exploring: int) -> int:
-    """Return the number of examples: all of them in ``make explore``, else a quarter."""
+    """Return the number of examples: all of them in ``make explore``, else 15%."""
     return exploring * settings().max_examples // _EXPLORING
 
 

@@ -33,7 +33,7 @@ a_row = st.integers(0, 2 * MAX_ROWS)
 
 def _operators() -> set[type]:
     """Return every node class that can be chained."""
-    gc.collect()  # attrs makes a class with slots anew, and leaves the first one lying
+    gc.collect()  # attrs replaces a class with slots, whose first version is freed here
     for package in (flowdsl.ops, flowdsl.storage):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             importlib.import_module(module.name)

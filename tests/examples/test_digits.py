@@ -142,6 +142,7 @@ def test_the_outputs_can_be_read(undisturbed: tuple[Path, str]) -> None:
     assert matplotlib.image.imread(out / "training.png").shape == (600, 960, 4)
 
 
+@pytest.mark.long
 def test_running_again_reports_that_training_is_complete(undisturbed: tuple[Path, str]) -> None:
     folder, said = undisturbed
     before = (folder / "out" / "stats.json").read_text()
@@ -154,7 +155,7 @@ def test_running_again_reports_that_training_is_complete(undisturbed: tuple[Path
     assert len(event_files(folder)) == 1
 
 
-@pytest.mark.long  # tests of PyTorch and of trainers kill a training in every run
+@pytest.mark.long  # tests of trainers kill a training in every run
 def test_killed_training_resumes_at_the_next_batch(
     undisturbed: tuple[Path, str], tmp_path: Path
 ) -> None:

@@ -60,14 +60,8 @@ def weights(folder: Path) -> dict[str, NDArray[np.generic]]:
     return {**np.load(folder / "model.npz")}
 
 
-@pytest.mark.parametrize(
-    "framework",
-    [
-        "torch",
-        pytest.param("jax", marks=pytest.mark.long),
-        pytest.param("keras", marks=pytest.mark.long),
-    ],
-)
+@pytest.mark.long
+@pytest.mark.parametrize("framework", ["torch", "jax", "keras"])
 def test_training_killed_in_mid_epoch_ends_with_the_same_weights(
     framework: str, tmp_path: Path
 ) -> None:

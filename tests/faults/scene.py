@@ -25,8 +25,16 @@ import attrs
 import flowdsl as fl
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # its log is not part of a fault
-SLOW = {"training_process_dies"}
-"""Faults that take seconds: this one starts TensorFlow in two more processes."""
+SLOW = {
+    "consumer_in_a_worker",
+    "consumer_interrupted",
+    "dataset_item_fails",
+    "function_never_returns",
+    "input_that_stalls",
+    "sender_killed",
+    "training_process_dies",
+}
+"""Faults that take more than a second: programs that wait, or that import a framework again."""
 _SECONDS = 60
 _SEEN = "\n# Seen:\n"
 _OF_TENSORFLOW = re.compile(

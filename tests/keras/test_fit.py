@@ -10,7 +10,11 @@ import pytest
 
 pytestmark = pytest.mark.slow
 
-BACKENDS = ["tensorflow", "jax", "torch"]
+BACKENDS = [
+    "tensorflow",
+    pytest.param("jax", marks=pytest.mark.long),
+    pytest.param("torch", marks=pytest.mark.long),
+]
 
 BEGIN = """
 import json, warnings
@@ -181,15 +185,15 @@ def refusal(use, *args, **options):
 dropped = fl.from_range(3).map(row).batch(4, drop_remainder=True)
 filtered = fl.from_range(3).map(row).filter(lambda pair: pair[1] > 3).batch(2)
 for use in (model_of().fit, model_of().evaluate, model_of().predict):
-    told = refusal(use, dropped.to_keras(), verbose=0)
-    assert "to_keras: from_range(3).map(row).batch(4, drop_remainder=True) has no" in told, told
-    told = refusal(use, filtered.to_keras(), verbose=0)
-    assert "to_keras: epoch 0 of from_range(3)" in told, told
+    text = refusal(use, dropped.to_keras(), verbose=0)
+    assert "to_keras: from_range(3).map(row).batch(4, drop_remainder=True) has no" in text, text
+    text = refusal(use, filtered.to_keras(), verbose=0)
+    assert "to_keras: epoch 0 of from_range(3)" in text, text
 assert "flow must be a flow, got list" in refusal(fl.keras.Fit, [1, 2])
-told = refusal(
+text = refusal(
     model_of().fit, fl.from_items([({"a": "x", "b": 1.0}, 1.0)] * 4).batch(2).to_keras(), verbose=0
 )
-assert "component '0.a' of element 0 is " in told and ("text" in told or "str" in told), told
+assert "component '0.a' of element 0 is " in text and ("text" in text or "str" in text), text
 """
 
 RESUMES = """
@@ -257,10 +261,7 @@ assert not [thread for thread in threading.enumerate() if thread.name == "to_ker
 """
 
 
-@pytest.mark.parametrize(
-    "backend",
-    [pytest.param(name, marks=pytest.mark.long if name == "jax" else []) for name in BACKENDS],
-)
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_on_each_backend(backend: str) -> None:
     program = "\n".join(
         [

@@ -23,7 +23,7 @@ def flat(loader: DataLoader[Any]) -> list[int]:
     return [int(x) for x in loader]
 
 
-@pytest.mark.parametrize("workers", [0, 1, 2])
+@pytest.mark.parametrize("workers", [0, pytest.param(1, marks=pytest.mark.long), 2])
 @pytest.mark.parametrize("context", ["fork", "spawn"])
 def test_workers_divide_the_elements_in_the_order_of_the_flow(workers: int, context: str) -> None:
     dataset = shuffled().as_iterable_dataset()

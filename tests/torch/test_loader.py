@@ -422,6 +422,7 @@ else:
 """
 
 
+@pytest.mark.long
 def test_spawned_ranks_end_together(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(_SPAWNED)

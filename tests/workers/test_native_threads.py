@@ -112,6 +112,7 @@ def test_libraries_loaded_later_read_the_environment() -> None:
     assert found == [{"OMP_NUM_THREADS": "3", "MKL_NUM_THREADS": "3"}]
 
 
+@pytest.mark.long
 @pytest.mark.skipif(find_spec("torch") is None, reason="needs PyTorch")
 def test_pytorch_has_the_threads_of_a_worker() -> None:
     assert seen(NUMBERS.map(of_torch).prefetch(procs=6)) == {1}

@@ -165,7 +165,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+@pytest.mark.parametrize("method", ["spawn", pytest.param("forkserver", marks=pytest.mark.long)])
 def test_scripts_in_a_multiprocessing_child_are_sent(method: str, tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(LAUNCHED)

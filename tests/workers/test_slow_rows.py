@@ -14,7 +14,7 @@ import flowdsl as fl
 from flowdsl.workers import pool
 from tests.paces import paced
 
-ROWS = 600
+ROWS = 300
 
 
 def sleepy(i: int) -> int:

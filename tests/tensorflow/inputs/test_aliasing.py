@@ -108,10 +108,7 @@ def of_a_slab(tensor: tf.Tensor) -> NDArray[np.uint8] | None:
 
 @pytest.mark.parametrize(
     "name",
-    [
-        pytest.param(name, marks=[] if name in ("queue", "dataset input") else pytest.mark.long)
-        for name in INPUTS
-    ],
+    [pytest.param(name, marks=[] if name == "queue" else pytest.mark.long) for name in INPUTS],
 )
 def test_worker_arrays_enter_the_graph_without_a_copy(name: str) -> None:
     with INPUTS[name](fl.from_range(10).map(batch).prefetch(procs=1)) as source:

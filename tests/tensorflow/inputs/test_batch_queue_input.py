@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import flowdsl as fl
 from flowdsl.tensorflow.inputs import BatchQueueInput, EndOfPass
+from tests.sampling import examples
 
 
 def batches(source: BatchQueueInput, together: int = 1) -> tuple[list[Any], int]:
@@ -35,7 +36,7 @@ def row(i: int) -> tuple[np.int64, str, Any]:
     return np.int64(i), f"row {i}", np.full((2, 3), i, np.float32)
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(80))
 @given(st.integers(1, 40), st.integers(1, 7), st.integers(1, 3))
 def test_batches_equal_the_flows_batches(n: int, size: int, together: int) -> None:
     flow = fl.from_range(n).map(row)
@@ -52,7 +53,7 @@ def test_batches_equal_the_flows_batches(n: int, size: int, together: int) -> No
     assert left == n - whole * size
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(80))
 @given(st.integers(1, 40), st.integers(1, 7), st.integers(1, 3))
 def test_the_last_batch_may_be_smaller(n: int, size: int, together: int) -> None:
     flow = fl.from_range(n).map(row)

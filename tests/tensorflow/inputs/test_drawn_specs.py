@@ -15,6 +15,7 @@ from hypothesis.extra import numpy as hnp
 
 import flowdsl as fl
 from flowdsl.tensorflow.inputs import FeedInput, InputSource, QueueInput, TFDatasetInput
+from tests.sampling import examples
 
 DTYPES = ["bool", "int8", "uint16", "int32", "uint64", "float16", "float32", "complex128"]
 TEXT = np.dtype(object)
@@ -78,7 +79,7 @@ def taken(source: InputSource) -> list[list[Any]]:
 
 
 @pytest.mark.parametrize("name", MAKE)
-@settings(max_examples=15)
+@settings(max_examples=examples(80))
 @given(data=drawn())
 def test_elements_arrive_unchanged(name: str, data: Drawn) -> None:
     flow = fl.from_items(data.rows).map(_unknown)
@@ -95,7 +96,7 @@ def test_elements_arrive_unchanged(name: str, data: Drawn) -> None:
 
 
 @pytest.mark.parametrize("name", MAKE)
-@settings(max_examples=15)
+@settings(max_examples=examples(80))
 @given(data=drawn(), where=st.data())
 def test_a_component_of_another_rank_or_dtype_is_named(
     name: str, data: Drawn, where: st.DataObject

@@ -28,6 +28,7 @@ from flowdsl.tensorflow.inputs import (
     remap_input_source,
 )
 from flowdsl.testing.elements import same
+from tests.sampling import examples
 
 
 def stepping(source: InputSource) -> Callable[..., list[Any]]:
@@ -211,7 +212,7 @@ def test_each_iteration_is_the_next_epoch() -> None:
     assert [int(x) for x in again] == [*flow.epoch(0), *flow.epoch(1)]
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(80))
 @given(st.integers(0, 9), st.integers(1, 4))
 def test_lengths_of_datasets(n: int, size: int) -> None:
     batches = tf.data.Dataset.range(n).batch(size)

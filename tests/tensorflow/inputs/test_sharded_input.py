@@ -12,6 +12,7 @@ import flowdsl as fl
 from flowdsl.tensorflow.inputs import EndOfPass
 from flowdsl.tensorflow.inputs.sharded_input import ShardedInput
 from flowdsl.tensorflow.inputs.source import State
+from tests.sampling import examples
 
 
 def step(sources: list[ShardedInput], each: int) -> list[int]:
@@ -30,7 +31,7 @@ def begun(flow: fl.Flow[Any, Any], n: int, epoch: int) -> list[ShardedInput]:
     return sources
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(
     st.integers(1, 40), st.integers(1, 4), st.integers(1, 4), st.integers(1, 3), st.integers(0, 5)
 )

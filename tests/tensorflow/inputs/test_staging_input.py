@@ -18,6 +18,7 @@ from flowdsl.tensorflow.inputs import (
     StagingInput,
     remap_input_source,
 )
+from tests.sampling import examples
 
 
 def steps_of(source: StagingInput, together: int) -> Any:
@@ -28,7 +29,7 @@ def steps_of(source: StagingInput, together: int) -> Any:
     return lambda: [int(x) for x in step(*source.next_args(together))]
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(80))
 @given(
     st.integers(0, 15),
     st.integers(1, 3),
@@ -52,7 +53,7 @@ def test_every_step_gets_its_elements(n: int, ahead: int, together: int, resets:
         assert (len(got), left) == (n - n % together, n % together)
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(80))
 @given(st.integers(1, 3), st.integers(1, 2), st.integers(0, 8))
 def test_staged_elements_count_as_unread(ahead: int, together: int, steps: int) -> None:
     flow = fl.from_range(60).filter(lambda i: i % 5 != 0).shuffle(8, seed=2)

@@ -104,7 +104,9 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Trainer, Path
 
 
 # Before the first checkpoint, within an epoch, at its last step, after an epoch's checkpoint.
-@pytest.mark.parametrize("step", [3, 6, 7, 8, 14, 19])
+@pytest.mark.parametrize(
+    "step", [7, 19, *(pytest.param(step, marks=pytest.mark.long) for step in (3, 6, 8, 14))]
+)
 def test_resumed_training_equals_uninterrupted_training(
     step: int, undisturbed: tuple[Trainer, Path], tmp_path: Path
 ) -> None:

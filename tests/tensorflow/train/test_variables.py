@@ -67,7 +67,7 @@ def resumed(make: Any, step: int, folder: Path, towers: int = 1, **options: Any)
 @pytest.mark.parametrize(
     ("layer", "optimizer", "towers"),
     [
-        ("dropout", "averaged", 1),
+        pytest.param("dropout", "averaged", 1, marks=pytest.mark.long),
         ("dropout", "wrapped", 2),
         *(
             pytest.param(
