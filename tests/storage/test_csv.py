@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -113,6 +114,78 @@ def test_records_equal_the_csv_modules_or_raise_an_error(tmp_path: Path, content
         return
     expected = csv.reader(io.StringIO(content, newline=""), strict=True)
     assert rows == [tuple(row) for row in expected if row]
+    read = reader_of(flow)
+    assert [read(i) for i in range(len(rows))[::-1]] == rows[::-1]
+
+
+OPTIONS: list[dict[str, Any]] = [
+    {"escapechar": "\\"},
+    {"skipinitialspace": True},
+    {"comment": "#"},
+    {"escapechar": "\\", "skipinitialspace": True, "comment": "#"},
+    {"escapechar": "\\", "comment": "#", "quotechar": None},
+]
+
+
+def parsed(content: str, options: dict[str, Any]) -> list[tuple[str, ...]]:
+    """Parse with the ``csv`` module, without the lines that begin a record as a comment does."""
+    comment = options.get("comment")
+    is_first = True
+
+    def lines() -> Iterator[str]:
+        nonlocal is_first
+        for line in io.StringIO(content, newline="\n"):
+            if not (is_first and comment and line.startswith(comment)):
+                is_first = False
+                yield line
+
+    of_csv = {name: option for name, option in options.items() if name != "comment"}
+    if "quotechar" in options:
+        of_csv |= {"quoting": csv.QUOTE_NONE}
+    rows = []
+    for row in csv.reader(lines(), strict=True, **of_csv):
+        is_first = True
+        rows += [tuple(row)] if row else []
+    return rows
+
+
+def is_table(content: str, options: dict[str, Any]) -> bool:
+    """Return True if a file is a table to the ``csv`` module."""
+    try:
+        return len(set(map(len, parsed(content, options)))) < 2
+    except csv.Error:
+        return False
+
+
+PARTS = ["a", "a", ",", '"', "\n", "\r\n", " ", "\\", "#", '"a"', "\\\n", '#"', "\n#", '","', '""']
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@example('# "\n#,"\n"\n#"\na\n')
+@example("a\\\n#b\n# c\\\nd\n")
+@example('#\na,  "b\n"\n  "c\\"",d\n# e')
+@example('a,aaaa, "\n",aa\n')
+@example("a\\\n#b\\\nc\n")
+@example("aaaaaa\\\nb\n")
+@example("a\\\\\nb\n")
+@example("#aaaaaaaaaa\na\n")
+@example("#aaaaa\n,#\na,a\n")
+@given(st.lists(st.sampled_from(PARTS), max_size=18).map("".join))
+def test_options_mean_what_they_mean_to_the_csv_module(
+    tmp_path: Path, options: dict[str, Any], content: str
+) -> None:
+    path = tmp_path / "any.csv"
+    path.unlink(missing_ok=True)
+    path.write_bytes(content.encode())
+    try:
+        flow = fl.from_csv(path, header=False, **options)
+        rows = flow.collect()
+    except FlowError:
+        assert "\r" in content or not is_table(content, options)
+        return
+    assert rows == parsed(content, options)
     read = reader_of(flow)
     assert [read(i) for i in range(len(rows))[::-1]] == rows[::-1]
 
@@ -299,7 +372,7 @@ def test_rows_read_in_any_order_are_right_beside_bad_rows(
 class Counting:
     """A parser of lines of digits, which counts the rows that it parses."""
 
-    quotes: None = None
+    syntax: None = None
     empty = True
 
     def __init__(self) -> None:
@@ -362,9 +435,54 @@ def test_other_encoding_is_read(path: Path) -> None:
         fl.from_csv(path)
 
 
+@pytest.mark.parametrize("encoding", ["shift_jis", "gb18030", "big5", "euc_kr"])
+def test_text_of_several_bytes_a_character_is_read(path: Path, encoding: str) -> None:
+    cells = [
+        bytes([lead, trail]).decode(encoding, "ignore")
+        for lead in range(129, 255)
+        for trail in (0x41, 0x5C, 0x7C, 0xA1)
+    ]
+    rows = [f"{i},{cell}" for i, cell in enumerate(cells) if len(cell) == 1 and ord(cell) > 127]
+    assert len(rows) > 80
+    path.write_bytes("\n".join(["i,cell", *rows]).encode(encoding))
+    flow = fl.from_csv(path, encoding=encoding)
+    assert [f"{row['i']},{row['cell']}" for row in flow] == rows
+    assert flow.at(50)["cell"] == rows[50].split(",")[1]
+
+
+@pytest.mark.parametrize(
+    ("encoding", "reason"),
+    [
+        ("iso2022_jp", "'iso2022_jp' writes other characters with the bytes of ASCII characters"),
+        ("iso2022_kr", "cannot be split into rows before it is decoded; convert the file first"),
+        ("hz", "'hz' writes other"),
+        ("utf-7", "'utf-7' writes other"),
+        ("idna", "encoding 'idna': "),
+    ],
+)
+def test_an_encoding_with_shifts_is_refused_by_name(path: Path, encoding: str, reason: str) -> None:
+    path.write_text("a,b\n")
+    with pytest.raises(InvalidFlow, match=reason):
+        fl.from_csv(path, encoding=encoding)
+
+
+def test_a_delimiter_that_is_a_part_of_characters_is_refused(path: Path) -> None:
+    path.write_text("a|b\n1|2\n")
+    with pytest.raises(InvalidFlow, match=r"'\|' cannot be found .* encoding 'shift_jis'"):
+        fl.from_csv(path, delimiter="|", encoding="shift_jis")
+    assert fl.from_csv(path, delimiter="|", encoding="euc_jp").collect() == [{"a": "1", "b": "2"}]
+
+
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
+        ({"comment": "##"}, "comment must be one ASCII character, or None, got '##'"),
+        ({"comment": ","}, "comment must be a character that is not the delimiter, got ','"),
+        ({"escapechar": '"'}, "escapechar must be a character that is not the quotechar"),
+        ({"escapechar": "#", "comment": "#"}, "escapechar must be .* not the comment"),
+        ({"skipinitialspace": 1}, "skipinitialspace must be True or False, got 1"),
+        ({"decimal": ";"}, r"decimal must be '\.' or ',', got ';'"),
+        ({"decimal": ","}, "decimal=',' is for floats that an element declares"),
         ({"delimiter": ""}, "delimiter must be one ASCII character"),
         ({"delimiter": ";;"}, "delimiter must be"),
         ({"delimiter": "\n"}, "delimiter must be"),
@@ -384,6 +502,70 @@ def test_arguments_that_cannot_form_a_table_are_refused(
     path.write_text("a,b\n1,2\n")
     with pytest.raises(InvalidFlow, match=reason):
         fl.from_csv(path, **arguments)
+
+
+def test_lines_of_comments_are_skipped(path: Path) -> None:
+    path.write_text('# made by "us\na,b\n#1,2\n3,#4\n"\n# 5",6\n# end')
+    flow = fl.from_csv(path, comment="#")
+    assert flow.collect() == [{"a": "3", "b": "#4"}, {"a": "\n# 5", "b": "6"}]
+    path.write_text("# one\n#two\na\n1\n# x\nx\n")
+    with pytest.raises(ElementError, match=r"line 6 \(byte 19\): column 'a': 'x' is not"):
+        fl.from_csv(path, tuple[int], comment="#", header=True).collect()
+
+
+def test_escaped_quotes_delimiters_and_newlines_are_text(path: Path) -> None:
+    path.write_text('a,b\n"5\\" wide",1\\,5\nx\\\ny,\\\\\n')
+    flow = fl.from_csv(path, escapechar="\\")
+    assert flow.collect() == [{"a": '5" wide', "b": "1,5"}, {"a": "x\ny", "b": "\\"}]
+    assert len(flow) == 2
+    assert "escapechar='\\\\' reads \\\" as a quote" in message_of(fl.from_csv(path, columns=["a"]))
+    path.write_text("a,b\n1,2\\")
+    unfinished = fl.from_csv(path, escapechar="\\", quotechar=None)
+    assert "it ends with the escape character" in message_of(unfinished)
+
+
+def test_spaces_before_quotes_are_skipped(path: Path) -> None:
+    path.write_text('a, b\n  "1", "x,\ny"\n2,  z \n')
+    rows = fl.from_csv(path, skipinitialspace=True).collect()
+    assert rows == [{"a": "1", "b": "x,\ny"}, {"a": "2", "b": "z "}]
+
+
+class Measured(NamedTuple):
+    place: str
+    height: float
+    width: np.float32 | None
+
+
+def test_a_decimal_comma_is_read_where_floats_are_declared(path: Path) -> None:
+    path.write_text("place;height;width\n1,5;-2,5e3;\nb;,5;1,25\n")
+    flow = fl.from_csv(path, Measured, delimiter=";", decimal=",")
+    assert flow.collect() == [Measured("1,5", -2500.0, None), Measured("b", 0.5, np.float32(1.25))]
+    path.write_text("place;height;width\na;1.000,5;\n")
+    with pytest.raises(SpecMismatch, match=r"'1\.000,5' is not .* float with decimal=','"):
+        fl.from_csv(path, Measured, delimiter=";", decimal=",")
+
+
+def test_options_are_in_the_fingerprint(path: Path) -> None:
+    path.write_text("height\n1\n")
+    flows = [
+        fl.from_csv(path, tuple[float], header=True),
+        fl.from_csv(path, tuple[float], header=True, decimal=","),
+        *(fl.from_csv(path, tuple[float], header=True, **options) for options in OPTIONS),
+    ]
+    assert len({flow.node.fingerprint for flow in flows}) == len(flows)
+
+
+def test_the_programs_limit_on_cells_is_kept(path: Path) -> None:
+    limit = csv.field_size_limit(3)
+    try:
+        path.write_text("a\nbcdef\n")
+        assert fl.from_csv(path).collect() == [{"a": "bcdef"}]
+        path.write_text('a\nbcd"ef\n"gh"ij\n')
+        with pytest.raises(ElementError):
+            fl.from_csv(path).collect()
+        assert csv.field_size_limit() == 3
+    finally:
+        csv.field_size_limit(limit)
 
 
 # -- declared elements -----------------------------------------------------------------------------

@@ -26,12 +26,20 @@ class CellType:
     kind: type
     optional: bool = False
     """True if an empty cell is read as None."""
+    decimal: str = "."
+    """The character before the fraction of a float."""
 
     def __str__(self) -> str:
         name = {str: "text", np.str_: "text", bool: "bool (true, false, 1 or 0)"}.get(
             self.kind, self.kind.__name__
         )
+        if self.is_float and self.decimal != ".":
+            name = f"{name} with decimal={self.decimal!r}"
         return f"{name} or empty" if self.optional else name
+
+    @property
+    def is_float(self) -> bool:
+        return issubclass(self.kind, (float, np.floating))
 
     def values(self, texts: Iterable[str]) -> list[Any]:
         """Parse the cells of one column.
@@ -40,6 +48,8 @@ class CellType:
             ValueError: A cell is not a value of this type.
         """
         parse = _parser(self.kind)
+        if self.is_float and self.decimal != ".":
+            parse = _with_decimal(self.decimal, parse)
         if self.optional:
             return [None if text == "" else parse(text) for text in texts]
         if self.kind is int and _is_plain_number("".join(texts)):
@@ -61,6 +71,15 @@ def _parser(kind: type) -> Callable[[str], Any]:
     if issubclass(kind, np.integer):
         return lambda text: kind(_int(text))  # NumPy refuses values out of range
     return lambda text: _rounded(kind, text)
+
+
+def _with_decimal(mark: str, parse: Callable[[str], Any]) -> Callable[[str], Any]:
+    def parsed(text: str) -> Any:
+        if "." in text:  # it may separate thousands
+            raise ValueError(text)
+        return parse(text.replace(mark, "."))
+
+    return parsed
 
 
 def _is_plain_number(text: str) -> bool:
@@ -129,7 +148,7 @@ class DeclaredCells:
         return self.spec.form is not tuple
 
 
-def declared_cells(element: Any) -> DeclaredCells:
+def declared_cells(element: Any, decimal: str) -> DeclaredCells:
     """Return the cells of a declared class or tuple.
 
     Raises:
@@ -145,7 +164,7 @@ def declared_cells(element: Any) -> DeclaredCells:
         hints = {str(i): hint for i, hint in enumerate(get_args(element))}
     else:
         hints = _hints(get_origin(element) or element)
-    cells = tuple(_cell(name, hints.get(name)) for name, _ in spec.fields)
+    cells = tuple(_cell(name, hints.get(name), decimal) for name, _ in spec.fields)
     return DeclaredCells(spec, cells)
 
 
@@ -159,7 +178,7 @@ def _hints(form: type) -> dict[str, Any]:
         ) from error
 
 
-def _cell(name: str, hint: Any) -> CellType:
+def _cell(name: str, hint: Any, decimal: str) -> CellType:
     parts = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
     kinds = [part for part in parts if part is not types.NoneType]
     kind = kinds[0] if len(kinds) == 1 else None
@@ -168,7 +187,7 @@ def _cell(name: str, hint: Any) -> CellType:
             f"from_csv: component {name!r} must be declared str, int, float, bool, a NumPy scalar "
             f"such as np.float32, or one of these or None, got {hint!r}"
         )
-    return CellType(kind, len(parts) > 1)
+    return CellType(kind, len(parts) > 1, decimal)
 
 
 def text_spec(form: type, names: Sequence[str]) -> StructSpec:

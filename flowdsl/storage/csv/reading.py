@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import csv
+import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Generic, Literal, Never, TypeVar, overload
 
 import attrs
@@ -26,13 +28,14 @@ from flowdsl.storage.csv.cells import (
 from flowdsl.storage.paths import Paths, all_paths
 from flowdsl.storage.text.blocks import (
     FromBlocks,
-    Quotes,
     TextFile,
     checked_encoding,
     decoded,
+    decoded_by_row,
     reader,
     text_file,
 )
+from flowdsl.storage.text.syntax import Syntax
 
 if TYPE_CHECKING:
     from flowdsl.flow import Flow
@@ -42,49 +45,69 @@ A = TypeVar("A")
 
 @attrs.frozen
 class _Dialect:
-    """The delimiter, quote character and encoding of a file."""
+    """The characters that structure a file, and its encoding."""
 
     delimiter: str
     quote: str | None
     encoding: str
+    comment: str | None
+    escape: str | None
+    skips_spaces: bool
+    decimal: str
 
     @property
     def empty(self) -> bool:
         return False
 
     @property
-    def quotes(self) -> Quotes | None:
-        return None if self.quote is None else Quotes(self.quote, self.delimiter)
+    def syntax(self) -> Syntax | None:
+        """What determines where rows end; None if each line is a row."""
+        if self.quote is None and self.escape is None and self.comment is None:
+            return None
+        return Syntax(self.delimiter, self.quote, self.escape, self.comment, self.skips_spaces)
 
     def parse(self, data: bytes, skip: int = 0) -> list[list[str]]:
         """Parse a block of bytes into records, each a list of cells."""
-        records = decoded(data, self.encoding, self.quotes)
-        if "" in records or "\r" in records:
-            records = [record for record in records if record not in ("", "\r")]
-        records = records[skip:]
+        records = self._records(data)[skip:]
         if b"\r\r" in data and any(map(_ends_twice, records)):
             raise ValueError(_LONE_RETURN)
-        _allow(max(map(len, records), default=0))
-        cells = csv.reader(
-            records,
-            delimiter=self.delimiter,
-            quotechar=self.quote,
-            quoting=csv.QUOTE_MINIMAL if self.quote else csv.QUOTE_NONE,
-            strict=True,
+        with _size_allowed(max(map(len, records), default=0)):
+            cells = csv.reader(
+                records,
+                delimiter=self.delimiter,
+                quotechar=self.quote,
+                quoting=csv.QUOTE_MINIMAL if self.quote else csv.QUOTE_NONE,
+                escapechar=self.escape,
+                skipinitialspace=self.skips_spaces,
+                strict=True,
+            )
+            try:
+                return list(cells)  # an unclosed quote swallows records: fewer come out
+            except csv.Error as error:
+                raise ValueError(self._reason(str(error), records)) from error
+
+    def _records(self, data: bytes) -> list[str]:
+        syntax = self.syntax
+        if syntax is not None and not syntax.has_only_quotes:
+            return decoded_by_row(data, self.encoding, syntax)
+        records = decoded(data, self.encoding, syntax)
+        if "" in records or "\r" in records:
+            return [record for record in records if record not in ("", "\r")]
+        return records
+
+    def _reason(self, message: str, records: Sequence[str]) -> str:
+        """Translate a message of the ``csv`` module into what is wrong with the file."""
+        if message.startswith("new-line character") and any(map(_LONE.search, records)):
+            return _LONE_RETURN
+        if message.startswith("unexpected end") and self.quote is None:
+            return f"it ends with the escape character {self.escape!r}"
+        is_about_quotes = message.startswith(("new-line character", "unexpected end"))
+        if not is_about_quotes and "expected after" not in message:
+            return message
+        is_escaped = self.escape is None and any(f"\\{self.quote}" in text for text in records)
+        return (
+            f"{_QUOTE}; escapechar='\\\\' reads \\{self.quote} as a quote" if is_escaped else _QUOTE
         )
-        try:
-            return list(cells)  # an unclosed quote swallows records: fewer come out
-        except csv.Error as error:
-            raise ValueError(_reason(str(error), records)) from error
-
-
-def _reason(message: str, records: Sequence[str]) -> str:
-    """Translate an error message of the ``csv`` module into what is wrong with the file."""
-    if message.startswith("new-line character") and any(map(_LONE.search, records)):
-        return _LONE_RETURN
-    if message.startswith(("new-line character", "unexpected end")) or "expected after" in message:
-        return _QUOTE
-    return message
 
 
 _LONE = re.compile(r"\r(?!\n|\Z)")
@@ -100,10 +123,34 @@ def _ends_twice(record: str) -> bool:
     return record.rstrip("\n").endswith("\r\r")
 
 
-def _allow(size: int) -> None:
-    """Raise the cell size limit of the ``csv`` module to the size of the longest record."""
-    if size > csv.field_size_limit():
-        csv.field_size_limit(size)
+_size_lock = Lock()
+
+
+@contextmanager
+def _size_allowed(size: int) -> Iterator[None]:
+    """Let the ``csv`` module parse cells of this size, and then set its limit back.
+
+    The limit is one for the whole process, and may have been set by the program.
+    """
+    if size <= csv.field_size_limit():
+        yield
+        return
+    with _size_lock:
+        limit = csv.field_size_limit(size)
+        try:
+            yield
+        finally:
+            csv.field_size_limit(limit)
+
+
+def _forked() -> None:
+    """Replace the lock, which another thread may have held during a fork."""
+    global _size_lock
+    _size_lock = Lock()
+
+
+if hasattr(os, "register_at_fork"):  # not every system can fork
+    os.register_at_fork(after_in_child=_forked)
 
 
 @attrs.frozen
@@ -118,8 +165,8 @@ class _Records(Generic[T]):
         return self.dialect.empty
 
     @property
-    def quotes(self) -> Quotes | None:
-        return self.dialect.quotes
+    def syntax(self) -> Syntax | None:
+        return self.dialect.syntax
 
     def parse(self, data: bytes, skip: int = 0) -> list[T]:
         return self.rows.rows(self.dialect.parse(data, skip))
@@ -166,6 +213,9 @@ def from_csv(
     columns: ListOf[str] | None = None,
     encoding: str = "utf-8",
     quotechar: str | None = '"',
+    comment: str | None = None,
+    escapechar: str | None = None,
+    skipinitialspace: bool = False,
 ) -> Flow[dict[str, str], Exact]: ...
 @overload
 def from_csv(
@@ -176,6 +226,9 @@ def from_csv(
     columns: None = None,
     encoding: str = "utf-8",
     quotechar: str | None = '"',
+    comment: str | None = None,
+    escapechar: str | None = None,
+    skipinitialspace: bool = False,
 ) -> Flow[tuple[str, ...], Exact]: ...
 @overload
 def from_csv(
@@ -186,6 +239,9 @@ def from_csv(
     columns: ListOf[str],
     encoding: str = "utf-8",
     quotechar: str | None = '"',
+    comment: str | None = None,
+    escapechar: str | None = None,
+    skipinitialspace: bool = False,
 ) -> Flow[dict[str, str], Exact]: ...
 @overload
 def from_csv(
@@ -197,6 +253,10 @@ def from_csv(
     columns: ListOf[str] | None = None,
     encoding: str = "utf-8",
     quotechar: str | None = '"',
+    decimal: Literal[".", ","] = ".",
+    comment: str | None = None,
+    escapechar: str | None = None,
+    skipinitialspace: bool = False,
 ) -> Flow[A, Exact]: ...
 def from_csv(  # type: ignore[misc]  # pyright: ignore[reportInconsistentOverload]  # nothing reaches the first
     paths: Paths,
@@ -207,6 +267,10 @@ def from_csv(  # type: ignore[misc]  # pyright: ignore[reportInconsistentOverloa
     columns: ListOf[str] | None = None,
     encoding: str = "utf-8",
     quotechar: str | None = '"',
+    decimal: Literal[".", ","] = ".",
+    comment: str | None = None,
+    escapechar: str | None = None,
+    skipinitialspace: bool = False,
 ) -> Flow[Any, Exact]:
     r"""Read the rows of one CSV file, or of several files with the same columns, in sequence.
 
@@ -225,8 +289,13 @@ def from_csv(  # type: ignore[misc]  # pyright: ignore[reportInconsistentOverloa
 
     A quoted cell may contain the delimiter, newlines, and doubled quotes. As in ``csv.reader``, a
     quote that does not begin a cell is an ordinary character, and with ``quotechar=None`` all
-    quotes are. Empty lines are skipped, as in ``csv.DictReader``. Rows are accessible by index, as
-    in ``from_text``.
+    quotes are. Empty lines are skipped, as in ``csv.DictReader``, and so are lines that begin with
+    the character ``comment``. The character after ``escapechar`` is an ordinary one, as a quote in
+    ``"5\\" wide"``. With ``skipinitialspace=True``, spaces at the beginning of a cell are ignored,
+    as before the quote in ``1, "a"``. ``decimal=","`` reads ``1,5`` where a float is declared.
+
+    Rows are accessible by index, as in ``from_text``. An
+    ``encoding`` with shifts to other characters, such as ISO-2022-JP, is refused.
 
     Length: the number of rows, without the headers.
 
@@ -260,11 +329,18 @@ def from_csv(  # type: ignore[misc]  # pyright: ignore[reportInconsistentOverloa
     """
     if header is not None and type(header) is not bool:
         raise InvalidFlow(f"from_csv: header must be True or False, got {header!r}")
-    dialect = _dialect(delimiter, quotechar, encoding)
+    dialect = _dialect(
+        delimiter, quotechar, encoding, comment, escapechar, skipinitialspace, decimal
+    )
     named = None if columns is None else checked_names("from_csv: columns", columns)
-    declared = None if element is object else _declared(element)
+    declared = None if element is object else _declared(element, decimal)
+    if declared is None and decimal != ".":
+        raise InvalidFlow(
+            "from_csv: decimal=',' is for floats that an element declares; without one, cells are "
+            "text"
+        )
     files = tuple(
-        text_file("from_csv", path, dialect.quotes, dialect.encoding == "utf-8", empty=False)
+        text_file("from_csv", path, dialect.syntax, dialect.encoding == "utf-8", empty=False)
         for path in all_paths("from_csv", paths)
     )
     first = _first_records(files, dialect)
@@ -290,35 +366,60 @@ def _check_is_header(path: str, rows: CellRows[Any], record: list[str]) -> None:
     )
 
 
-def _dialect(delimiter: object, quote: object, encoding: object) -> _Dialect:
-    name = checked_encoding("from_csv", encoding)
-    if not _is_mark(delimiter):
-        raise InvalidFlow(
-            f"from_csv: delimiter must be one ASCII character, such as ',' or '\\t', got "
-            f"{delimiter!r}"
-        )
-    if quote is not None and (not _is_mark(quote) or quote == delimiter):
-        raise InvalidFlow(
-            f"from_csv: quotechar must be one ASCII character that is not the delimiter, or None, "
-            f"got {quote!r}"
-        )
-    return _Dialect(str(delimiter), None if quote is None else str(quote), name)
+def _dialect(
+    delimiter: object,
+    quote: object,
+    encoding: object,
+    comment: object,
+    escape: object,
+    skips_spaces: object,
+    decimal: object,
+) -> _Dialect:
+    delimiter = _mark("delimiter", delimiter, "one ASCII character, such as ',' or '\\t'")
+    marks = {"delimiter": delimiter}
+    for name, given in (("quotechar", quote), ("comment", comment), ("escapechar", escape)):
+        if given is not None:
+            marks[name] = _mark(name, given, "one ASCII character, or None")
+            same = next(other for other, mark in marks.items() if mark == given)
+            if same != name:
+                raise InvalidFlow(
+                    f"from_csv: {name} must be a character that is not the {same}, got {given!r}"
+                )
+    if type(skips_spaces) is not bool:
+        raise InvalidFlow(f"from_csv: skipinitialspace must be True or False, got {skips_spaces!r}")
+    if decimal not in (".", ","):
+        raise InvalidFlow(f"from_csv: decimal must be '.' or ',', got {decimal!r}")
+    return _Dialect(
+        delimiter,
+        marks.get("quotechar"),
+        checked_encoding("from_csv", encoding, "".join(marks.values())),
+        marks.get("comment"),
+        marks.get("escapechar"),
+        skips_spaces,
+        decimal,
+    )
 
 
-def _is_mark(text: object) -> bool:
-    return isinstance(text, str) and len(text) == 1 and text.isascii() and text not in "\r\n\0 "
+def _mark(name: str, text: object, wanted: str) -> str:
+    if not isinstance(text, str) or not _is_mark(text):
+        raise InvalidFlow(f"from_csv: {name} must be {wanted}, got {text!r}")
+    return text
+
+
+def _is_mark(text: str) -> bool:
+    return len(text) == 1 and text.isascii() and text not in "\r\n\0 "
 
 
 def _twice(names: Sequence[str]) -> list[str]:
     return sorted({name for name in names if names.count(name) > 1})
 
 
-def _declared(element: Any) -> DeclaredCells | None:
+def _declared(element: Any, decimal: str) -> DeclaredCells | None:
     from typing import get_args, get_origin
 
     if get_origin(element) is dict and get_args(element) == (str, str):
         return None
-    return declared_cells(element)
+    return declared_cells(element, decimal)
 
 
 def _first_records(files: Sequence[TextFile], dialect: _Dialect) -> list[list[str] | None]:

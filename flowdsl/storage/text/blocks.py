@@ -13,7 +13,6 @@ rows of a failing run singly: each row is parsed a few times, however many are b
 from __future__ import annotations
 
 import codecs
-import re
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, lru_cache, partial
@@ -31,6 +30,7 @@ from flowdsl.storage.file_source import file_has_changed
 from flowdsl.storage.index import Shards, Table, table_of
 from flowdsl.storage.paths import is_url, title_of
 from flowdsl.storage.read_ahead import ReadAhead
+from flowdsl.storage.text.syntax import RowEnds, Syntax
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -56,103 +56,6 @@ _COMPRESSED = {
 }
 _UTF16_BOMS = (b"\xff\xfe", b"\xfe\xff")
 
-_STATELESS_ENCODINGS = {"utf-8", "ascii", "iso8859-1", "cp1252"}
-"""Encodings whose lines may be decoded together. In other encodings, a shift state may continue
-across lines, so the text of a line would depend on earlier lines."""
-
-
-# -- quotes ----------------------------------------------------------------------------------------
-
-
-@attrs.frozen
-class Quotes:
-    """The quoting of cells: a newline inside a quoted cell does not end the row.
-
-    As in Python's ``csv``, a quote opens a cell only at the beginning of the cell. Any other quote
-    is an ordinary character: if ``5",1`` opened a cell, it would swallow the following rows.
-    """
-
-    mark: str
-    delimiter: str
-
-    def marks(self, codes: NDArray[np.uint8], before: int, is_open: bool) -> NDArray[np.intp]:
-        """Return the offsets of quotes that open and close cells, alternately.
-
-        A doubled quote inside a cell counts as a closing and an opening one. ``before`` is the byte
-        before ``codes[0]``; the caller passes a quote only where that quote closed a cell, so that
-        a quote at offset 0 doubles it.
-        """
-        offsets = np.flatnonzero(codes == ord(self.mark))
-        if not len(offsets):
-            return offsets
-        previous = codes[offsets - 1]
-        if offsets[0] == 0:
-            previous[0] = before
-        begins = (previous == ord(self.delimiter)) | (previous == ord("\n"))
-        if (begins | (previous == ord(self.mark)))[int(is_open) :: 2].all():
-            return offsets
-        kept: list[int] = []
-        # offset of the latest closing quote; -1 is the byte before, -2 none
-        last_closing = -1 if before == ord(self.mark) else -2
-        for at, begins_cell in zip(offsets.tolist(), begins.tolist(), strict=True):
-            if is_open or begins_cell or last_closing == at - 1:
-                kept.append(at)
-                last_closing = at if is_open else last_closing
-                is_open = not is_open
-        return np.array(kept, np.intp)
-
-    def closed_within(
-        self, codes: NDArray[np.uint8], marks: NDArray[np.intp], after: bytes, is_open: bool
-    ) -> NDArray[np.intp]:
-        """Return the quotes that close a cell although more text follows in the cell."""
-        closing = marks[1 - int(is_open) :: 2]
-        following = np.append(codes, np.frombuffer(after or b"\n", np.uint8))[closing + 1]
-        return closing[
-            ~np.isin(following, np.frombuffer(f"{self._ends}{self.mark}".encode(), np.uint8))
-        ]
-
-    @property
-    def _ends(self) -> str:
-        return f"{self.delimiter}\r\n"
-
-    def all_quote_cells(self, text: str) -> bool:
-        """Return True if all quotes delimit cells, so the faster ``is_odd`` suffices."""
-        return _patterns(self).cells.fullmatch(text) is not None
-
-    def is_odd(self, line: str, was_open: bool) -> bool:
-        """Return ``is_open`` by counting quotes; valid if all quotes delimit cells."""
-        return (line.count(self.mark) % 2 == 1) != was_open
-
-    def is_open(self, line: str, was_open: bool) -> bool:
-        """Return True if a cell is open at the end of a line; ``was_open``: at its beginning."""
-        patterns, at = _patterns(self), 0
-        if was_open:
-            text = patterns.goes_on.match(line)
-            if text is None or not text[1]:
-                return True
-            at = text.end()
-        return any(not text[1] for text in patterns.opened.finditer(line, at))
-
-
-@attrs.frozen
-class _Patterns:
-    goes_on: re.Pattern[str]
-    """The rest of an open cell, and its closing quote if there is one."""
-    opened: re.Pattern[str]
-    """A quoted cell from its beginning, and its closing quote if there is one."""
-    cells: re.Pattern[str]
-    """Rows in which every quote delimits a cell."""
-
-
-@cache
-def _patterns(quotes: Quotes) -> _Patterns:
-    q, d = re.escape(quotes.mark), re.escape(quotes.delimiter)
-    text = f"(?:[^{q}]++|{q}{q})*+"
-    cell = f"(?:{q}{text}{q}\\r?|[^{q}{d}\n]*+)"
-    forms = f"{text}({q}?)", f"(?:^|{d}){q}{text}({q}?)", f"{cell}(?:[{d}\n]{cell})*+"
-    return _Patterns(*map(re.compile, forms))
-
-
 # -- files and their blocks ------------------------------------------------------------------------
 
 
@@ -175,9 +78,9 @@ class TextFile:
 
 
 def text_file(
-    operator: str, path: str, quotes: Quotes | None = None, bom: bool = False, empty: bool = True
+    operator: str, path: str, syntax: Syntax | None = None, bom: bool = False, empty: bool = True
 ) -> TextFile:
-    """Index a text file: a row is a line, or ends at the first newline outside of quotes.
+    """Index a text file: a row is a line, or ends where its syntax says.
 
     With ``bom``, a UTF-8 byte order mark at the beginning is skipped. Without ``empty``, empty
     lines are not rows.
@@ -189,9 +92,9 @@ def text_file(
     file = open_readable(operator, path)
 
     def blocks(file: ByteFile) -> Table:
-        return scan(operator, file, quotes, bom, empty)
+        return scan(operator, file, syntax, bom, empty)
 
-    table = table_of(file, f"text 3 {STRETCH} {quotes} {bom} {empty}", 3, blocks)
+    table = table_of(file, f"text 4 {STRETCH} {syntax} {bom} {empty}", 3, blocks)
     return TextFile(path, file.stamp, table.digest, table.columns)
 
 
@@ -229,7 +132,7 @@ def _pieces(operator: str, file: ByteFile) -> Iterator[tuple[int, bytes]]:
 def scan(
     operator: str,
     file: ByteFile,
-    quotes: Quotes | None = None,
+    syntax: Syntax | None = None,
     bom: bool = False,
     empty: bool = True,
 ) -> Table:
@@ -243,24 +146,26 @@ def scan(
     begin = len(_BOM) if bom and file.read(0, len(_BOM)) == _BOM else 0
     parts = [np.array([[begin], [0], [0]])]
     row = line = 0
-    is_open = False
     last_start, last_line = begin, 0  # of the latest row
-    # The byte before a piece, and the same byte, but 0 for a quote that did not close a cell.
-    previous_byte = previous_for_quotes = ord("\n")
-    for offset, data in _pieces(operator, file):
-        digest.update(data)
+    last_comment = -1
+    previous_byte = ord("\n")
+    row_ends = None if syntax is None else RowEnds(syntax)
+    for start_of_piece, piece in _pieces(operator, file):
+        digest.update(piece)
+        offset, data = max(start_of_piece, begin), piece[max(0, begin - start_of_piece) :]
+        if not data:
+            continue
         codes = np.frombuffer(data, np.uint8)
-        ends = np.flatnonzero(codes == ord("\n"))
-        lines = line + np.arange(1, len(ends) + 1)
-        line += len(ends)
-        if quotes is not None:
-            skip = begin if not offset else 0
-            marks = quotes.marks(codes[skip:], previous_for_quotes, is_open) + skip
-            after = file.read(offset + len(data), 1)
-            outside = (np.searchsorted(marks, ends) + is_open) % 2 == 0
-            within = quotes.closed_within(codes, marks, after, is_open)
-            rows_at = np.append(last_line, lines[outside])[np.searchsorted(ends[outside], within)]
-            lines_at = line - len(ends) + np.searchsorted(ends, within)
+        if row_ends is None:
+            ends = np.flatnonzero(codes == ord("\n"))
+            lines, comments = line + np.arange(1, len(ends) + 1), ends[:0]
+            line += len(ends)
+        else:
+            found = row_ends.find(codes, file.read(offset + len(data), 1))
+            lines = line + np.arange(1, len(found.ends) + 1)
+            ends, lines_of_rows = found.ends[found.end_rows], lines[found.end_rows]
+            rows_at = np.append(last_line, lines_of_rows)[np.searchsorted(ends, found.within)]
+            lines_at = line + np.searchsorted(found.ends, found.within)
             for start, end in np.stack([rows_at, lines_at], 1)[rows_at < lines_at]:
                 raise SourceError(
                     f"{operator}: {file.path!r}: the row that begins on line {start + 1} has a "
@@ -268,10 +173,8 @@ def scan(
                     f"unclear where rows end; double the quotes in a quoted cell; "
                     f"quotechar=None reads quotes as characters"
                 )
-            is_open = (is_open + len(marks)) % 2 == 1
-            closes = len(marks) and marks[-1] == len(codes) - 1 and not is_open
-            previous_for_quotes = data[-1] if closes or data[-1] != ord(quotes.mark) else 0
-            ends, lines = ends[outside], lines[outside]
+            line += len(found.ends)
+            lines, comments = lines_of_rows, found.comments + offset
         starts = ends + (offset + 1)
         if len(starts):
             begins = np.diff(starts // STRETCH, prepend=last_start // STRETCH) > 0
@@ -280,19 +183,24 @@ def scan(
                 before = codes[ends - 1]
                 if ends[0] == 0:
                     before[0] = previous_byte
-                sizes = np.diff(starts, prepend=last_start)
+                first = np.concatenate([[last_start], starts[:-1]])
+                sizes = starts - first
                 nothing = (sizes == 1) | ((sizes == 2) & (before == ord("\r")))
+                nothing |= np.isin(first, np.append(comments, last_comment))
                 rows -= np.cumsum(nothing)
             parts.append(np.stack([starts, rows, lines])[:, begins])
             row, last_start, last_line = int(rows[-1]), int(starts[-1]), int(lines[-1])
+        if len(comments):
+            last_comment = int(comments[-1])
         previous_byte = data[-1]
-    if is_open:
+    if row_ends is not None and row_ends.is_open:
         raise SourceError(
             f"{operator}: {file.path!r}: the row that begins on line {last_line + 1} has a quote "
             f"that is never closed; quotechar=None reads quotes as characters"
         )
     rest = file.size - last_start
-    if rest > 1 or (rest and (empty or previous_byte != ord("\r"))):  # the last row has no newline
+    is_row = rest > 1 or (rest and (empty or previous_byte != ord("\r")))
+    if is_row and last_start != last_comment:  # the last row has no newline
         row += 1
     end = np.array([[file.size], [row], [line]])
     return Table(np.concatenate([*parts, end], 1), digest.intdigest())
@@ -309,45 +217,109 @@ def digest_of(operator: str, file: ByteFile) -> int:
 # -- bytes to rows ---------------------------------------------------------------------------------
 
 
-def checked_encoding(operator: str, encoding: object) -> str:
+def checked_encoding(operator: str, encoding: object, marks: str = "") -> str:
     """Check an encoding for text files, and return its normalised name.
 
+    Files are searched for newlines and the characters in ``marks`` without decoding them, and lines
+    are decoded apart from each other. So these characters must be single bytes that no other
+    character contains, and the text of a line must not depend on the lines before it.
+
     Raises:
-        InvalidFlow: The encoding does not exist, or its newline is not one byte.
+        InvalidFlow: The encoding does not exist, or does not have these properties.
     """
     if not isinstance(encoding, str):
         raise InvalidFlow(f"{operator}: encoding must be a str, got {encoding!r}")
     try:
         name = codecs.lookup(encoding).name.removesuffix("-sig")
         plain = 'a\n"b'.encode(name) == b'a\n"b'
+        shared = _shared_bytes(name) if plain else frozenset()
     except (LookupError, UnicodeError) as error:
         raise InvalidFlow(f"{operator}: encoding {encoding!r}: {error}") from error
+    advice = "convert the file first, e.g. with iconv -t UTF-8"
     if not plain:
         raise InvalidFlow(
             f"{operator}: encoding must be one in which a newline is the byte 10, such as utf-8 or "
-            f"latin-1, got {encoding!r}; convert the file first, e.g. with iconv -t UTF-8"
+            f"latin-1, got {encoding!r}; {advice}"
         )
+    if shared is None and (marks or not _is_decoded_by_line(name)):
+        raise InvalidFlow(
+            f"{operator}: encoding {encoding!r} writes other characters with the bytes of ASCII "
+            f"characters, so that a file cannot be split into rows before it is decoded; {advice}"
+        )
+    for mark in f"\n\r{marks}":
+        if ord(mark) in (shared or ()) or mark.encode(name, "replace") != mark.encode():
+            raise InvalidFlow(
+                f"{operator}: {mark!r} cannot be found in a file with encoding {encoding!r}, where "
+                f"its byte is a part of other characters; {advice}"
+            )
     return name
 
 
-def decoded(data: bytes, encoding: str, quotes: Quotes | None = None) -> list[str]:
-    """Decode a block into rows, without their newlines.
+@cache
+def _shared_bytes(encoding: str) -> frozenset[int] | None:
+    """Return the bytes below 128 that occur in other characters than ASCII's.
+
+    None if there are longer sequences that begin with such a byte: shifts to other characters.
+    """
+    if encoding in _WITHOUT_SHARED_BYTES:
+        return frozenset()
+    shared: set[int] = set()
+    for k in range(128, 1 << 16):
+        character = chr(k)
+        data = character.encode(encoding, "ignore")
+        if data and min(data) < 128 and data.decode(encoding, "ignore") == character:
+            if data[0] < 128 and len(data) > 1:
+                return None
+            shared.update(data)
+    return frozenset(byte for byte in shared if byte < 128)
+
+
+_WITHOUT_SHARED_BYTES = {"utf-8", "ascii", "iso8859-1", "cp1252"}
+"""Frequent encodings that need no check, which takes 0.03 seconds."""
+
+
+def _is_decoded_by_line(encoding: str) -> bool:
+    """Return True if lines are decoded as they are encoded together: shifts end with each line."""
+    for character in "\xe9\u3042\uac00\u4e00":
+        lines = f"{character}\n{character}".encode(encoding, "ignore").split(b"\n")
+        if [line.decode(encoding, "ignore") for line in lines] not in ([character] * 2, [""] * 2):
+            return False
+    return True
+
+
+def decoded(data: bytes, encoding: str, syntax: Syntax | None = None) -> list[str]:
+    """Decode a block into rows without their newlines; empty lines are rows.
 
     Raises:
         UnicodeDecodeError: The block is not valid in this encoding.
     """
-    if encoding not in _STATELESS_ENCODINGS:
-        return [
-            data[start:end].removesuffix(b"\n").decode(encoding)
-            for start, end in _bounds(data, quotes, empty=True).T.tolist()
-        ]
+    if _shared_bytes(encoding) is None:  # a shift to other characters ends with its line
+        lines = data.split(b"\n")
+        return [line.decode(encoding) for line in (lines if lines[-1] else lines[:-1])]
     text = data.decode(encoding)
     rows = text.split("\n")
     if not rows[-1]:
         del rows[-1]
+    quotes = None if syntax is None else syntax.quotes
     if quotes is None or quotes.mark not in text:
         return rows
     return _joined(rows, quotes.is_odd if quotes.all_quote_cells(text) else quotes.is_open)
+
+
+_EMPTY_LINES = (b"", b"\n", b"\r", b"\r\n")
+
+
+def decoded_by_row(data: bytes, encoding: str, syntax: Syntax) -> list[str]:
+    """Decode a block into rows with their newlines; empty lines and comments are not rows.
+
+    Raises:
+        UnicodeDecodeError: The block is not valid in this encoding.
+    """
+    if data.find(b"\n") in (-1, len(data) - 1):  # a line by itself, as in random access
+        is_comment = syntax.comment is not None and data.startswith(syntax.comment.encode())
+        return [] if is_comment or data in _EMPTY_LINES else [data.decode(encoding)]
+    bounds = _bounds(data, syntax, empty=False)
+    return [data[start:end].decode(encoding) for start, end in bounds.T.tolist()]
 
 
 def _joined(lines: list[str], is_open: Callable[[str, bool], bool]) -> list[str]:
@@ -366,27 +338,31 @@ def _joined(lines: list[str], is_open: Callable[[str, bool], bool]) -> list[str]
     return rows
 
 
-def _bounds(data: bytes, quotes: Quotes | None, empty: bool) -> NDArray[np.int64]:
+def _bounds(data: bytes, syntax: Syntax | None, empty: bool) -> NDArray[np.int64]:
     """Return the first byte and the end of each row, newline included, of bytes that begin a row.
 
     Shape (2, rows). Without ``empty``, empty lines are not rows.
     """
     codes = np.frombuffer(data, np.uint8)
-    ends = np.flatnonzero(codes == ord("\n"))
-    if quotes is not None and quotes.mark.encode() in data:
-        marks = quotes.marks(codes, ord("\n"), is_open=False)
-        ends = ends[np.searchsorted(marks, ends) % 2 == 0]
+    if syntax is None:
+        ends, comments = np.flatnonzero(codes == ord("\n")), _NONE
+    else:
+        found = RowEnds(syntax).find(codes, b"")
+        ends, comments = found.ends[found.end_rows], found.comments
     edges = np.concatenate([_ZERO, ends + 1])
     if edges[-1] < len(data):  # the last row has no newline
         edges = np.append(edges, len(data))
     bounds = np.stack([edges[:-1], edges[1:]])
+    if len(comments):
+        bounds = bounds[:, ~np.isin(bounds[0], comments)]
     if empty or not (data[:1] in (b"\n", b"\r") or b"\n\n" in data or b"\n\r" in data):
         return bounds
-    begins, sizes = codes[bounds[0]], np.diff(edges)
+    begins, sizes = codes[bounds[0]], np.diff(bounds, axis=0)[0]
     is_return = (sizes == 1) | ((sizes == 2) & (codes[bounds[1] - 1] == ord("\n")))
     return bounds[:, (begins != ord("\n")) & ((begins != ord("\r")) | ~is_return)]
 
 
+_NONE = np.zeros(0, np.int64)
 _ZERO = np.zeros(1, np.int64)
 
 
@@ -394,8 +370,8 @@ class Parser(Protocol[T_co]):
     """Parses the bytes of rows into values."""
 
     @property
-    def quotes(self) -> Quotes | None:
-        """The quoting of cells, in which a newline does not end a row; None if there is none."""
+    def syntax(self) -> Syntax | None:
+        """What determines where rows end; None if each line is a row."""
         ...
 
     @property
@@ -439,7 +415,7 @@ class _Block:
 
     def bounds(self, parser: Parser[Any]) -> NDArray[np.int64]:
         """Return the first byte and the end of each row; shape (2, rows)."""
-        bounds = _bounds(self.data, parser.quotes, parser.empty)
+        bounds = _bounds(self.data, parser.syntax, parser.empty)
         if bounds.shape[1] != self.rows:
             raise file_has_changed(self.path)
         return bounds

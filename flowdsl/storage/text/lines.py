@@ -28,7 +28,7 @@ class _Lines:
     """Parses blocks into decoded lines."""
 
     encoding: str
-    quotes: None = None
+    syntax: None = None
     empty: bool = True
 
     def parse(self, data: bytes, skip: int = 0) -> list[str]:
@@ -60,7 +60,8 @@ def from_text(paths: Paths, *, encoding: str = "utf-8") -> Flow[str, Exact]:
     ``paths`` is a path or URL, a pattern such as ``"part-*.txt"``, whose files are sorted, or a
     list of these, in the listed order. A line ends with ``\n`` or ``\r\n``; the last one may end
     with the file. An empty line is a row. A UTF-8 byte order mark at the beginning of a file is
-    skipped. In the encoding, a newline must be one byte, as in UTF-8.
+    skipped. In the encoding, a newline must be one
+    byte, and a shift to other characters must end with its line, as in ISO-2022-JP.
 
     Lines are accessible by index: the file is scanned once for the beginnings of lines, which are
     stored in ``.a.txt.index`` beside ``a.txt``. Each process reads only the parts it works on.

@@ -75,7 +75,7 @@ class _SampleParser:
     n_features: int
     first: int
     """The number of the first feature in the file: 0 or 1."""
-    quotes: None = None
+    syntax: None = None
     empty: bool = True
 
     def parse(self, data: bytes, skip: int = 0) -> _Samples:
