@@ -35,6 +35,7 @@ from flowdsl.elements.structure import (
     form_of,
     from_dlpack,
     is_tensor,
+    names_with_defaults,
 )
 from flowdsl.errors import InvalidFlow, SpecMismatch
 
@@ -236,9 +237,7 @@ _STACKABLE_SCALARS = (bool, int, float, complex, str, bytes)
 def _is_open(cls: type, hints: Mapping[str, object]) -> bool:
     """Return True if values annotated with a class may batch differently from its instances."""
     if is_typeddict(cls):
-        optional = {name for name, hint in hints.items() if get_origin(hint) is NotRequired}
-        required = {name for name, hint in hints.items() if get_origin(hint) is Required}
-        return bool((optional | getattr(cls, "__optional_keys__", set())) - required)
+        return bool(_optional_keys(cls, hints))
     if issubclass(cls, _STACKABLE_SCALARS):
         return False
     if type.__subclasses__(cls) or isabstract(cls):
@@ -249,6 +248,25 @@ def _is_open(cls: type, hints: Mapping[str, object]) -> bool:
     kind: Any = type(cls)
     has_instance_check = kind.__instancecheck__ is not type.__instancecheck__
     return has_instance_check or issubclass(cls, (np.ndarray, tuple, dict, list))
+
+
+def _optional_keys(cls: type, hints: Mapping[str, object]) -> frozenset[str]:
+    optional = {name for name, hint in hints.items() if get_origin(hint) is NotRequired}
+    required = {name for name, hint in hints.items() if get_origin(hint) is Required}
+    keys: frozenset[str] = getattr(cls, "__optional_keys__", frozenset())
+    return (keys | optional) - required
+
+
+def optional_components(cls: type) -> frozenset[str]:
+    """The components that a declared class does not need: keys that may be missing, and defaults.
+
+    >>> class Sample(NamedTuple):
+    ...     image: bytes
+    ...     label: int = 0
+    >>> optional_components(Sample)
+    frozenset({'label'})
+    """
+    return _optional_keys(cls, _hints(cls)) if is_typeddict(cls) else names_with_defaults(cls)
 
 
 _DTYPE_OF_SCALAR_TYPE: dict[object, np.dtype[Any]] = {

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict, defaultdict, namedtuple
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from functools import lru_cache
 from itertools import chain, islice
 from operator import is_
@@ -207,6 +207,21 @@ def arguments_of(form: type) -> dict[str, str | None] | None:
         return {f.name: f.name if f.init else None for f in fields(form)}
     names: tuple[str, ...] | None = getattr(form, "__struct_fields__", None)
     return None if names is None else {name: name for name in names}
+
+
+def names_with_defaults(form: type) -> frozenset[str]:
+    """The components that a class fills in if they are not passed to its constructor."""
+    if attrs.has(form):
+        return frozenset(f.name for f in attrs.fields(form) if f.default is not attrs.NOTHING)
+    if is_dataclass(form):
+        missing = (MISSING, MISSING)
+        pairs = ((f.name, (f.default, f.default_factory)) for f in fields(form))
+        return frozenset(name for name, default in pairs if default != missing)
+    if hasattr(form, "__struct_fields__"):
+        from msgspec import structs
+
+        return frozenset(f.name for f in structs.fields(form) if not f.required)
+    return frozenset(getattr(form, "_field_defaults", ()))
 
 
 def is_tensor(kind: type) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 from collections.abc import Sequence
 from typing import TypeAlias
 
@@ -55,10 +56,13 @@ def all_paths(operator: str, paths: Paths) -> tuple[str, ...]:
     """Return the absolute paths of the named files, in order; matches of a pattern are sorted.
 
     In a pattern, ``*`` and ``?`` match characters of a name, ``[ab]`` one of these characters, and
-    ``**`` any number of folders. A name that exists as a file is not treated as a pattern.
+    ``**`` any number of folders. ``{000..146}`` stands for these numbers and ``{a,b}`` for these
+    texts, each in a name of its own, in this order. A name that exists as a file is not treated as
+    a pattern.
 
     Raises:
-        InvalidFlow: The argument is neither a path nor a list of at least one path.
+        InvalidFlow: The argument is neither a path nor a list of at least one path, or has braces
+            that stand for too many names.
         SourceError: No file matches a pattern, or a path is a folder.
     """
     listed: object = [paths] if isinstance(paths, str | os.PathLike) else paths
@@ -66,7 +70,47 @@ def all_paths(operator: str, paths: Paths) -> tuple[str, ...]:
         raise InvalidFlow(
             f"{operator}: path must be a str or path, or a list of at least one, got {paths!r}"
         )
-    return tuple(name for path in listed for name in _named(operator, one_path(operator, path)))
+    return tuple(
+        name
+        for path in listed
+        for one in _without_braces(operator, one_path(operator, path))
+        for name in _named(operator, one)
+    )
+
+
+_MOST_NAMES = 1_000_000
+_BRACES = re.compile(r"\{(?:(\d{1,18})\.\.(\d{1,18})|([^{},]*(?:,[^{},]*)+))\}")
+
+
+def _without_braces(operator: str, path: str) -> list[str]:
+    """Return the names that braces stand for, as a shell and WebDataset read them.
+
+    Raises:
+        InvalidFlow: There are too many of them.
+
+    >>> _without_braces("from_text", "{a,b}-{08..10}.txt")
+    ['a-08.txt', 'a-09.txt', 'a-10.txt', 'b-08.txt', 'b-09.txt', 'b-10.txt']
+    """
+    if "{" not in path or (not is_url(path) and os.path.exists(path)):
+        return [path]
+    names, count, at = [""], 1, 0
+    for braces in _BRACES.finditer(path):
+        parts = _numbers(braces[1], braces[2]) if braces[1] else braces[3].split(",")
+        count *= len(parts)
+        if count > _MOST_NAMES:
+            raise InvalidFlow(f"{operator}: the braces in {path!r} stand for {count:,} files")
+        before, at = path[at : braces.start()], braces.end()
+        names = [f"{name}{before}{part}" for name in names for part in parts]
+    return [name + path[at:] for name in names]
+
+
+def _numbers(first: str, last: str) -> Sequence[str]:
+    """Return the numbers of a range as text; with zeros before them if an end is written so."""
+    is_padded = any(len(end) > 1 and end.startswith("0") for end in (first, last))
+    width = max(len(first), len(last)) if is_padded else 0
+    step = 1 if int(first) <= int(last) else -1
+    numbers = range(int(first), int(last) + step, step)
+    return [f"{n:0{width}d}" for n in numbers[: _MOST_NAMES + 1]]
 
 
 def _named(operator: str, path: str) -> list[str]:

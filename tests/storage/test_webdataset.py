@@ -5,10 +5,12 @@ from __future__ import annotations
 import io
 import os
 import random
+import shutil
+import subprocess
 import tarfile
 from collections import Counter
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, NamedTuple, NotRequired, TypedDict
 
 import attrs
 import pytest
@@ -19,6 +21,7 @@ from webdataset.tariterators import group_by_keys, tar_file_iterator
 from webdataset.writer import TarWriter
 
 import flowdsl as fl
+from flowdsl.elements.specs import ValueSpec
 from flowdsl.errors import ElementError, FlowError, InvalidFlow, SourceError, SpecMismatch
 from flowdsl.storage.webdataset import samples as ours
 
@@ -93,6 +96,73 @@ def test_files_written_by_webdataset_are_read(path: Path) -> None:
     assert fl.from_webdataset(path).collect() == [
         {"__key__": f"a/{i}", "cls": b"%d" % i, "txt": b"text %d" % i} for i in range(3)
     ]
+
+
+LONG = "\u65e5\u672c\u8a9e\u306e\u9577\u3044\u540d" * 10
+
+
+@pytest.mark.skipif(shutil.which("tar") is None, reason="there is no tar")
+@pytest.mark.parametrize("form", ["posix", "gnu"])
+def test_long_names_in_other_letters_that_tar_cuts_are_read(tmp_path: Path, form: str) -> None:
+    folder = LONG[:70]
+    (tmp_path / folder).mkdir()
+    for extension in ("cls", "txt"):
+        (tmp_path / folder / f"{LONG}.{extension}").write_text(extension)
+    command = ["tar", f"--format={form}", "--sort=name", "-cf", "samples.tar", folder]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    rows = fl.from_webdataset(tmp_path / "samples.tar").collect()
+    assert rows == [{"__key__": f"{folder}/{LONG}", "cls": b"cls", "txt": b"txt"}]
+
+
+def test_attributes_of_files_may_be_any_bytes(path: Path) -> None:
+    with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as file:
+        info = tarfile.TarInfo("a.txt")
+        info.pax_headers = {"SCHILY.xattr.user.x": "\udcff=\n"}  # a surrogate is a byte, here 255
+        header = info.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape")
+        assert b"\xff" in header
+        file.fileobj.write(header)
+        file.offset += len(header)
+    assert fl.from_webdataset(path).collect() == [{"__key__": "a", "txt": b""}]
+
+
+def test_the_name_of_a_file_must_be_text(path: Path) -> None:
+    with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT, encoding="latin-1") as file:
+        folder = tarfile.TarInfo("\xe9")
+        folder.type = tarfile.DIRTYPE
+        file.addfile(folder)
+    assert fl.from_webdataset(path).collect() == []
+    with tarfile.open(path, "a", format=tarfile.USTAR_FORMAT, encoding="latin-1") as file:
+        file.addfile(tarfile.TarInfo("\xe9.txt"))
+    with pytest.raises(SourceError, match="the name at byte 512 is not text"):
+        fl.from_webdataset(path)
+
+
+def test_braces_name_several_files(tmp_path: Path) -> None:
+    for k in range(9, 12):
+        fl.from_items([{"__key__": f"{k}", "cls": k}]).write_webdataset(tmp_path / f"s-{k:03}.tar")
+    rows = fl.from_webdataset(tmp_path / "s-{009..011}.tar").collect()
+    assert [row["cls"] for row in rows] == [b"9", b"10", b"11"]
+
+
+class Captioned(TypedDict):
+    jpg: bytes
+    txt: NotRequired[str]
+
+
+class Labeled(NamedTuple):
+    jpg: bytes
+    cls: int = -1
+    txt: str | None = None
+
+
+def test_a_file_that_is_not_required_may_be_missing(path: Path) -> None:
+    rows = [{"__key__": "a", "jpg": b"1"}, {"__key__": "b", "jpg": b"2", "txt": "two"}]
+    fl.from_items(rows).write_webdataset(path)
+    captioned = fl.from_webdataset(path, Captioned)
+    assert captioned.collect() == [{"jpg": b"1"}, {"jpg": b"2", "txt": "two"}]
+    assert captioned.node.spec(False) == ValueSpec(dict)
+    labeled = fl.from_webdataset(path, Labeled).prefetch(threads=1).collect()
+    assert labeled == [Labeled(b"1"), Labeled(b"2", -1, "two")]
 
 
 def test_members_outside_samples_are_skipped(path: Path) -> None:

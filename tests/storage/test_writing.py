@@ -108,6 +108,36 @@ def test_listed_names_keep_their_order_and_matches_are_sorted(tmp_path: Path) ->
     assert names == ["c[1]", "b1", "a1", "a2", "b1"]
 
 
+@pytest.mark.parametrize(
+    ("pattern", "names"),
+    [
+        ("s-{08..11}.tar", ["s-08.tar", "s-09.tar", "s-10.tar", "s-11.tar"]),
+        ("{0..10..5}", ["{0..10..5}"]),
+        ("{9..11}{a,}", ["9a", "9", "10a", "10", "11a", "11"]),
+        ("{2..0}", ["2", "1", "0"]),
+        ("{a}{}{", ["{a}{}{"]),
+    ],
+)
+def test_braces_stand_for_several_names(tmp_path: Path, pattern: str, names: list[str]) -> None:
+    assert all_paths("from_rows", tmp_path / pattern) == tuple(str(tmp_path / n) for n in names)
+    url = f"https://example.org/{pattern}"
+    assert all_paths("from_rows", url) == tuple(f"https://example.org/{name}" for name in names)
+
+
+def test_a_file_whose_name_has_braces_is_read(tmp_path: Path) -> None:
+    (tmp_path / "{a,b}").touch()
+    assert all_paths("from_rows", tmp_path / "{a,b}") == (str(tmp_path / "{a,b}"),)
+    (tmp_path / "c1").touch()
+    names = all_paths("from_rows", tmp_path / "{c,c}*")
+    assert names == (str(tmp_path / "c1"),) * 2
+
+
+def test_braces_of_too_many_names_are_refused() -> None:
+    for path in ("{0..999999999999999}", "{1..1001}{1..1000}"):
+        with pytest.raises(fl.InvalidFlow, match=r"from_rows: the braces in .* stand for 1,00"):
+            all_paths("from_rows", path)
+
+
 @pytest.mark.parametrize("path", [None, 3, b"a", [], [None], "", "a\0b"], ids=repr)
 def test_invalid_path_is_refused(path: Any) -> None:
     with pytest.raises(fl.InvalidFlow, match="from_rows: path must be a str or path"):

@@ -25,7 +25,13 @@ from typing_extensions import TypeForm
 
 from flowdsl import nodes
 from flowdsl.effects import Exact, Finite
-from flowdsl.elements.specs import Spec, StructSpec, ValueSpec, spec_of_type
+from flowdsl.elements.specs import (
+    Spec,
+    StructSpec,
+    ValueSpec,
+    optional_components,
+    spec_of_type,
+)
 from flowdsl.elements.structure import assemble
 from flowdsl.errors import InvalidFlow, SourceError, SpecMismatch
 from flowdsl.nodes import FlowBase, IndexedSource, T
@@ -183,6 +189,9 @@ class Field:
     kind: type
     """The type of the value: ``bytes``, ``str`` or ``int``; ``object`` also means bytes."""
     optional: bool
+    """True if the value is None where the file is missing."""
+    left_out: bool = False
+    """True if a missing file leaves out the component, which may have a default."""
 
     def value(self, content: bytes | str | None, label: str) -> Any:
         if content is None and self.optional:
@@ -205,6 +214,8 @@ class FromWebDataset(IndexedSource[T], Generic[T]):
     parts: tuple[TarFile, ...]
     fields: tuple[tuple[str, Field], ...]
     row_spec: Spec
+    form: type | None
+    """The class of a sample; None for a dict of all its files."""
 
     @property
     def title(self) -> str:
@@ -226,26 +237,27 @@ class FromWebDataset(IndexedSource[T], Generic[T]):
     def open(self) -> Callable[[int], T]:
         shards = Shards([part.length for part in self.parts])
         files = {0: self._opened(self.parts[0])}  # fails at once if it was rewritten
-        spec = self.row_spec
 
         def row(i: int) -> Any:
             k, j = shards.find(i)
             if k not in files:
                 files[k] = self._opened(self.parts[k])
             sample = files[k].sample(j)
-            return self._declared(sample, spec, k) if isinstance(spec, StructSpec) else sample
+            return sample if self.form is None else self._declared(sample, self.form, k)
 
         return row
 
-    def _declared(self, sample: dict[str, Any], spec: StructSpec, k: int) -> Any:
+    def _declared(self, sample: dict[str, Any], form: type, k: int) -> Any:
         label = f"from_webdataset: {self.parts[k].path!r}: sample {sample[KEY]!r}"
         more = sample.keys() - {KEY} - {name for name, _ in self.fields}
         if more:
             raise SpecMismatch(f"{label} has more than is declared: {', '.join(sorted(more))}")
         values = {
-            name: field.value(sample.get(name), f"{label}: {name!r}") for name, field in self.fields
+            name: field.value(sample.get(name), f"{label}: {name!r}")
+            for name, field in self.fields
+            if name in sample or not field.left_out
         }
-        return assemble(spec.form, values)
+        return assemble(form, values)
 
     def _opened(self, part: TarFile) -> _File:
         return _File(part.version.open("from_webdataset"))
@@ -266,9 +278,11 @@ def from_webdataset(paths: Paths, element: Any = dict) -> Flow[Any, Exact]:
 
     ``element`` declares a sample: a TypedDict or record whose components are extensions, and
     optionally ``__key__``. ``bytes`` is a file's content, ``str`` its text in UTF-8, ``int`` the
-    number that it spells; ``bytes | None`` is a file that may be missing.
+    number that it spells; ``bytes | None`` is a file that may be missing. A ``NotRequired`` file
+    that is missing has no key, and a field with a default gets its default.
 
-    ``paths`` is a path, a pattern, a URL, or a list of these; files are read in the listed order. A
+    ``paths`` is a path, a pattern, a URL, or a list of these; files are read in the listed order.
+    ``shard-{000..146}.tar`` names several files, as in WebDataset. A
     file's headers are read once, for an index that is stored beside it; then samples are accessible
     by index. A tar file has checksums only for its headers. ``write_webdataset`` also stores a
     checksum of each file, which is verified.
@@ -292,21 +306,21 @@ def from_webdataset(paths: Paths, element: Any = dict) -> Flow[Any, Exact]:
 
     Elsewhere: tensorpack none; tf.data none; Grain none; torchdata ``WebDataset``.
     """
-    fields, spec = _fields(element)
+    fields, spec, form = _fields(element)
     files = [open_file("from_webdataset", name) for name in all_paths("from_webdataset", paths)]
     lengths = [_File(file).length for file in files]
     parts = tuple(map(TarFile, versions_of(files), lengths))
-    return nodes.flow(FromWebDataset[Any](parts, fields, spec))
+    return nodes.flow(FromWebDataset[Any](parts, fields, spec, form))
 
 
-def _fields(element: Any) -> tuple[tuple[tuple[str, Field], ...], Spec]:
-    """Return the declared components, and the spec of a sample.
+def _fields(element: Any) -> tuple[tuple[tuple[str, Field], ...], Spec, type | None]:
+    """Return the declared components, the spec of a sample, and its class.
 
     Raises:
         InvalidFlow: The element cannot be built from files.
     """
     if (get_origin(element) or element) in (dict, object):
-        return (), ValueSpec(dict)
+        return (), ValueSpec(dict), None
     spec = spec_of_type(element)
     cls = get_origin(element) or element
     if not isinstance(spec, StructSpec) or not isinstance(cls, type) or cls is tuple:
@@ -315,10 +329,15 @@ def _fields(element: Any) -> tuple[tuple[tuple[str, Field], ...], Spec]:
             f"got {element!r}"
         )
     hints = get_type_hints(cls)
-    return tuple((name, _field(name, hints.get(name, object))) for name, _ in spec.fields), spec
+    left_out = optional_components(cls)
+    fields = tuple(
+        (name, _field(name, hints.get(name, object), name in left_out)) for name, _ in spec.fields
+    )
+    has_all_keys = spec.form is not dict or not left_out
+    return fields, spec if has_all_keys else ValueSpec(dict), spec.form
 
 
-def _field(name: str, hint: Any) -> Field:
+def _field(name: str, hint: Any, left_out: bool) -> Field:
     optional = get_origin(hint) in (Union, UnionType) and NoneType in get_args(hint)
     inner = [part for part in get_args(hint) if part is not NoneType] if optional else [hint]
     allowed = (str,) if name == KEY else (bytes, str, int, object)
@@ -327,7 +346,7 @@ def _field(name: str, hint: Any) -> Field:
             f"from_webdataset: {name} cannot be {hint!r}: a file is bytes, str or int, "
             f"and {KEY} is str"
         )
-    return Field(inner[0], optional)
+    return Field(inner[0], optional, left_out)
 
 
 def write(flow: FlowBase[object, Finite], path: OnePath, overwrite: bool = False) -> int:

@@ -46,7 +46,7 @@ def members(read: Callable[[int, int], bytes], at: int, end: int) -> Iterator[Me
     Raises:
         ValueError: A header is missing or damaged.
     """
-    first, extended, long_name = at, dict[str, str](), None
+    first, extended, long_name = at, dict[bytes, bytes](), None
     while at < end:
         head = read(at, BLOCK)
         if head == END[:BLOCK]:
@@ -54,23 +54,26 @@ def members(read: Callable[[int, int], bytes], at: int, end: int) -> Iterator[Me
             return
         kind, name, size = _header(head, at)
         start = at + BLOCK
-        size = _number(extended.get("size", str(size)), at)
+        if b"size" in extended:
+            size = _number(extended[b"size"], at)
         if start + size > end:
             raise ValueError(f"the member at byte {at} has {size} bytes: it is cut off")
         at = start if kind in _NO_DATA else start + -(-size // BLOCK) * BLOCK
         if kind == b"x":
             extended = _records(read(start, size), start)
         elif kind == b"g":
-            if {"path", "size"} & _records(read(start, size), start).keys():
+            if {b"path", b"size"} & _records(read(start, size), start).keys():
                 raise ValueError(f"the names or sizes of all files are set at byte {start}")
         elif kind == b"L":
-            long_name = _text(read(start, size).rstrip(b"\0"), start)
-        elif kind == b"S" or any(key.startswith("GNU.sparse") for key in extended):
-            raise ValueError(f"{name!r} is a sparse file, which is not supported")
+            long_name = read(start, size).rstrip(b"\0")
+        elif kind == b"S" or any(key.startswith(b"GNU.sparse") for key in extended):
+            raise ValueError(f"{_text(name, first)!r} is a sparse file, which is not supported")
         else:
             if kind in _FILES:
-                name = extended.get("path") or long_name or name
-                yield Member(name, first, start, size, extended.get(_DIGEST))
+                text = _text(extended.get(b"path") or long_name or name, first)
+                digest = extended.get(_DIGEST.encode())
+                shown = None if digest is None else digest.decode(errors="replace")
+                yield Member(text, first, start, size, shown)
             if kind != b"K":
                 first, extended, long_name = at, {}, None
     raise ValueError("it has no end: it is cut off")
@@ -86,25 +89,27 @@ def _check_end(read: Callable[[int, int], bytes], at: int, end: int) -> None:
             raise ValueError(f"something follows its end, which is at byte {at}")
 
 
-def _header(head: bytes, at: int) -> tuple[bytes, str, int]:
-    """Parse a header into its kind, name and size."""
+def _header(head: bytes, at: int) -> tuple[bytes, bytes, int]:
+    """Parse a header into its kind, name and size.
+
+    The name is not decoded: a longer one in a header before it may replace it, cut within a letter.
+    """
     if len(head) != BLOCK:
         raise ValueError(f"its header at byte {at} is cut off")
     checksum = head[148:156].strip(b" \0")
     if not checksum.isdigit() or int(checksum, 8) != sum(head[:148]) + 8 * 32 + sum(head[156:]):
         raise ValueError(f"at byte {at} there is no header of a tar file, or a damaged one")
-    name = _text(head[:100].partition(b"\0")[0], at)
+    name = head[:100].partition(b"\0")[0]
     if head[257:263] == b"ustar\0" and head[345]:
-        folder = head[345:500].partition(b"\0")[0]
-        name = f"{_text(folder, at)}/{name}"
+        name = head[345:500].partition(b"\0")[0] + b"/" + name
     field = head[124:136]
     if field[0] == 0x80:  # GNU's binary form of large sizes
         return head[156:157], name, int.from_bytes(field[1:], "big")
-    return head[156:157], name, _number((field.strip(b" \0") or b"0").decode("latin1"), at, 8)
+    return head[156:157], name, _number(field.strip(b" \0") or b"0", at, 8)
 
 
-def _number(digits: str, at: int, base: int = 10) -> int:
-    if not digits.isascii() or not digits.isdigit() or len(digits) > 20:
+def _number(digits: bytes, at: int, base: int = 10) -> int:
+    if not digits.isdigit() or len(digits) > 20:
         raise ValueError(f"the size at byte {at} is not a number: {digits!r}")
     return int(digits, base)
 
@@ -116,16 +121,16 @@ def _text(name: bytes, at: int) -> str:
         raise ValueError(f"the name at byte {at} is not text: {error}") from error
 
 
-def _records(data: bytes, at: int) -> dict[str, str]:
-    """Parse the entries of an extended header."""
-    records: dict[str, str] = {}
+def _records(data: bytes, at: int) -> dict[bytes, bytes]:
+    """Parse the entries of an extended header; those that are not used may be no text."""
+    records: dict[bytes, bytes] = {}
     k = 0
     while k < len(data):
         match = _RECORD.match(data, k)
         end = k + int(match[1]) if match else 0
         if match is None or end > len(data) or data[end - 1 : end] != b"\n" or end <= match.end():
             raise ValueError(f"the extended header at byte {at} is damaged")
-        records[_text(match[2], at)] = _text(data[match.end() : end - 1], at)
+        records[match[2]] = data[match.end() : end - 1]
         k = end
     return records
 
