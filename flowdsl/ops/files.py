@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
@@ -12,7 +11,8 @@ import attrs
 from flowdsl.effects import Exact
 from flowdsl.elements.specs import Spec, ValueSpec
 from flowdsl.errors import InvalidFlow, SourceError
-from flowdsl.nodes import IndexedSource, flow
+from flowdsl.nodes import IndexedSource, cached_per_node, flow
+from flowdsl.resources.file_names import about_folder, matches, names_digest
 
 if TYPE_CHECKING:
     from flowdsl.flow import Flow
@@ -35,11 +35,10 @@ class FromFiles(IndexedSource[str]):
         return f"from_files({first!r}{more}, {len(self.files)} files)"
 
     @property
+    @cached_per_node
     def fingerprint(self) -> str:
-        from hashlib import blake2b  # here: it loads OpenSSL
-
-        names = "\0".join(self.files).encode(errors="surrogateescape")
-        return f"{self.title} {blake2b(names, digest_size=8).hexdigest()}"
+        names = list(map(os.path.abspath, self.files))
+        return f"from_files({len(self.files)} files) {names_digest(names)}"
 
     @property
     def length(self) -> int:
@@ -57,9 +56,10 @@ def from_files(pattern: Pattern | Sequence[Pattern]) -> Flow[str, Exact]:
 
     In a pattern ``*`` and ``?`` match characters of a name, ``[ab]`` one of these characters, and
     ``**`` any number of folders; wildcards do not match a dot at the start of a name. The name of
-    an existing file matches that file literally. Names are relative or absolute like their pattern,
-    and each file comes once. Files are matched when the flow is built; files created later are not
-    included.
+    an existing file matches that file literally, and so do the leading folders of a pattern, as in
+    ``run[1]/*.png``; a leading ``~`` is your home folder. Names are relative or absolute like their
+    pattern, and each file comes once. Files are matched when the flow is built; files created later
+    are not included. A saved state is of the names below the folder that has all of the files.
 
     Length: the number of matching files.
 
@@ -97,19 +97,13 @@ def from_files(pattern: Pattern | Sequence[Pattern]) -> Flow[str, Exact]:
 
 def _path(pattern: object) -> str | None:
     path = os.fspath(pattern) if isinstance(pattern, str | os.PathLike) else None
-    return path if isinstance(path, str) else None
+    return os.path.expanduser(path) if isinstance(path, str) else None
 
 
 def _matching(pattern: str) -> list[str]:
     if os.path.isfile(pattern):
         return [pattern]
-    files = [name for name in glob.glob(pattern, recursive=True) if os.path.isfile(name)]
+    files = [name for name in matches(pattern) if os.path.isfile(name)]
     if not files:  # the most likely reason is a misspelled folder
-        folder = os.path.dirname(pattern)
-        while glob.has_magic(folder):
-            folder = os.path.dirname(folder)
-        known = os.path.isdir(folder or ".")
-        name = repr(folder or ".")
-        hint = f"the folder {name} {'exists' if known else 'does not exist'}"
-        raise SourceError(f"from_files: no file matches {pattern!r}; {hint}")
+        raise SourceError(f"from_files: no file matches {pattern!r}; {about_folder(pattern)}")
     return files

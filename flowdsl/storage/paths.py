@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from flowdsl.errors import InvalidFlow, SourceError
+from flowdsl.resources.file_names import about_folder, matches
 
 OnePath: TypeAlias = "str | os.PathLike[str]"
 Paths: TypeAlias = "OnePath | Sequence[OnePath]"
@@ -58,7 +59,7 @@ def all_paths(operator: str, paths: Paths) -> tuple[str, ...]:
     In a pattern, ``*`` and ``?`` match characters of a name, ``[ab]`` one of these characters, and
     ``**`` any number of folders. ``{000..146}`` stands for these numbers and ``{a,b}`` for these
     texts, each in a name of its own, in this order. A name that exists as a file is not treated as
-    a pattern.
+    a pattern, nor are leading folders that exist, as in ``run[1]/*.txt``.
 
     Raises:
         InvalidFlow: The argument is neither a path nor a list of at least one path, or has braces
@@ -125,7 +126,7 @@ def _named(operator: str, path: str) -> list[str]:
         )
     if not glob.has_magic(path) or os.path.exists(path):
         return [path]
-    names = glob.glob(path, recursive=True)
+    names = matches(path)
     files = sorted(filter(os.path.isfile, names))
     if names and not files:
         raise SourceError(
@@ -133,14 +134,7 @@ def _named(operator: str, path: str) -> list[str]:
             f"{os.path.join(path, '*')!r}"
         )
     if not files:
-        folder = os.path.dirname(path)
-        while glob.has_magic(folder):
-            folder = os.path.dirname(folder)
-        exists = os.path.isdir(folder)
-        hint = (
-            f"the folder {folder!r} exists" if exists else f"the folder {folder!r} does not exist"
-        )
-        raise SourceError(f"{operator}: no file matches {path!r}; {hint}")
+        raise SourceError(f"{operator}: no file matches {path!r}; {about_folder(path)}")
     return files
 
 

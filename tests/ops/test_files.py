@@ -63,6 +63,28 @@ class TestMatching:
         assert fl.from_files(".hidden").collect() == [".hidden"]
         assert fl.from_files(folder / "a1.png").collect() == [str(folder / "a1.png")]
 
+    def test_existing_folders_before_a_pattern_are_literal(self, folder: Path) -> None:
+        make(folder, "run[1]/a", "run1/b", "run2/[x]/c", "run2/x/d")
+        assert fl.from_files("run[1]/*").collect() == ["run[1]/a"]
+        assert fl.from_files(folder / "run[1]" / "?").collect() == [str(folder / "run[1]" / "a")]
+        assert fl.from_files("run[12]/*").collect() == ["run1/b"]
+        assert fl.from_files("run2/[x]/*").collect() == ["run2/[x]/c"]
+        (folder / "run[1]" / "a").unlink()
+        with pytest.raises(
+            SourceError, match=r"no file matches 'run\[1\]/\*'; the folder 'run\[1\]' ex"
+        ):
+            fl.from_files("run[1]/*")
+
+    def test_a_tilde_is_the_home_folder(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("HOME", str(folder))
+        monkeypatch.setenv("USERPROFILE", str(folder))
+        make(folder, "a.png", "b~.png", "~.png")
+        assert fl.from_files("~/a.*").collect() == [str(folder / "a.png")]
+        assert fl.from_files(Path("~/a.png")).collect() == [str(folder / "a.png")]
+        assert fl.from_files(["~.png", "b~*"]).collect() == ["b~.png", "~.png"]
+
     def test_files_are_matched_once(self, folder: Path) -> None:
         make(folder, "a", "b")
         flow = fl.from_files("*")
@@ -95,6 +117,17 @@ class TestPromises:
         (folder / "a").rename(folder / "c")
         with pytest.raises(StateMismatch, match="of another flow"):
             fl.from_files("*").resume(state)
+
+    def test_a_state_is_resumed_in_another_folder(self, folder: Path) -> None:
+        make(folder, "a/x/1", "a/y/1", "b/c/x/1", "b/c/y/1", "d/x/1", "d/z/1", "d/1")
+        state = iter(fl.from_files("a/*/*")).state_dict()
+        assert list(fl.from_files(folder / "b/c/**/?").resume(state)) == [
+            str(folder / "b/c/x/1"),
+            str(folder / "b/c/y/1"),
+        ]
+        for pattern in ("d/*/*", ["a/x/1", "d/1"]):
+            with pytest.raises(StateMismatch, match="of another flow"):
+                fl.from_files(pattern).resume(state)
 
 
 class TestRefusals:

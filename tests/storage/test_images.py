@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shutil
 import struct
 import sys
 import time
@@ -549,6 +550,21 @@ def test_resume_detects_other_files(folder: Path) -> None:
     others = [folder / "a.png", folder / "c.png", folder / "b.png"]
     with pytest.raises(StateMismatch):
         next(fl.from_images(others).resume(state))
+
+
+def test_a_state_is_resumed_where_the_images_are_in_another_folder(
+    folder: Path, tmp_path: Path
+) -> None:
+    run = iter(fl.from_images(folder / "*.png"))
+    next(run)
+    state = run.state_dict()
+    shutil.copytree(folder, tmp_path / "job 2" / "data")
+    with fl.from_images(tmp_path / "job 2" / "*" / "?.png").resume(state) as again:
+        assert [int(image[0, 0, 0]) for image in again] == [1, 2]
+    (tmp_path / "job 2" / "data" / "b.png").rename(tmp_path / "job 2" / "b.png")
+    moved = [tmp_path / "job 2" / name for name in ("data/a.png", "b.png", "data/c.png")]
+    with pytest.raises(StateMismatch):
+        next(fl.from_images(moved).resume(state))
 
 
 def test_remote_files_are_read(folder: Path) -> None:

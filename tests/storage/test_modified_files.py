@@ -204,3 +204,17 @@ def test_a_touched_copied_or_renamed_file_is_the_same(
     os.replace(copy, path)
     assert list(map(repr, kind.read(path).resume(state))) == expected[10:]
     assert list(map(repr, flow)) == expected
+
+
+def test_a_state_is_resumed_where_the_file_is_in_another_folder(
+    kind: Kind, paths: tuple[Path, Path], tmp_path: Path
+) -> None:
+    path, _ = paths
+    run = iter(kind.read(path))
+    next(run)
+    state = run.state_dict()
+    second = repr(next(run))
+    other = tmp_path / "job 2" / path.name
+    other.parent.mkdir()
+    shutil.copyfile(path, other)
+    assert repr(next(kind.read(other).resume(state))) == second

@@ -15,7 +15,8 @@ from flowdsl import nodes
 from flowdsl.effects import Exact
 from flowdsl.elements.specs import ArraySpec, Spec
 from flowdsl.errors import SourceError
-from flowdsl.nodes import IndexedSource, checked_flag
+from flowdsl.nodes import IndexedSource, cached_per_node, checked_flag
+from flowdsl.resources.file_names import names_digest
 from flowdsl.storage.byte_files import open_file
 from flowdsl.storage.images.decoding import (
     Channels,
@@ -49,11 +50,9 @@ class FromImages(IndexedSource[Image]):
         return title_of("from_images", self.files, *grey, *resized, *rough)
 
     @property
+    @cached_per_node
     def fingerprint(self) -> str:
-        from hashlib import blake2b  # here: it loads OpenSSL
-
-        names = "\0".join(self.files).encode(errors="surrogateescape")
-        return f"{self.title} {blake2b(names, digest_size=8).hexdigest()}"
+        return f"{self.title} {names_digest(self.files)}"
 
     @property
     def length(self) -> int:
@@ -92,7 +91,7 @@ def from_images(
     ``(height, width)``) and ``antialias`` work as in ``decode_image``, which decodes JPEG, PNG,
     WebP, BMP and GIF: grey becomes colour for 3 channels, and colour becomes grey for 1. Each file
     is read and decoded by the process that works on it. ``batch`` needs images of one size: use
-    ``resize`` or ``map``.
+    ``resize`` or ``map``. A saved state is of the names below the folder that has all of the files.
 
     Length: the number of files.
 
