@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import stat
+from contextlib import suppress
 from pathlib import Path
 
 import xxhash
@@ -52,8 +54,10 @@ def _copied(url: str, folder: Path) -> str:
     stem, dot, suffix = name.rpartition(".")
     mark = xxhash.xxh3_64_hexdigest(f"{url}\n{file.stamp}".encode())
     target = folder / (f"{stem}-{mark}.{suffix}" if dot and stem else f"{name}-{mark}")
-    if target.is_file() and target.stat().st_size == file.size:
-        return str(target)
+    with suppress(FileNotFoundError):
+        known = target.lstat()  # a link is replaced: what it leads to is not the copy
+        if stat.S_ISREG(known.st_mode) and known.st_size == file.size:
+            return str(target)
     try:
         with temporary_directory(folder) as partial:
             path = partial / target.name

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -141,6 +143,19 @@ def test_file_is_fetched_once(server: Server, tmp_path: Path) -> None:
     assert fl.fetch(given, tmp_path / "copies") == [empty, copy, local]
     assert server.reads.total() == reads
     assert sorted(map(str, (tmp_path / "copies").iterdir())) == sorted([empty, copy])
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="making links needs a privilege")
+def test_a_link_in_the_place_of_a_copy_is_replaced(server: Server, tmp_path: Path) -> None:
+    (copy,) = fl.fetch(server.url("a.bin"), tmp_path / "copies")
+    other = tmp_path / "other"
+    other.write_bytes(bytes(len(DATA)))
+    os.unlink(copy)
+    os.symlink(other, copy)
+    assert fl.fetch(server.url("a.bin"), tmp_path / "copies") == [copy]
+    assert not os.path.islink(copy)
+    assert Path(copy).read_bytes() == DATA
+    assert other.read_bytes() == bytes(len(DATA))
 
 
 def test_failed_fetch_leaves_no_file(server: Server, tmp_path: Path) -> None:
