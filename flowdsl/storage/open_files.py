@@ -51,17 +51,28 @@ class Descriptor:
 
 
 def _require_file(mode: int) -> None:
-    if not stat.S_ISREG(mode):
-        known = next((what for test, what in _KINDS if test(mode)), "is not a file")
-        raise NotAFile(0, known)
+    if what := not_a_file(mode):
+        raise NotAFile(0, what)
+
+
+def not_a_file(mode: int) -> str | None:
+    """Return what a path of this mode is, unless it is a regular file.
+
+    >>> not_a_file(stat.S_IFDIR)
+    'is a folder, not a file'
+    """
+    if stat.S_ISREG(mode):
+        return None
+    return next((what for test, what in _KINDS if test(mode)), "is not a file")
 
 
 _KINDS: tuple[tuple[Callable[[int], bool], str], ...] = (
     (stat.S_ISDIR, "is a folder, not a file"),
-    (stat.S_ISFIFO, "is a pipe, not a file: it can be read only once"),
+    (stat.S_ISFIFO, "is a pipe, not a file"),
     (stat.S_ISSOCK, "is a socket, not a file"),
     (stat.S_ISCHR, "is a device, not a file"),
     (stat.S_ISBLK, "is a device, not a file"),
+    (stat.S_ISLNK, "is a link that leads to itself"),
 )
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import stat
 from collections.abc import Callable, Generator, Iterable
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic
 
@@ -20,6 +21,7 @@ from flowdsl.effects import Finite
 from flowdsl.elements.structure import nbytes_of
 from flowdsl.errors import EndlessFlow, InvalidFlow, SourceError, SpecMismatch
 from flowdsl.nodes import FlowBase, T
+from flowdsl.storage.open_files import not_a_file
 from flowdsl.storage.paths import URL_REMEDY, OnePath, local_path
 from flowdsl.storage.progress import bar
 from flowdsl.storage.temp_dirs import temporary_directory
@@ -55,10 +57,13 @@ def write_file(
     refuse_endless(writer, flow)
     if type(overwrite) is not bool:
         raise InvalidFlow(f"{writer}: overwrite must be True or False, got {overwrite!r}")
-    target = Path(local_path(writer, path, remedy=URL_REMEDY))
-    if target.is_dir() or (target.exists() and not overwrite):
-        remedy = "it is a folder" if target.is_dir() else "pass overwrite=True"
-        raise InvalidFlow(f"{writer}: {os.fspath(path)!r} exists; {remedy}")
+    # a link is written through, as by ``open``: replacing it would leave the file as it is
+    target = Path(os.path.realpath(local_path(writer, path, remedy=URL_REMEDY)))
+    before = _status_of(target)
+    if before is not None and (what := not_a_file(before.st_mode)):
+        raise InvalidFlow(f"{writer}: {os.fspath(path)!r} {what}")
+    if before is not None and not overwrite:
+        raise InvalidFlow(f"{writer}: {os.fspath(path)!r} exists; pass overwrite=True")
     if not target.parent.is_dir():
         raise InvalidFlow(f"{writer}: no folder {str(target.parent)!r}; make it first")
     rows = RowsToWrite(writer, flow, os.fspath(path))
@@ -69,6 +74,8 @@ def write_file(
                 write(partial, elements)
                 _flush(partial)
             if overwrite:
+                if before is not None:
+                    _make_as_accessible(partial, before)
                 os.replace(partial, target)
             else:
                 _move_into_place(writer, partial, target, os.fspath(path))
@@ -94,6 +101,22 @@ def refuse_endless(writer: str, flow: FlowBase[T, Finite]) -> None:
             f"{writer}: {flow.node.title} never ends, so no disk can hold it; "
             f"put .take(n) before it"
         )
+
+
+def _status_of(path: Path) -> os.stat_result | None:
+    try:
+        return path.lstat()
+    except OSError:  # there is none, or its folder is missing
+        return None
+
+
+def _make_as_accessible(path: Path, before: os.stat_result) -> None:
+    """Give a file the mode of the file that it replaces, and the owner if this process may."""
+    status = path.stat()
+    if (status.st_uid, status.st_gid) != (before.st_uid, before.st_gid):
+        with suppress(OSError):
+            os.chown(path, before.st_uid, before.st_gid)
+    path.chmod(stat.S_IMODE(before.st_mode))
 
 
 def _move_into_place(writer: str, partial: Path, target: Path, name: str) -> None:

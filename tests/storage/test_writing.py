@@ -342,6 +342,40 @@ def test_file_created_meanwhile_is_kept(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="its files have no such modes")
+@pytest.mark.parametrize("name", [name for name in FORMATS if name != "npy"])
+def test_an_overwritten_file_keeps_its_mode(name: str, tmp_path: Path) -> None:
+    one, path = FORMATS[name], tmp_path / "rows"
+    one.written(one.some, path)
+    (file,) = path.glob("data.mdb") if path.is_dir() else [path]
+    file.chmod(0o600)
+    one.written(one.some, path)
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="making links needs a privilege")
+@pytest.mark.parametrize("name", [name for name in FORMATS if name not in ("npy", "lmdb folder")])
+def test_a_link_is_written_through(name: str, tmp_path: Path) -> None:
+    one, link, file = FORMATS[name], tmp_path / "link", tmp_path / "folder" / "rows"
+    file.parent.mkdir()
+    link.symlink_to(file)
+    for rows in (one.some[:3], one.some[5:9]):  # a link to no file, and to one
+        expected = list(map(repr, one.written(rows, link)))
+        assert link.is_symlink()
+        assert list(map(repr, one.read(file))) == expected
+        assert len(expected) == len(rows)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="it has no such files")
+def test_a_pipe_or_a_link_to_itself_is_not_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    _pipe(tmp_path / "pipe")
+    for name, what in (("loop", "is a link that leads to itself"), ("pipe", "is a pipe, not a")):
+        with pytest.raises(fl.InvalidFlow, match=f"write_text: '.*{name}' {what}"):
+            fl.from_items(["a"]).write_text(tmp_path / name, overwrite=True)
+    assert (tmp_path / "pipe").is_fifo()
+
+
 def test_overwrite_must_be_a_bool(tmp_path: Path) -> None:
     no: Any = "no"
     with pytest.raises(fl.InvalidFlow, match="overwrite must be True or False, got 'no'"):

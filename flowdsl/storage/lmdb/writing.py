@@ -136,7 +136,7 @@ def _commit(env: lmdb.Environment, pairs: list[tuple[bytes, bytes]]) -> None:
 
 
 def _append(flow: FlowBase[object, Finite], target: str, name: str, trusted: bool) -> int:
-    path = Path(local_path("write_lmdb", target, remedy=URL_REMEDY))
+    path = Path(os.path.realpath(local_path("write_lmdb", target, remedy=URL_REMEDY)))
     if not path.parent.is_dir():
         raise InvalidFlow(f"write_lmdb: no folder {str(path.parent)!r}; make it first")
     rows = RowsToWrite("write_lmdb", flow, name, path)
