@@ -11,12 +11,14 @@ from contextlib import suppress
 from functools import reduce
 from inspect import isabstract
 from itertools import zip_longest
+from types import NoneType, UnionType
 from typing import (
     Annotated,
     Any,
     NotRequired,
     Required,
     TypeAlias,
+    Union,
     cast,
     get_args,
     get_origin,
@@ -213,7 +215,7 @@ def spec_of_type(form: TypeForm[Any], allow_subclasses: bool = False) -> Spec:
         return UNKNOWN
     names = _declared_names(cls)
     if names is not None:
-        hints = _hints(cls)
+        hints = hints_of(cls)
         if allow_subclasses and _is_open(cls, hints):
             return UNKNOWN
         fields = tuple(
@@ -266,7 +268,20 @@ def optional_components(cls: type) -> frozenset[str]:
     >>> optional_components(Sample)
     frozenset({'label'})
     """
-    return _optional_keys(cls, _hints(cls)) if is_typeddict(cls) else names_with_defaults(cls)
+    return _optional_keys(cls, hints_of(cls)) if is_typeddict(cls) else names_with_defaults(cls)
+
+
+def without_none(hint: Any) -> tuple[Any, bool]:
+    """An annotation ``A | None`` without None, and True if it had it.
+
+    >>> without_none(NotRequired[int | None])
+    (<class 'int'>, True)
+    """
+    if get_origin(hint) in (Required, NotRequired, ReadOnly):
+        return without_none(get_args(hint)[0])
+    if get_origin(hint) not in (Union, UnionType) or NoneType not in get_args(hint):
+        return hint, False
+    return Union[tuple(part for part in get_args(hint) if part is not NoneType)], True  # noqa: UP007  # of parts known at runtime
 
 
 _DTYPE_OF_SCALAR_TYPE: dict[object, np.dtype[Any]] = {
@@ -293,7 +308,8 @@ def _declared_names(cls: type) -> list[str] | None:
     return list(cls.__annotations__) if is_typeddict(cls) else None
 
 
-def _hints(cls: type) -> dict[str, Any]:
+def hints_of(cls: type) -> dict[str, Any]:
+    """The annotations of a class; none if one of them cannot be evaluated."""
     try:
         return get_type_hints(cls, include_extras=True)
     except Exception:  # an annotation that cannot be evaluated here declares nothing

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pickle
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, TypeAlias, TypedDict
+from typing import Annotated, Any, NamedTuple, NotRequired, TypeAlias, TypedDict
 
 import attrs
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import flowdsl as fl
+from flowdsl.elements.specs import UNKNOWN
 from flowdsl.errors import ElementError, InvalidFlow, MissingLibrary, SourceError, SpecMismatch
 
 F32: TypeAlias = NDArray[np.float32]
@@ -169,6 +171,95 @@ def test_workers_parse_examples(tmp_path: Path) -> None:
     assert batch.label.tolist() == list(range(9))
 
 
+# -- optional features -----------------------------------------------------------------------------
+
+
+class Optional(NamedTuple):
+    label: int | None
+    names: list[str] | None
+    box: F32 | None
+    weight: float = 0.5
+
+
+@dataclass(frozen=True)
+class OfDataclass:
+    label: int | None
+    names: list[str] = field(default_factory=lambda: ["none"])
+
+
+@attrs.frozen
+class OfAttrs:
+    label: int | None
+    names: list[str] = attrs.field(factory=lambda: ["none"])
+
+
+class OfStruct(msgspec.Struct, frozen=True, kw_only=True):
+    names: list[str] = msgspec.field(default_factory=lambda: ["none"])
+    label: int | None
+
+
+class OfDict(TypedDict):
+    label: int | None
+    names: NotRequired[list[str]]
+
+
+def test_missing_features_are_none_or_defaults() -> None:
+    parse = fl.parse_example(Optional)
+    assert parse(b"") == Optional(None, None, None, 0.5)
+    given = parse(
+        fl.to_example(
+            {"label": 3, "names": ["a"], "box": np.array([1, 2], np.float32), "weight": 1.0}
+        )
+    )
+    assert given[:2] == (3, ["a"])
+    assert given.box is not None
+    assert given.box.tolist() == [1, 2]
+    assert given.weight == 1
+
+
+@pytest.mark.parametrize("form", [OfDataclass, OfAttrs, OfStruct])
+def test_a_missing_feature_is_the_default_of_its_class(form: Any) -> None:
+    assert fl.parse_example(form)(b"") == form(label=None)
+    assert fl.parse_example(form)(fl.to_example({"names": ["a"]})) == form(label=None, names=["a"])
+
+
+def test_a_missing_feature_that_is_not_required_is_left_out() -> None:
+    rows = [b"", fl.to_example({"names": ["a"]})]
+    flow = fl.from_items(rows).map(fl.parse_example(OfDict))
+    assert flow.prefetch(threads=1).collect() == [{"label": None}, {"label": None, "names": ["a"]}]
+    assert flow.node.spec(False) == UNKNOWN
+
+
+def test_an_optional_feature_without_values_is_missing() -> None:
+    data = fl.to_example({"label": [], "names": []})
+    got = fl.parse_example(Optional)(data)
+    assert (got.label, got.names) == (None, [])
+    with pytest.raises(SpecMismatch, match="it holds 2 values, but one was declared"):
+        fl.parse_example(Optional)(fl.to_example({"label": [1, 2]}))
+
+
+@settings(max_examples=30)
+@given(st.builds(OfAttrs, st.none() | INTS, st.lists(TEXT, max_size=2)))
+def test_none_is_stored_as_no_feature(row: OfAttrs) -> None:
+    assert fl.parse_example(OfAttrs)(fl.to_example(row)) == row
+
+
+def test_a_sequence_example_is_named() -> None:
+    step = b"\x0a\x04\x1a\x02\x08\x07"  # a FeatureList of one Feature, of one int64
+    entry = b"\x0a\x01x\x12" + bytes([len(step)]) + step
+    lists = b"\x0a" + bytes([len(entry)]) + entry
+    data = fl.to_example({"label": 2}) + b"\x12" + bytes([len(lists)]) + lists
+    assert fl.parse_example(Features)(data) == {"label": 2}
+    message = "no feature 'x' in the context of a tf.train.SequenceExample; there are 'label'; its "
+    with pytest.raises(SpecMismatch, match=f"{message}feature lists 'x' are not read: parse"):
+        parser(list[int])(data)
+    import tensorflow as tf
+
+    train: Any = tf.train
+    theirs = train.SequenceExample.FromString(data)
+    assert theirs.feature_lists.feature_list["x"].feature[0].int64_list.value[:] == [7]
+
+
 # -- what is not as declared -----------------------------------------------------------------------
 
 
@@ -232,7 +323,7 @@ def test_invalid_example_is_reported_with_its_row(tmp_path: Path) -> None:
     "form",
     [
         *(np.int32, np.float64, NDArray[np.float64], NDArray[np.bytes_], np.ndarray, complex),
-        *(dict, list, list[list[int]], list[np.int64], tuple[int, int], Any, bytes | None),
+        *(dict, list, list[list[int]], list[np.int64], tuple[int, int], Any, bytes | str | None),
         *(Annotated[F32, fl.Shape(None, None)], Features),
     ],
     ids=str,
@@ -269,7 +360,7 @@ def test_invalid_record_is_refused(record: Any) -> None:
         ),
         (np.int32(1), "int32 cannot be stored in a feature"),
         (np.ma.masked_array([1, 2], [False, True]), "MaskedArray cannot be stored in a feature"),
-        (None, "NoneType cannot be stored in a feature"),
+        ([None], "a list of NoneType cannot be stored in a feature"),
         ([1, "a"], "a list of int, str cannot be stored in a feature"),
         ([True, 2], "a list of bool, int cannot be stored in a feature"),
         ([np.int64(1)], "a list of int64 cannot be stored in a feature"),

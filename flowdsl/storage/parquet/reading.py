@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import cache
-from types import NoneType, UnionType
 from typing import (
     TYPE_CHECKING,
     Any,
     Generic,
     TypeAlias,
     TypeVar,
-    Union,
     get_args,
     get_origin,
-    get_type_hints,
     overload,
 )
 
@@ -29,10 +26,12 @@ from flowdsl.elements.specs import (
     UNKNOWN,
     Spec,
     StructSpec,
+    hints_of,
     meet,
     names_classes,
     restore_classes,
     spec_of_type,
+    without_none,
 )
 from flowdsl.elements.structure import arguments
 from flowdsl.errors import InvalidFlow, SourceError, SpecMismatch
@@ -454,21 +453,16 @@ def _declared(element: Any, form: str, names: Sequence[str]) -> dict[str, Declar
     whole, cls = spec_of_type(element), get_origin(element) or element
     if not isinstance(whole, StructSpec) or not isinstance(cls, type):
         return {}
-    try:
-        hints = get_type_hints(cls, include_extras=True)
-    except Exception:  # an annotation that cannot be evaluated here declares nothing
-        return {}
+    hints = hints_of(cls)
     fields = [name for name, _ in whole.fields]
     pairs = zip(names if form == "tuple" else fields, fields, strict=False)
     return {name: _of_hint(hints[field]) for name, field in pairs if field in hints}
 
 
 def _of_hint(hint: Any) -> DeclaredColumns:
-    if get_origin(hint) in (Union, UnionType) and NoneType in get_args(hint):
-        inner = [part for part in get_args(hint) if part is not NoneType]
-        return DeclaredColumns(spec_of_type(inner[0]) if len(inner) == 1 else UNKNOWN)
-    spec = spec_of_type(hint)
-    return DeclaredColumns(spec, spec == UNKNOWN)
+    inner, optional = without_none(hint)
+    spec = spec_of_type(inner)
+    return DeclaredColumns(spec, optional or spec == UNKNOWN)
 
 
 def _column(

@@ -9,13 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache, partial
-from typing import Any, Generic, TypeAlias, TypeVar, cast
+from typing import Any, Generic, TypeAlias, TypeVar, cast, get_origin
 
 import attrs
 import numpy as np
 from typing_extensions import TypeForm
 
-from flowdsl.elements.specs import ArraySpec, ListSpec, Spec, StructSpec, ValueSpec, spec_of_type
+from flowdsl.elements.specs import (
+    ArraySpec,
+    ListSpec,
+    Spec,
+    StructSpec,
+    ValueSpec,
+    hints_of,
+    optional_components,
+    spec_of_type,
+    without_none,
+)
 from flowdsl.elements.structure import assemble, components
 from flowdsl.errors import InvalidFlow, SourceError, SpecMismatch
 from flowdsl.storage.libraries import library
@@ -77,10 +87,19 @@ def _example(operator: str) -> Any:
     part.type_name = ".tensorflow.Feature"
     part = features.field.add(name="feature", number=1, type=message, label=many)
     part.type_name = ".tensorflow.Features.FeatureEntry"
-    part = file.message_type.add(name="Example").field.add(
-        name="features", number=1, type=message, label=one
-    )
+    example = file.message_type.add(name="Example")
+    part = example.field.add(name="features", number=1, type=message, label=one)
     part.type_name = ".tensorflow.Features"
+    # A SequenceExample has lists of features too: only their names are read, to describe it.
+    lists = file.message_type.add(name="FeatureLists")
+    entry = lists.nested_type.add(name="FeatureListEntry")
+    entry.options.map_entry = True
+    entry.field.add(name="key", number=1, type=field.TYPE_STRING, label=one)
+    entry.field.add(name="value", number=2, type=field.TYPE_BYTES, label=one)
+    part = lists.field.add(name="feature_list", number=1, type=message, label=many)
+    part.type_name = ".tensorflow.FeatureLists.FeatureListEntry"
+    part = example.field.add(name="feature_lists", number=2, type=message, label=one)
+    part.type_name = ".tensorflow.FeatureLists"
     pool = protobuf("google.protobuf.descriptor_pool").DescriptorPool()
     pool.AddSerializedFile(file.SerializeToString())
     get = protobuf("google.protobuf.message_factory").GetMessageClass
@@ -97,6 +116,12 @@ class _Feature:
     name: str
     kind: str
     convert: Convert
+    is_one: bool
+    """True if it has one value, and not a list of any length."""
+    optional: bool
+    """True if the value is None where the feature is missing."""
+    left_out: bool
+    """True if a missing feature leaves out the component, which may have a default."""
 
 
 class ExampleParser(Generic[A]):
@@ -120,18 +145,31 @@ class ExampleParser(Generic[A]):
 
     def __call__(self, data: bytes, /) -> A:
         try:
-            stored = self._decode(data).features.feature
+            example = self._decode(data)
         except self._undecodable as error:
             raise SourceError(f"parse_example: not a tf.train.Example: {error}") from error
-        values = {feature.name: _value(stored, feature) for feature in self._features}
+        stored = example.features.feature
+        values = {
+            feature.name: _value(example, stored, feature)
+            for feature in self._features
+            if not (feature.left_out and _is_missing(stored, feature))
+        }
         return cast("A", assemble(self._form, values))
 
 
-def _value(stored: Any, wanted: _Feature) -> Any:
+def _is_missing(stored: Any, wanted: _Feature) -> bool:
+    if wanted.name not in stored:  # indexing would create it
+        return True
+    kind = stored[wanted.name].WhichOneof("kind")
+    return wanted.is_one and (kind is None or not getattr(stored[wanted.name], kind).value)
+
+
+def _value(example: Any, stored: Any, wanted: _Feature) -> Any:
     name = wanted.name
-    if name not in stored:  # indexing would create it
-        listed = ", ".join(map(repr, sorted(stored))) or "no features"
-        raise SpecMismatch(f"parse_example: no feature {name!r}; there are {listed}")
+    if wanted.optional and _is_missing(stored, wanted):
+        return None
+    if name not in stored:
+        raise _no_feature(example, stored, name)
     feature = stored[name]
     kind = feature.WhichOneof("kind")
     if kind not in (wanted.kind, None):
@@ -145,26 +183,45 @@ def _value(stored: Any, wanted: _Feature) -> Any:
         raise SpecMismatch(f"parse_example: feature {name!r}: {error}") from error
 
 
-def _feature(name: str, spec: Spec) -> _Feature:
+def _no_feature(example: Any, stored: Any, name: str) -> SpecMismatch:
+    listed = ", ".join(map(repr, sorted(stored))) or "no features"
+    lists = sorted(example.feature_lists.feature_list)
+    if not lists:
+        return SpecMismatch(f"parse_example: no feature {name!r}; there are {listed}")
+    return SpecMismatch(
+        f"parse_example: no feature {name!r} in the context of a tf.train.SequenceExample; there "
+        f"are {listed}; its feature lists {', '.join(map(repr, lists))} are not read: parse them "
+        f"with TensorFlow, in .map(tf.io.parse_single_sequence_example)"
+    )
+
+
+def _feature(name: str, spec: Spec, optional: bool, left_out: bool) -> _Feature:
     """Return how to parse a feature with this spec."""
+    kind, convert, is_one = _conversion(name, spec)
+    return _Feature(name, kind, convert, is_one, optional, left_out)
+
+
+def _conversion(name: str, spec: Spec) -> tuple[str, Convert, bool]:
+    """Return the kind of a feature, its conversion, and True if it has one value."""
     if isinstance(spec, ListSpec) and isinstance(spec.item, ValueSpec) and spec.item.type in _LISTS:
         item = spec.item.type
         convert = _OF_VALUES.get(item)
-        return _Feature(name, _LISTS[item], partial(_each, convert) if convert else list)
+        return _LISTS[item], partial(_each, convert) if convert else list, False
     if isinstance(spec, ValueSpec) and spec.type in _LISTS:
-        return _Feature(name, _LISTS[spec.type], partial(_single, _OF_VALUES.get(spec.type)))
+        return _LISTS[spec.type], partial(_single, _OF_VALUES.get(spec.type)), True
     if isinstance(spec, ArraySpec) and spec.dtype is not None and spec.dtype.type in _LISTS:
         scalar = spec.dtype.type
         if spec.shape == ():
-            return _Feature(name, _LISTS[scalar], partial(_single, scalar))
+            return _LISTS[scalar], partial(_single, scalar), True
         shape = (None,) if spec.shape is None else spec.shape
         if shape.count(None) < 2:
             wanted = tuple(-1 if n is None else n for n in shape)
-            return _Feature(name, _LISTS[scalar], partial(_array, spec.dtype, wanted))
+            return _LISTS[scalar], partial(_array, spec.dtype, wanted), False
     raise InvalidFlow(
         f"parse_example: the field {name!r} is {spec}, and a feature holds bytes, float32 or int64 "
         f"numbers: declare bytes, str, int, bool, float, a list of one of these, np.int64, "
-        f"np.float32, or an NDArray of these with at most one unknown size in its Shape"
+        f"np.float32, an NDArray of these with at most one unknown size in its Shape, or one of "
+        f"these or None"
     )
 
 
@@ -205,11 +262,14 @@ def parse_example(record: TypeForm[A]) -> Callable[[bytes], A]:
     ``float`` for a feature of one value; a ``list`` of one of these; ``np.int64`` or
     ``np.float32``; ``NDArray[np.int64]`` or ``NDArray[np.float32]``, flat unless ``Annotated`` with
     a ``Shape``, like the shape of ``tf.io.FixedLenFeature``. Arrays are read-only. Other features
-    are ignored. The function can be sent to workers, and does not need TensorFlow.
+    are ignored. A feature that is missing is None for ``A | None``, the default of a field that has
+    one, and no key for a ``NotRequired`` one. The function can be sent to workers, and does not
+    need TensorFlow.
 
     Errors: ``InvalidFlow`` at once for a field of another type; for an element, ``SourceError`` if
-    it is not an Example, and ``SpecMismatch`` if a feature is missing, of another kind or number of
-    values, or not UTF-8; ``MissingLibrary`` at once, if protobuf is not installed.
+    it is not an Example, and ``SpecMismatch`` if a feature is missing (of a SequenceExample, only
+    the context is read), of another kind or number of values, or not UTF-8; ``MissingLibrary`` at
+    once, if protobuf is not installed.
 
     >>> import flowdsl as fl
     >>> from typing import NamedTuple
@@ -230,7 +290,13 @@ def parse_example(record: TypeForm[A]) -> Callable[[bytes], A]:
             f"parse_example: record must be a NamedTuple, a record, a dataclass or a TypedDict "
             f"with named fields, got {record!r}"
         )
-    features = [_feature(name, part) for name, part in spec.fields]
+    cls = cast("type", get_origin(record) or record)
+    hints, left_out = hints_of(cls), optional_components(cls)
+    features = []
+    for name, part in spec.fields:
+        inner, optional = without_none(hints.get(name))
+        part = spec_of_type(inner) if optional else part
+        features.append(_feature(name, part, optional, name in left_out))
     return ExampleParser(record, spec.form, features)
 
 
@@ -241,8 +307,8 @@ def to_example(element: object, /) -> bytes:
     r"""Encode an element as a ``tf.train.Example`` with its components as features.
 
     The element has named components: a NamedTuple, a record, a dataclass or a dict. The components
-    have the types that ``parse_example`` reads; arrays are flat, as a feature has no shape. Equal
-    elements are encoded as equal bytes.
+    have the types that ``parse_example`` reads; arrays are flat, as a feature has no shape. None is
+    stored as no feature. Equal elements are encoded as equal bytes.
 
     Errors: ``SpecMismatch``, with the component's name, for a component that a feature cannot store
     exactly: cast numbers of another dtype, or a ``float`` that is not a float32, before.
@@ -267,6 +333,8 @@ def to_example(element: object, /) -> bytes:
     for name, value in parts:
         if type(name) is not str:
             raise SpecMismatch(f"to_example: the name of a feature must be str, got {name!r}")
+        if value is None:
+            continue
         kind, values = _stored(f"element.{name}", value)
         try:
             feature = example.features.feature[name]
