@@ -262,6 +262,7 @@ def _optional_keys(cls: type, hints: Mapping[str, object]) -> frozenset[str]:
 def optional_components(cls: type) -> frozenset[str]:
     """The components that a declared class does not need: keys that may be missing, and defaults.
 
+    >>> from typing import NamedTuple
     >>> class Sample(NamedTuple):
     ...     image: bytes
     ...     label: int = 0
