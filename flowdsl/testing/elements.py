@@ -220,8 +220,12 @@ def same(a: object, b: object) -> bool:
     if type(a) is list and type(b) is list:
         return len(a) == len(b) and all(map(same, a, b))
     if isinstance(a, np.ndarray | np.generic) and isinstance(b, np.ndarray | np.generic):
+        if a.dtype != b.dtype or a.shape != b.shape:
+            return False
         has_nan = a.dtype.kind in "fcmM"
-        return a.dtype == b.dtype and bool(np.array_equal(a, b, equal_nan=has_nan))
+        return bool(np.array_equal(a, b, equal_nan=has_nan)) or (
+            not a.dtype.hasobject and a.tobytes() == b.tobytes()  # NaN of bfloat16, for example
+        )
     parts, others = parts_of(a), parts_of(b)
     if parts is None or others is None:
         return bool(a == b or (a != a and b != b))

@@ -35,11 +35,18 @@ ARRAYS = st.builds(
     st.sampled_from(ORDERS),
     hnp.arrays(DTYPES, hnp.array_shapes(min_dims=0, min_side=0, max_side=3)),
 )
+SMALL_ARRAYS = st.builds(
+    lambda dtype, sides, content: np.ndarray(sides, dtype, content),
+    st.sampled_from(SMALL_DTYPES),
+    hnp.array_shapes(min_dims=0, max_dims=2, min_side=0, max_side=3),
+    st.binary(min_size=36, max_size=36),
+)
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 VALUES = st.one_of(
     *(st.none(), st.booleans(), st.integers(-(2**63), 2**64 - 1), st.floats(), TEXT, st.binary()),
     st.complex_numbers(),
     *(ARRAYS, hnp.arrays(DTYPES, ()).map(lambda array: array[()])),
+    *(SMALL_ARRAYS, st.sampled_from(SMALL_DTYPES).map(lambda dtype: np.ones((), dtype)[()])),
 )
 ELEMENTS = st.recursive(
     VALUES,

@@ -12,6 +12,7 @@ import attrs
 import numpy as np
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from ml_dtypes import bfloat16, int4
 
 import flowdsl as fl
 from flowdsl import nodes
@@ -155,6 +156,8 @@ PAIRS: st.SearchStrategy[list[Any]] = st.tuples(
 """Rows of two components, each with one dtype and shape."""
 _PLAIN = [
     *_COLUMNS,
+    hnp.arrays("u1", (2, 6)).map(lambda array: array.view(bfloat16)),
+    hnp.arrays("u1", (2, 3)).map(lambda array: array.view(int4)),
     *(hnp.arrays(dtype, (2, 3)) for dtype in ("<U2", ">U1", "<M8[s]", ">m8[D]")),
 ]
 _NUMBERS: st.SearchStrategy[list[Any]] = st.tuples(

@@ -14,11 +14,14 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from ml_dtypes import bfloat16
+from numpy.typing import NDArray
 from PIL import Image
 
 import flowdsl as fl
 from flowdsl.testing.formats import Format
 from flowdsl.testing.recipes import AnyFlow
+from tests.storage.jpegs import sampled_jpeg
 
 _NUMBERS: list[object] = list(range(12))
 
@@ -50,6 +53,28 @@ def _images(rows: Sequence[int], folder: Path) -> None:
         kind = kinds[i % len(kinds)]
         options: dict[str, Any] = {"progressive": True} if i > 6 and kind == "jpg" else {}
         Image.fromarray(_pixels(i)).save(folder / f"{i:03}.{kind}", **options)
+
+
+def _photographs(rows: Sequence[int], folder: Path) -> None:
+    """Write images as cameras and other programs do: turned, of unusual samplings."""
+    folder.mkdir(exist_ok=True)
+    samplings = [[(1, 4), (1, 1), (1, 1)], [(4, 2), (1, 1), (1, 1)], [(2, 2), (2, 1), (1, 2)]]
+    for i in rows:
+        exif = Image.Exif()
+        exif[0x112] = 1 + i % 8
+        kind = ["jpg", "png", "webp"][i % 3]
+        if i < len(samplings):
+            (folder / f"{i:03}.jpg").write_bytes(sampled_jpeg(9 + i, 14, samplings[i], i))
+        else:
+            Image.fromarray(_pixels(i)).save(folder / f"{i:03}.{kind}", exif=exif)
+
+
+def _masks(rows: Sequence[int], folder: Path) -> None:
+    folder.mkdir(exist_ok=True)
+    for i in rows:
+        mask = Image.fromarray(_pixels(i)[:, :, 0] // 16, "P")
+        mask.putpalette(bytes(range(3 * 16)))
+        mask.save(folder / f"{i:03}.{['png', 'gif', 'bmp'][i % 3]}")
 
 
 def _svmlight(rows: Sequence[int], path: Path) -> None:
@@ -124,13 +149,49 @@ def _hdf5(rows: Sequence[int], path: Path) -> None:
         file.create_dataset("y", data=[f"text {i}" for i in rows])
 
 
+_HALF: Any = NDArray[bfloat16]  # pyright: ignore[reportInvalidTypeForm]  # it is declared as a variable
+
+
+def _save(flow: AnyFlow, path: Path) -> int:
+    rows = flow.collect()
+    np.save(path, np.stack(rows))
+    return len(rows)
+
+
 def _npz(rows: Sequence[int], path: Path) -> None:
     np.savez_compressed(path, x=np.arange(len(rows)), y=np.ones((len(rows), 3, 4)))
 
 
+_HALVES: list[object] = [np.full((2, 3), i, bfloat16) for i in range(12)]
+
 OTHERS = {
+    "npz of halves": Format(
+        lambda flow, path: flow.write_npz(path, overwrite=True),
+        lambda path: fl.from_npz(path),
+        suffix=".npz",
+        some=_HALVES,
+    ),
+    "npy of halves": Format(
+        lambda flow, path: _save(flow, path),
+        lambda path: fl.from_npy(path, _HALF),
+        suffix=".npy",
+        some=_HALVES,
+        checked=False,
+    ),
+    "arrayrecord of halves": Format(
+        lambda flow, path: flow.write_arrayrecord(path, overwrite=True),
+        lambda path: fl.from_arrayrecord(path, object),
+        suffix=".arrayrecord",
+        some=_HALVES,
+    ),
     "images": _of(_images, lambda path: fl.from_images(f"{path}/*"), ""),
     "resized images": _of(_images, lambda path: fl.from_images(f"{path}/*", resize=8), ""),
+    "photographs": _of(
+        _photographs,
+        lambda path: fl.from_images(f"{path}/*", orient=True, truncated="allow"),
+        "",
+    ),
+    "masks": _of(_masks, lambda path: fl.from_images(f"{path}/*", channels="palette"), ""),
     "svmlight": _of(_svmlight, lambda path: fl.from_svmlight(path), ".svm"),
     "lmdb, raw": _of(
         _lmdb(lambda i: b"value %d" % i * (1 + 400 * (i % 2))),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -116,6 +117,30 @@ def test_encoded_images_are_decoded(path: Path, channels: int) -> None:
     assert same(fl.from_caffe_lmdb(path).collect(), [(image, 3)])
 
 
+JPEG = cv2.imencode(".jpg", np.full((20, 30, 3), (200, 100, 30), np.uint8))[1].tobytes()
+
+
+def test_encoded_jpegs_keep_their_order_of_colours(path: Path) -> None:
+    grey = cv2.imencode(".jpg", np.full((5, 6), 70, np.uint8))[1].tobytes()
+    store(path, *(datum(data=data, more=b"\x38\x01") for data in (JPEG, grey)))
+    [(image, _), (other, _)] = fl.from_caffe_lmdb(path)
+    assert np.abs(image.astype(int) - (200, 100, 30)).max() < 4
+    assert image.shape == (20, 30, 3)
+    assert (other.shape, int(other.min())) == ((5, 6, 1), 70)
+
+
+def test_an_encoded_image_of_too_many_pixels_is_refused(path: Path) -> None:
+    large = bytearray(JPEG)
+    struct.pack_into(">HH", large, large.index(b"\xff\xc0") + 5, 30_000, 30_000)
+    store(path, *(datum(data=bytes(data), more=b"\x38\x01") for data in (large, JPEG)))
+    with pytest.raises(ElementError, match=r"key b'00000000': .*30000 x 30000 pixels, more than"):
+        fl.from_caffe_lmdb(path).collect()
+    with pytest.raises(ElementError, match=r"20 x 30 pixels, more than most_pixels=599; pass a"):
+        fl.from_caffe_lmdb(path, "{:0>7d}1", most_pixels=599).take(1).collect()
+    with pytest.raises(InvalidFlow, match="from_caffe_lmdb: most_pixels must be an int >= 1"):
+        fl.from_caffe_lmdb(path, most_pixels=0)
+
+
 @pytest.mark.parametrize("packed", [True, False])
 def test_floats_are_read_where_they_are_declared(path: Path, packed: bool) -> None:
     store(path, datum((2, 1, 2), label=1, more=floats([1, 2, 3, 0.5], packed)))
@@ -145,6 +170,8 @@ PNG_16 = cv2.imencode(".png", np.zeros((2, 2), np.uint16))[1].tobytes()
         (datum(data=b"no image", more=b"\x38\x01"), "cannot be decoded"),
         (datum(more=b"\x38\x01"), "cannot be decoded"),
         (datum(data=PNG_16, more=b"\x38\x01"), "is uint16, and not uint8"),
+        (datum(data=JPEG[:-20], more=b"\x38\x01"), "JPEG image is damaged: Premature end"),
+        (datum(data=PNG_16[:-20], more=b"\x38\x01"), "PNG image is cut off"),
     ],
 )
 def test_a_bad_datum_is_named(path: Path, bad: bytes, message: str) -> None:

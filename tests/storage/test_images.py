@@ -21,7 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, ImageOps
 
 import flowdsl as fl
 from flowdsl.errors import (
@@ -34,6 +34,7 @@ from flowdsl.errors import (
 from flowdsl.storage.images.scratch import Scratch
 from flowdsl.testing import check_source
 from tests.sampling import examples
+from tests.storage.jpegs import sampled_jpeg
 
 Pixels = NDArray[np.uint8]
 
@@ -153,13 +154,6 @@ def test_only_the_first_frame_of_an_animation_is_decoded() -> None:
     assert np.array_equal(fl.decode_image(moving, channels=1)[..., 0], grey)
 
 
-@pytest.mark.parametrize("form", ["JPEG", "PNG", "WEBP"])
-def test_an_orientation_is_not_applied(form: str) -> None:
-    exif = Image.Exif()
-    exif[0x112] = 6
-    assert fl.decode_image(encoded(photograph(), form, exif=exif)).shape == (96, 128, 3)
-
-
 @pytest.mark.parametrize("shape", [(4, 5), (4, 5, 3)])
 def test_sixteen_bit_images_are_refused(shape: tuple[int, ...]) -> None:
     data = cv2.imencode(".png", np.full(shape, 1000, np.uint16))[1].tobytes()
@@ -183,6 +177,197 @@ def test_returned_array_owns_its_memory(form: str, options: Any) -> None:
     assert got.flags.writeable
     assert got.flags.c_contiguous
     assert (got if got.base is None else got.base).nbytes == got.nbytes
+
+
+SAMPLINGS: dict[str, list[tuple[int, int]]] = {
+    "4:4:1": [(1, 4), (1, 1), (1, 1)],
+    "4:1:0": [(4, 2), (1, 1), (1, 1)],
+    "3x1": [(3, 1), (1, 1), (1, 1)],
+    "mixed": [(2, 2), (2, 1), (1, 2)],
+    "finer colours": [(1, 1), (2, 2), (2, 2)],
+    "cmyk of 4:4:1": [(1, 4), (1, 1), (1, 1), (1, 4)],
+}
+"""Samples of the components that libjpeg-turbo's own interface does not know."""
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_jpegs_of_unusual_samplings_equal_pillows_result(sampling: str) -> None:
+    data = sampled_jpeg(50, 70, SAMPLINGS[sampling])
+    image = Image.open(io.BytesIO(data))
+    got = fl.decode_image(data)
+    assert fl.image_size(data) == (50, 70)
+    assert differ(got, np.asarray(image.convert("RGB"))) < 1
+    assert differ(fl.decode_image(data, channels=1)[..., 0], np.asarray(image.convert("L"))) < 2
+    assert np.array_equal(fl.decode_image(data, crop=(5, 6, 20, 30)), got[5:25, 6:36])
+    assert fl.decode_image(data, resize=9).shape == (9, 9, 3)
+
+
+@pytest.mark.parametrize("factors", [[(4, 4), (1, 1), (1, 1)], [(0, 1)] * 3, [(1, 1)] * 2])
+def test_jpegs_of_invalid_samplings_are_refused(factors: list[tuple[int, int]]) -> None:
+    data = bytearray(sampled_jpeg(16, 16, [(max(a, 1), b) for a, b in factors]))
+    at = data.index(b"\xff\xc0") + 10
+    for k, (across, down) in enumerate(factors):
+        data[at + 3 * k + 1] = across << 4 | down
+    with pytest.raises(SourceError, match="this JPEG image is damaged"):
+        fl.decode_image(data)
+
+
+# -- palettes --------------------------------------------------------------------------------------
+
+
+def masks(form: str, colours: int, height: int = 30, width: int = 41) -> tuple[bytes, Pixels]:
+    """Return an image with a palette of random colours, and the indices of its pixels."""
+    rng = np.random.default_rng(colours)
+    indices = rng.integers(0, colours, (height, width), np.uint8)
+    image = Image.fromarray(indices, "P")
+    image.putpalette(rng.integers(0, 256, 3 * colours, np.uint8).tobytes())
+    file = io.BytesIO()
+    image.save(file, form, optimize=False)
+    return file.getvalue(), indices[..., None]
+
+
+@pytest.mark.parametrize("colours", [2, 4, 13, 256])
+@pytest.mark.parametrize("form", ["PNG", "GIF", "BMP"])
+def test_indices_of_a_palette(form: str, colours: int) -> None:
+    data, indices = masks(form, colours)
+    assert np.asarray(Image.open(io.BytesIO(data))).max() == indices.max()
+    assert np.array_equal(fl.decode_image(data, channels="palette"), indices)
+    part = fl.decode_image(data, channels="palette", crop=(3, 4, 20, 30))
+    assert np.array_equal(part, indices[3:23, 4:34])
+    small = fl.decode_image(data, channels="palette", resize=(60, 82))
+    assert np.array_equal(small[::2, ::2], indices)
+    assert {*np.unique(small)} <= {*np.unique(indices)}
+
+
+@pytest.mark.parametrize("bits", [1, 2, 4, 8])
+def test_indices_of_packed_pixels_with_transparency(bits: int) -> None:
+    indices = np.random.default_rng(bits).integers(0, 2**bits, (9, 13), np.uint8)
+    image = Image.fromarray(indices, "P")
+    image.putpalette(bytes(range(3, 255)) * 3)
+    file = io.BytesIO()
+    image.save(file, "PNG", bits=bits, transparency=1)
+    assert np.array_equal(fl.decode_image(file.getvalue(), channels="palette")[..., 0], indices)
+    file = io.BytesIO()
+    image.save(file, "GIF", transparency=1, comment=b"a comment " * 90)
+    want = np.asarray(Image.open(file))  # which may be of another order
+    assert np.array_equal(fl.decode_image(file.getvalue(), channels="palette")[..., 0], want)
+
+
+def test_indices_of_a_gif_whose_frame_has_its_own_palette() -> None:
+    data, indices = masks("GIF", 16)
+    flags = data[10]
+    table = data[13 : 13 + 3 * (2 << (flags & 7))]
+    frame = data.index(b",\0\0\0\0", 13 + len(table))
+    own_flags = data[frame + 9] | 0x80 | flags & 7
+    own = data[frame : frame + 9] + bytes([own_flags]) + table + data[frame + 10 :]
+    moved = data[:10] + bytes([flags & 0x7F]) + data[11:13] + data[13 + len(table) : frame] + own
+    assert np.array_equal(np.asarray(Image.open(io.BytesIO(moved))), indices[..., 0])
+    assert np.array_equal(fl.decode_image(moved, channels="palette"), indices)
+
+
+@pytest.mark.parametrize("form", ["JPEG", "PNG", "BMP"])
+def test_a_grey_image_is_its_own_palette(form: str) -> None:
+    data = encoded(photograph(20, 30)[..., 0], form)
+    want = fl.decode_image(data, channels=1)
+    assert np.array_equal(fl.decode_image(data, channels="palette"), want)
+
+
+@pytest.mark.parametrize("form", ["JPEG", "PNG", "WEBP", "BMP"])
+def test_colours_without_a_palette_have_no_indices(form: str) -> None:
+    with pytest.raises(SourceError, match="has colours without a palette, and so no indices; pass"):
+        fl.decode_image(encoded(photograph(), form), channels="palette")
+
+
+def test_masks_in_batches_and_at_random(tmp_path: Path) -> None:
+    data, indices = masks("PNG", 21)
+    (tmp_path / "a.png").write_bytes(data)
+    flow = fl.from_images([tmp_path / "a.png"] * 6, channels="palette")
+    assert repr(flow) == "from_images('a.png', 6 files, channels='palette')"
+    assert str(flow.spec) == "uint8[?, ?, 1]"
+    for masks_ in (flow.batch(6).at(0), flow.prefetch(procs=2).batch(6).collect()[0]):
+        assert np.array_equal(masks_, np.stack([indices] * 6))
+    crop = fl.random_resized_crop(8, channels="palette")
+    assert {*np.unique(crop(data, np.random.default_rng(0)))} <= {*np.unique(indices)}
+
+
+# -- orientation -----------------------------------------------------------------------------------
+
+
+def turned(form: str, orientation: int, height: int = 24, width: int = 36) -> bytes:
+    exif = Image.Exif()
+    exif[0x112] = orientation
+    return encoded(photograph(height, width), form, exif=exif)
+
+
+ORIENTED = ["JPEG", "PNG", "WEBP"]
+
+
+@pytest.mark.parametrize("orientation", range(10))
+@pytest.mark.parametrize("form", ORIENTED)
+def test_an_orientation_is_applied_as_by_pillow_if_wanted(form: str, orientation: int) -> None:
+    data = turned(form, orientation)
+    image = Image.open(io.BytesIO(data))
+    assert fl.decode_image(data).shape == (24, 36, 3)
+    got = fl.decode_image(data, orient=True)
+    assert differ(got, np.asarray(ImageOps.exif_transpose(image))) < 0.1
+    assert fl.image_size(data, orient=True) == got.shape[:2]
+    assert fl.image_size(data) == (24, 36)
+    grey = fl.decode_image(data, orient=True, channels=1)
+    assert grey.shape == (*got.shape[:2], 1)
+    assert got.flags.c_contiguous
+    assert got.flags.writeable
+
+
+@settings(max_examples=examples(100))
+@given(st.data(), st.integers(1, 8), st.sampled_from(ORIENTED))
+def test_a_crop_of_a_turned_image_is_a_part_of_it(
+    data: st.DataObject, orientation: int, form: str
+) -> None:
+    image = turned(form, orientation)
+    whole = fl.decode_image(image, orient=True)
+    box = data.draw(boxes(*whole.shape[:2]))
+    top, left, h, w = box
+    part = fl.decode_image(image, orient=True, crop=box)
+    assert np.array_equal(part, whole[top : top + h, left : left + w])
+    size = data.draw(shapes)
+    resized = fl.decode_image(image, orient=True, crop=box, resize=size)
+    assert resized.shape == (*size, 3)
+    if (h, w) <= size:
+        assert differ(resized, cv2.resize(part, size[::-1]).reshape(*size, 3)) < 4
+
+
+def test_a_crop_beyond_a_turned_image_is_refused() -> None:
+    data = turned("JPEG", 6)
+    with pytest.raises(InvalidFlow, match=r"is not within the image of 36 x 24 pixels"):
+        fl.decode_image(data, orient=True, crop=(0, 0, 24, 36))
+
+
+def test_turned_files_in_batches_and_at_random(tmp_path: Path) -> None:
+    (tmp_path / "a.jpg").write_bytes(turned("JPEG", 8))
+    flow = fl.from_images([tmp_path / "a.jpg"] * 4, orient=True)
+    want = fl.decode_image(turned("JPEG", 8), orient=True)
+    assert want.shape == (36, 24, 3)
+    assert repr(flow) == "from_images('a.jpg', 4 files, orient=True)"
+    for images_ in (flow.batch(4).at(0), flow.prefetch(procs=2).batch(4).collect()[0]):
+        assert np.array_equal(images_, np.stack([want] * 4))
+    crop = fl.random_resized_crop((36, 24), scale=(1, 1), ratio=(24 / 36, 24 / 36), orient=True)
+    assert np.array_equal(crop(turned("JPEG", 8), np.random.default_rng(0)), want)
+
+
+@pytest.mark.parametrize("form", ORIENTED)
+def test_damaged_exif_turns_nothing(form: str) -> None:
+    data = turned(form, 6)
+    at = next(i for order in (b"II*\0", b"MM\0*") if (i := data.find(order)) >= 0)
+    for damage in (b"xx", b"II*\0\xff\xff\xff\xff", b"II*\0\x08\0\0\0\xff\xff"):
+        changed = bytearray(data)
+        changed[at : at + len(damage)] = damage
+        if form == "PNG":
+            start = data.index(b"eXIf")
+            (size,) = struct.unpack_from(">I", data, start - 4)
+            struct.pack_into(
+                ">I", changed, start + 4 + size, zlib.crc32(changed[start : start + 4 + size])
+            )
+        assert np.array_equal(fl.decode_image(changed, orient=True), fl.decode_image(data))
 
 
 # -- parts and sizes -------------------------------------------------------------------------------
@@ -355,6 +540,48 @@ def test_an_image_that_is_cut_off_is_an_error(form: str) -> None:
             fl.decode_image(data[:size])
 
 
+@pytest.mark.parametrize("cut", [1, 2])
+def test_an_image_without_its_end_is_decoded_if_wanted(cut: int, tmp_path: Path) -> None:
+    hint = r"it is cut off: pass truncated='allow' to decode what there is"
+    sampled = sampled_jpeg(20, 30, SAMPLINGS["4:1:0"])
+    grey = encoded(photograph(30, 40)[..., 0], "GIF")
+    for data in (encoded(photograph(30, 40)), sampled, grey):
+        with pytest.raises(SourceError, match=hint):
+            fl.decode_image(data[:-cut])
+        got = fl.decode_image(data[:-cut], truncated="allow")
+        assert np.array_equal(got, np.asarray(Image.open(io.BytesIO(data)).convert("RGB")))
+    data = encoded(photograph(30, 40))
+    (tmp_path / "a.jpg").write_bytes(data[:-cut])
+    with pytest.raises(ElementError) as caught:
+        fl.from_images(tmp_path / "a.jpg").collect()
+    assert "pass truncated='allow'" in str(caught.value.__cause__)
+    flow = fl.from_images([tmp_path / "a.jpg"] * 2, truncated="allow")
+    want = fl.decode_image(data)
+    assert np.array_equal(flow.prefetch(procs=2).batch(2).collect()[0], [want, want])
+    crop = fl.random_resized_crop((30, 40), scale=(1, 1), ratio=(4 / 3, 4 / 3), truncated="allow")
+    assert np.array_equal(crop(data[:-cut], np.random.default_rng(0)), want)
+
+
+@pytest.mark.parametrize("options", [{}, {"progressive": True}])
+def test_a_jpeg_that_is_cut_off_keeps_its_first_rows_if_wanted(options: dict[str, Any]) -> None:
+    data = encoded(photograph(), **options)
+    whole = fl.decode_image(data)
+    got = fl.decode_image(data[: len(data) * 3 // 4], truncated="allow")
+    assert got.shape == whole.shape
+    if not options:
+        assert np.array_equal(got[:32], whole[:32])
+        assert (got[-1, -1] == 128).all()
+
+
+def test_a_whole_image_is_decoded_strictly_whatever_is_allowed() -> None:
+    data = bytearray(encoded(photograph()))
+    scan = data.index(b"\xff\xda")
+    data[scan + 200 : scan + 204] = b"\xff\xd4\xff\xd5"
+    for truncated in ("error", "allow"):
+        with pytest.raises(SourceError, match=r"this JPEG image is damaged: .*[^']$"):
+            fl.decode_image(data, truncated=truncated)
+
+
 @settings(max_examples=examples(150))
 @given(st.data())
 @pytest.mark.parametrize("form", FORMATS)
@@ -416,11 +643,17 @@ def test_an_image_that_claims_to_be_huge_takes_no_memory_or_time(form: str) -> N
     assert time.process_time() - start < 2
 
 
-def test_most_pixels_is_configurable() -> None:
+def test_most_pixels_is_configurable(tmp_path: Path) -> None:
     data = encoded(photograph(10, 10))
     assert fl.decode_image(data, most_pixels=100).shape == (10, 10, 3)
-    with pytest.raises(SourceError, match=r"10 x 10 pixels, more than most_pixels=99; "):
+    with pytest.raises(SourceError, match=r"10 x 10 pixels, more than most_pixels=99; pass a lar"):
         fl.decode_image(data, most_pixels=99)
+    (tmp_path / "a.jpg").write_bytes(data)
+    assert len(fl.from_images(tmp_path / "a.jpg", most_pixels=100).collect()) == 1
+    with pytest.raises(ElementError, match="more than most_pixels=99"):
+        fl.from_images(tmp_path / "a.jpg", most_pixels=99).collect()
+    with pytest.raises(SourceError, match="more than most_pixels=99"):
+        fl.random_resized_crop(8, most_pixels=99)(data, np.random.default_rng(0))
 
 
 def test_jpeg_with_too_many_scans_is_refused() -> None:
@@ -428,6 +661,25 @@ def test_jpeg_with_too_many_scans_is_refused() -> None:
     scan = data.index(b"\xff\xda")
     with pytest.raises(SourceError, match="more than 500 scans"):
         fl.decode_image(data[:scan] + data[scan : scan + 30] * 501 + data[scan:])
+
+
+def test_jpeg_with_scans_that_take_too_long_is_refused() -> None:
+    data = bytearray(encoded(photograph(), progressive=True))
+    struct.pack_into(">HH", data, data.index(b"\xff\xc2") + 5, 8000, 8000)
+    scan = data.index(b"\xff\xda")
+    many, start = data[:scan] + data[scan : scan + 30] * 40 + data[scan:], time.process_time()
+    with pytest.raises(SourceError, match=r"50 scans of 8000 x 8000 .* pass most_pixels=200000000"):
+        fl.decode_image(many)
+    assert time.process_time() - start < 0.5
+
+
+def test_scans_of_one_component_each_are_counted_too() -> None:
+    data = bytearray(sampled_jpeg(8, 8, [(1, 1)] * 3))
+    struct.pack_into(">HH", data, data.index(b"\xff\xc0") + 5, 4096, 4096)
+    scan = data.index(b"\xff\xda")
+    own = b"\xff\xda\0\x08\x01\x01\0\0\x3f\0"
+    with pytest.raises(SourceError, match=r"200 scans of 4096 x 4096 pixels"):
+        fl.decode_image(data[:scan] + own * 200)
 
 
 def test_png_with_more_pixels_than_its_bytes_allow_is_refused() -> None:
@@ -447,8 +699,8 @@ def test_png_chunk_that_claims_to_be_huge_takes_no_memory() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"channels": 4}, "channels must be 1 (grey) or 3 (RGB), got 4"),
-        ({"channels": True}, "channels must be 1 (grey) or 3 (RGB), got True"),
+        ({"channels": 4}, "channels must be 1 (grey), 3 (RGB) or 'palette' (indices), got 4"),
+        ({"channels": True}, "channels must be 1 (grey), 3 (RGB) or 'palette' (indices), got True"),
         ({"resize": 0}, "resize must be an int >= 1, got 0"),
         ({"resize": (1, 2, 3)}, "resize must be an int or (height, width), got (1, 2, 3)"),
         ({"resize": (8, 1.5)}, "resize must be an int >= 1, got 1.5"),
@@ -459,6 +711,8 @@ def test_png_chunk_that_claims_to_be_huge_takes_no_memory() -> None:
         ({"crop": (1, 0, 10, 5)}, "crop=(1, 0, 10, 5) is not within the image of 10 x 12 pixels"),
         ({"crop": (0, 8, 5, 5)}, "crop=(0, 8, 5, 5) is not within the image of 10 x 12 pixels"),
         ({"antialias": 1}, "antialias must be True or False, got 1"),
+        ({"orient": 6}, "orient must be True or False, got 6"),
+        ({"truncated": True}, "truncated must be 'error' or 'allow', got True"),
         ({"most_pixels": 0}, "most_pixels must be an int >= 1, got 0"),
     ],
 )
@@ -476,7 +730,7 @@ def test_bad_arguments(options: Any, message: str) -> None:
         ({"scale": (0.5, 0.1)}, "scale must be (low, high), 0 < low <= high, got (0.5, 0.1)"),
         ({"ratio": (0, 1)}, "ratio must be (low, high), 0 < low <= high, got (0, 1)"),
         ({"ratio": 1}, "ratio must be (low, high), 0 < low <= high, got 1"),
-        ({"channels": 2}, "channels must be 1 (grey) or 3 (RGB), got 2"),
+        ({"channels": 2}, "channels must be 1 (grey), 3 (RGB) or 'palette' (indices), got 2"),
     ],
 )
 def test_invalid_crop_arguments_are_refused(options: Any, message: str) -> None:

@@ -19,7 +19,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
 import flowdsl as fl
@@ -97,14 +96,9 @@ class Named(np.ndarray[Any, Any]):
 
 _TEXT = st.text(st.sampled_from("a\0é GCOL\1,\n"), max_size=12)
 _BYTES = st.lists(st.sampled_from([b"\0", b"\xff", b"GCOL\1"]), max_size=4).map(b"".join)
-_SMALL = st.sampled_from(SMALL_DTYPES)
 ODD: st.SearchStrategy[Any] = st.one_of(
     *(_TEXT, _TEXT.map(np.str_), _BYTES, _BYTES.map(np.bytes_), ELEMENTS),
     st.integers(0, 64).map(lambda n: np.zeros((1,) * n, np.uint8)),
-    _SMALL.flatmap(lambda dtype: hnp.arrays(np.uint8, (2, 2 * dtype.itemsize)).map(
-        lambda content: content.view(dtype)
-    )),
-    _SMALL.map(lambda dtype: np.zeros(1, dtype)[0]),
     st.sampled_from([
         OrderedDict(a=1), defaultdict(int, a=1), Counter(a=1), Default(a=1), Size((1, 2)),
         np.eye(2).view(np.matrix), np.rec.array([(1, 2.0)], dtype="i4,f4"), Celsius(1),

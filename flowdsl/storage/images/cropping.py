@@ -9,16 +9,15 @@ import attrs
 import numpy as np
 
 from flowdsl.errors import InvalidFlow
-from flowdsl.nodes import checked_flag
-from flowdsl.storage.images.decoding import (
+from flowdsl.storage.images.decoding import Encoded, Image, decoded, image_size
+from flowdsl.storage.images.options import (
+    MAX_PIXELS,
     Channels,
-    Encoded,
-    Image,
+    ImageOptions,
     Size,
-    checked_channels,
+    Truncated,
+    checked_options,
     checked_size,
-    decode_image,
-    image_size,
 )
 
 
@@ -29,13 +28,16 @@ def random_resized_crop(
     ratio: tuple[float, float] = (3 / 4, 4 / 3),
     channels: Channels = 3,
     antialias: bool = True,
+    orient: bool = False,
+    truncated: Truncated = "error",
+    most_pixels: int = MAX_PIXELS,
 ) -> Callable[[Encoded, np.random.Generator], Image]:
     """Create a function for ``random_map`` that decodes a random crop of an image, at one size.
 
     The crop's share of the image's area is drawn from ``scale``, and the logarithm of its aspect
     ratio (width by height) from the logarithms of ``ratio``. If ten draws do not fit into the
     image, the crop is the largest centered one with an allowed aspect ratio. Decoding works as in
-    ``decode_image``, which computes no pixels that a smaller scale does not need.
+    ``decode_image``, with its options, which computes no pixels that a smaller scale does not need.
 
     Errors: ``InvalidFlow`` for an argument out of range; the errors of ``decode_image``.
 
@@ -58,26 +60,21 @@ def random_resized_crop(
     if high > 1:
         raise InvalidFlow(f"{operator}: scale must be at most 1, all of the image, got {scale!r}")
     flat, wide = _checked_range(f"{operator}: ratio", ratio)
-    depth = checked_channels(operator, channels)
-    smooth = checked_flag(f"{operator}: antialias", antialias)
-    return _RandomResizedCrop(wanted, (low, high), (flat, wide), depth, smooth)
+    options = checked_options(operator, channels, wanted, antialias, orient, truncated, most_pixels)
+    return _RandomResizedCrop((low, high), (flat, wide), options)
 
 
 @attrs.frozen
 class _RandomResizedCrop:
     """The function that ``random_resized_crop`` returns: an object that can be pickled."""
 
-    size: tuple[int, int]
     scale: tuple[float, float]
     ratio: tuple[float, float]
-    channels: Channels
-    antialias: bool
+    options: ImageOptions
 
     def __call__(self, data: Encoded, rng: np.random.Generator) -> Image:
-        box = self._drawn(*image_size(data), rng)
-        return decode_image(
-            data, channels=self.channels, resize=self.size, crop=box, antialias=self.antialias
-        )
+        size = image_size(data, orient=self.options.orient)
+        return decoded(data, self.options, self._drawn(*size, rng))
 
     def _drawn(
         self, height: int, width: int, rng: np.random.Generator

@@ -8,32 +8,56 @@ that without computing the pixels in between.
 from __future__ import annotations
 
 import os
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
+import attrs
 import numpy as np
 from numpy.typing import NDArray
 
 from flowdsl.errors import InvalidFlow, SourceError
-from flowdsl.nodes import checked_flag, checked_int
-from flowdsl.storage.images.headers import check_png, image_format, is_progressive, size_in_header
+from flowdsl.nodes import checked_flag
+from flowdsl.storage.images.headers import (
+    JpegHeader,
+    check_png,
+    image_format,
+    jpeg_header,
+    size_in_header,
+)
+from flowdsl.storage.images.options import (
+    MAX_PIXELS,
+    Box,
+    Channels,
+    ImageOptions,
+    Size,
+    Truncated,
+    checked_crop,
+    checked_options,
+)
+from flowdsl.storage.images.orientation import UPRIGHT, Turn, turn_of
+from flowdsl.storage.images.palettes import with_indices
 from flowdsl.storage.images.scratch import Scratch
 from flowdsl.storage.libraries import library
 
 Image: TypeAlias = NDArray[np.uint8]
 Encoded: TypeAlias = "bytes | bytearray | memoryview | Image"
-Size: TypeAlias = "int | tuple[int, int]"
-Channels: TypeAlias = Literal[1, 3]
-
-MAX_PIXELS = 2**27
-"""The default limit on an image's pixels: a few bytes can claim a huge image."""
 
 _MAX_SCANS = 500
-"""The limit on scans of a progressive JPEG. Each covers all pixels; usually there are ten."""
+"""The limit on scans of a JPEG. Each covers all pixels; usually there are ten."""
+_SCANS_OF_THE_LARGEST = 16
+"""The limit on scans of a JPEG of ``most_pixels``; a smaller one may have more."""
+_SAMPLINGS = frozenset(
+    (luma, *(((1, 1),) * 2), *more)
+    for luma in ((1, 1), (2, 1), (2, 2), (1, 2), (4, 1))
+    for more in ((), (luma,))
+)
+"""The samples of components that simplejpeg decodes, of three colours or four."""
 _REDUCTIONS = (8, 4, 2)
 """The scales that libjpeg decodes fast; other scales take longer than full size."""
-_OF_A_CROP = (("top", 0), ("left", 0), ("height", 1), ("width", 1))
 _SAMPLED = 4
 """Up to this factor, averaging four samples covers each pixel, faster than averaging all."""
+_START_OF_SCAN = b"\xff\xda"
+_END = {"JPEG": b"\xff\xd9", "GIF": b";"}
+"""What ends an image in a format whose pixels can be decoded without it."""
 
 _DECODED, _TWICE = Scratch(), Scratch()
 
@@ -43,27 +67,36 @@ def decode_image(
     *,
     channels: Channels = 3,
     resize: Size | None = None,
-    crop: tuple[int, int, int, int] | None = None,
+    crop: Box | None = None,
     antialias: bool = True,
+    orient: bool = False,
+    truncated: Truncated = "error",
     most_pixels: int = MAX_PIXELS,
 ) -> Image:
     """Decode an image into ``uint8[height, width, channels]``, in the order R, G, B.
 
     ``data`` contains the bytes of a JPEG, PNG, WebP, BMP or GIF file. With 3 ``channels``, a grey
-    image becomes a colour image; with 1, a colour image becomes grey. ``crop=(top, left, height,
-    width)`` cuts out a part, in pixels of the stored image. ``resize``, a side or ``(height,
-    width)``, scales the part to this size, ignoring its aspect ratio: bilinear when it grows, and
-    smoothed when it shrinks. With ``antialias=False``, shrinking is bilinear too, which is faster
-    but skips pixels. A JPEG that is resized to less than half its size is decoded at a smaller
-    scale; a crop then begins at the nearest pixel of that scale.
+    image becomes a colour image; with 1, a colour image becomes grey. ``channels="palette"``
+    returns the index of each pixel's colour in the palette of a PNG, GIF or BMP, as masks store
+    classes, or the grey of a grey image, as ``uint8[height, width, 1]``.
 
-    Transparency is dropped, only the first frame of an animation is decoded, and the Exif
-    orientation is not applied, as in tf.data and torchvision. Sixteen-bit and floating-point images
-    are refused, not rounded. The returned array is newly allocated and writable.
+    ``crop=(top, left, height, width)`` cuts out a part, in pixels of the stored image. ``resize``,
+    a side or ``(height, width)``, scales the part to this size, ignoring its aspect ratio: bilinear
+    when it grows, and smoothed when it shrinks. With ``antialias=False``, shrinking is bilinear
+    too, which is faster but skips pixels. Of indices, the nearest is taken. A JPEG that is resized
+    to less than half its size is decoded at a smaller scale; a crop then begins at the nearest
+    pixel of that scale.
+
+    With ``orient=True`` the image is turned as its Exif says, before the crop; by default it is
+    not, as in tf.data and torchvision. With ``truncated="allow"``, a JPEG that is cut off is
+    decoded as far as it goes, and the rest is grey, and a GIF may lack its end. Transparency is
+    dropped, and only the first frame of an animation is decoded. Sixteen-bit and floating-point
+    images are refused, not rounded. The returned array is newly allocated and writable.
 
     Errors: ``SourceError`` for bytes that are not an image of these formats, for an image that is
-    truncated or damaged (where the format can detect it), and for an image of more than
-    ``most_pixels``. ``InvalidFlow`` for an argument out of range, and for a ``crop`` that is not
+    truncated or damaged (where the format can detect it), for an image of more than
+    ``most_pixels``, and for a JPEG of so many scans that decoding it takes as long as that.
+    ``InvalidFlow`` for an argument out of range, and for a ``crop`` that is not
     within the image.
 
     >>> import flowdsl as fl, numpy as np, simplejpeg
@@ -79,18 +112,20 @@ def decode_image(
     Elsewhere: tensorpack ``cv2.imdecode``; tf.data ``tf.io.decode_image``; Grain none; torchdata
     ``torchvision.io.decode_image``.
     """
-    size = checked_size("decode_image", resize)
-    color = checked_channels("decode_image", channels) == 3
-    box = None if crop is None else _checked_crop(crop)
-    smooth = checked_flag("decode_image: antialias", antialias)
-    most = checked_int("decode_image: most_pixels", most_pixels, 1)
-    return _decoded(_view(data), color, size, box, smooth, most)
+    box = None if crop is None else checked_crop(crop)
+    options = checked_options(
+        "decode_image", channels, resize, antialias, orient, truncated, most_pixels
+    )
+    return decoded(data, options, box)
 
 
-def image_size(data: Encoded) -> tuple[int, int]:
+def image_size(data: Encoded, *, orient: bool = False) -> tuple[int, int]:
     """Return the height and width of an encoded image from its header, without decoding it.
 
-    Errors: ``SourceError`` for bytes that ``decode_image`` does not recognise as an image.
+    ``orient=True`` returns the size as ``decode_image`` does with this option.
+
+    Errors: ``SourceError`` for bytes that ``decode_image`` does not recognise as an image;
+    ``InvalidFlow`` for an argument out of range.
 
     >>> import flowdsl as fl, numpy as np, simplejpeg
     >>> fl.image_size(simplejpeg.encode_jpeg(np.zeros((60, 80, 3), np.uint8)))
@@ -98,55 +133,58 @@ def image_size(data: Encoded) -> tuple[int, int]:
 
     Source: ``extract_jpeg_shape`` in TensorFlow.
     """
-    return _size(_view(data, "image_size"), None)
+    image = _encoded(viewed(data, "image_size"), None)
+    turned = checked_flag("image_size: orient", orient)
+    return image.turn().size(*image.size) if turned else image.size
 
 
-# -- arguments -------------------------------------------------------------------------------------
-
-
-def checked_size(
-    operator: str, resize: Size | None, argument: str = "resize"
-) -> tuple[int, int] | None:
-    """Return a side or ``(height, width)`` as ``(height, width)``.
+def decoded(data: Encoded, options: ImageOptions, crop: Box | None = None) -> Image:
+    """Decode an image, as ``decode_image`` does, with options that were checked before.
 
     Raises:
-        InvalidFlow: The argument is neither.
+        SourceError: The image cannot be decoded.
+        InvalidFlow: The crop is not within the image.
     """
-    if resize is None:
-        return None
-    argument_value: object = resize
-    sides = argument_value if isinstance(argument_value, tuple) else (argument_value,) * 2
-    if len(sides) != 2 or not isinstance(argument_value, tuple | int | np.integer):
+    image = _encoded(viewed(data, "decode_image"), options.most_pixels)
+    turn = image.turn() if options.orient else UPRIGHT
+    height, width = shown = turn.size(*image.size)
+    top, left, h, w = crop or (0, 0, height, width)
+    if top + h > height or left + w > width:
         raise InvalidFlow(
-            f"{operator}: {argument} must be an int or (height, width), got {resize!r}"
+            f"decode_image: crop={crop} is not within the image of {height} x {width} pixels"
         )
-    height, width = (checked_int(f"{operator}: {argument}", side, 1, 2**15) for side in sides)
-    return height, width
+    size = turn.size(*(options.size or (h, w)))
+    box = turn.stored((top, left, h, w), shown)
+    if options.channels == "palette":
+        pixels = _resized(_part(_indices(image, options), box), size, None)
+    elif image.is_for_libjpeg:
+        pixels = _decoded_jpeg(image, box, size, options)
+    else:
+        whole = _in_uint8(image, _with_opencv(image, options.truncated))
+        part = _in_color(_part(whole, box), options.channels == 3)
+        pixels = _resized(part, size, options.antialias)
+    return turn.pixels(pixels)
 
 
-def checked_channels(operator: str, channels: Channels) -> Channels:
-    """Check and return the number of channels.
+def stored_pixels(data: bytes, most_pixels: int) -> NDArray[Any]:
+    """Return the pixels of an image with its own channels, in OpenCV's order, and its own dtype.
 
     Raises:
-        InvalidFlow: The number is neither 1 nor 3.
+        SourceError: The image cannot be decoded.
     """
-    if isinstance(channels, bool) or channels not in (1, 3):
-        raise InvalidFlow(f"{operator}: channels must be 1 (grey) or 3 (RGB), got {channels!r}")
-    return channels
+    image = _encoded(memoryview(data), most_pixels)
+    if image.header is not None and image.is_for_libjpeg:
+        space = "GRAY" if len(image.header.factors) == 1 else "BGR"
+        return _with_libjpeg(image, space, None, ImageOptions(most_pixels=most_pixels))
+    return _with_opencv(image, "error")
 
 
-def _checked_crop(crop: tuple[int, int, int, int]) -> tuple[int, int, int, int]:
-    box: object = crop
-    if not isinstance(box, tuple | list) or len(box) != 4:
-        raise InvalidFlow(f"decode_image: crop must be (top, left, height, width), got {crop!r}")
-    top, left, height, width = (
-        checked_int(f"decode_image: crop: {name}", value, least)
-        for (name, least), value in zip(_OF_A_CROP, crop, strict=True)
-    )
-    return top, left, height, width
+def viewed(data: Any, function: str) -> memoryview:
+    """Return the bytes of an image.
 
-
-def _view(data: Any, function: str = "decode_image") -> memoryview:
+    Raises:
+        InvalidFlow: The argument is not bytes.
+    """
     try:
         view = memoryview(data)
         if view.itemsize == 1:
@@ -162,55 +200,88 @@ def _view(data: Any, function: str = "decode_image") -> memoryview:
 # -- decoding --------------------------------------------------------------------------------------
 
 
-def _size(data: memoryview, most: int | None) -> tuple[int, int]:
-    """Return the height and width in the image's header."""
+@attrs.frozen
+class _EncodedImage:
+    """The bytes of an image, and what its header says."""
+
+    kind: str
+    data: memoryview
+    size: tuple[int, int]
+    header: JpegHeader | None = None
+    """The header of a JPEG."""
+
+    @property
+    def is_for_libjpeg(self) -> bool:
+        header = self.header
+        return header is not None and (len(header.factors) == 1 or header.factors in _SAMPLINGS)
+
+    def turn(self) -> Turn:
+        return turn_of(self.kind, self.data)
+
+    def has_end(self) -> bool:
+        """Return False if the image is cut off, as far as its format shows that by its end."""
+        if self.kind == "GIF":
+            return bytes(self.data[-1:]) == _END["GIF"]
+        content = bytes(self.data) if self.kind == "JPEG" else b""
+        return content.rfind(_END["JPEG"]) >= content.rfind(_START_OF_SCAN)
+
+    def ended(self) -> memoryview:
+        """Return the bytes with an end."""
+        return memoryview(bytes(self.data) + _END[self.kind])
+
+    def damage(self, what: str, truncated: Truncated) -> SourceError:
+        """Return the error of a decoder."""
+        hint = ""
+        if truncated == "error" and not self.has_end():
+            hint = "; it is cut off: pass truncated='allow' to decode what there is"
+        return SourceError(f"this {self.kind} image is damaged{what}{hint}")
+
+
+def _encoded(data: memoryview, most: int | None) -> _EncodedImage:
+    """Read the header of an image.
+
+    Raises:
+        SourceError: It is not an image, or its header is damaged, or has too many pixels.
+    """
     kind = image_format(data)
-    height, width = _jpeg_size(data) if kind == "JPEG" else size_in_header(kind, data)
+    header = jpeg_header(data) if kind == "JPEG" else None
+    size = (header.height, header.width) if header is not None else size_in_header(kind, data)
+    height, width = size
     if height < 1 or width < 1:
         raise SourceError(f"this {kind} image has no pixels: its header says {height} x {width}")
     if most is not None and height * width > most:
         raise SourceError(
             f"this {kind} image has, by its header, {height} x {width} pixels, more than "
-            f"most_pixels={most}; decode_image(data, most_pixels=...) allows for more"
+            f"most_pixels={most}; pass a larger most_pixels= to decode it"
         )
-    return height, width
+    image = _EncodedImage(kind, data, size, header)
+    if most is not None and header is not None and header.has_scans:
+        _check_scans(image, most)
+    return image
 
 
-def _jpeg_size(data: memoryview) -> tuple[int, int]:
-    jpeg = library("simplejpeg", "decode_image", "images")
-    try:
-        height, width, *_ = jpeg.decode_jpeg_header(data)
-    except ValueError as error:
-        raise SourceError(f"not a valid JPEG image: {error}") from error
-    return height, width
-
-
-def _decoded(
-    data: memoryview,
-    color: bool,
-    size: tuple[int, int] | None,
-    crop: tuple[int, int, int, int] | None,
-    smooth: bool,
-    most: int,
+def _decoded_jpeg(
+    image: _EncodedImage, box: Box, size: tuple[int, int], options: ImageOptions
 ) -> Image:
-    height, width = _size(data, most)
-    top, left, h, w = crop or (0, 0, height, width)
-    if top + h > height or left + w > width:
-        raise InvalidFlow(
-            f"decode_image: crop={crop} is not within the image of {height} x {width} pixels"
-        )
-    if image_format(data) != "JPEG":
-        pixels = _with_opencv(data, (height, width))[top : top + h, left : left + w]
-        return _resized(_in_color(pixels, color), size or (h, w), smooth)
+    """Return a part of a JPEG, decoded at the smallest scale that suffices."""
+    top, left, h, w = box
     by = _reduction((h, w), size)
+    height, width = (-(-side // by) for side in image.size)
+    depth = 3 if options.channels == 3 else 1
     room = None
-    if crop is not None or size is not None:
-        room = _DECODED.array(-(-height // by), -(-width // by), 3 if color else 1)
-    pixels = _with_libjpeg(data, color, room)
-    if crop is not None:
-        top, bottom, left, right = (_over(x, by) for x in (top, top + h, left, left + w))
-        pixels = pixels[top : max(bottom, top + 1), left : max(right, left + 1)]
-    return _resized(pixels, size or (h, w), smooth)
+    if size != image.size:
+        room = _DECODED.array(height, width, depth)
+    pixels = _with_libjpeg(image, "RGB" if depth == 3 else "GRAY", room, options)
+    if pixels.shape[:2] != (height, width):
+        raise SourceError("this JPEG image is damaged: its header has several sizes")
+    top, bottom, left, right = (_over(x, by) for x in (top, top + h, left, left + w))
+    part = pixels[top : max(bottom, top + 1), left : max(right, left + 1)]
+    return _resized(part, size, options.antialias)
+
+
+def _part(pixels: Image, box: Box) -> Image:
+    top, left, h, w = box
+    return pixels[top : top + h, left : left + w]
 
 
 def _over(x: int, by: int) -> int:
@@ -225,25 +296,57 @@ def _reduction(part: tuple[int, int], size: tuple[int, int] | None) -> int:
     return next(fits, 1)
 
 
-def _with_libjpeg(data: memoryview, color: bool, room: Image | None) -> Image:
+def _with_libjpeg(
+    image: _EncodedImage, space: str, room: Image | None, options: ImageOptions
+) -> Image:
     """Decode a JPEG; into ``room`` if there is one, at the scale that fits it."""
-    if is_progressive(data) and bytes(data).count(b"\xff\xda") > _MAX_SCANS:
-        raise SourceError(f"this JPEG image has more than {_MAX_SCANS} scans")
     jpeg = library("simplejpeg", "decode_image", "images")
     height, width = (0, 0) if room is None else room.shape[:2]
+    strict = options.truncated == "error" or image.has_end()
+    data = image.data if strict else image.ended()
     try:
         pixels: Image = jpeg.decode_jpeg(
-            data, "RGB" if color else "GRAY", min_height=height, min_width=width, buffer=room
+            data, space, min_height=height, min_width=width, buffer=room, strict=strict
         )
     except ValueError as error:
-        raise SourceError(f"this JPEG image is damaged: {error}") from error
+        raise image.damage(f": {error}", options.truncated) from error
     return pixels
 
 
-def _with_opencv(data: memoryview, size: tuple[int, int]) -> Image:
-    kind = image_format(data)
-    if kind == "PNG":
+def _check_scans(image: _EncodedImage, most_pixels: int) -> None:
+    """Refuse a JPEG that takes much longer to decode than its size justifies."""
+    scans = bytes(image.data).count(_START_OF_SCAN)
+    if scans > _MAX_SCANS:
+        raise SourceError(f"this JPEG image has more than {_MAX_SCANS} scans")
+    height, width = image.size
+    work = scans * height * width // _SCANS_OF_THE_LARGEST
+    if work > max(most_pixels, MAX_PIXELS):
+        raise SourceError(
+            f"this JPEG image has {scans} scans of {height} x {width} pixels, and {scans} take as "
+            f"long as {work} pixels; pass most_pixels={work} to decode it"
+        )
+
+
+def _with_opencv(image: _EncodedImage, truncated: Truncated) -> NDArray[Any]:
+    """Decode an image with its own channels and dtype."""
+    data = image.data
+    if image.kind == "PNG":
         check_png(data)
+    if image.kind == "JPEG" and not image.has_end():
+        if truncated == "error":  # OpenCV would fill the rest with grey
+            raise image.damage(": it has no end", truncated)
+        data = image.ended()
+    pixels = _read_by_opencv(image.kind, data)
+    if pixels is None and image.kind == "GIF" and truncated == "allow":
+        ends = (_END["GIF"], b"\0" + _END["GIF"])  # of the file, and of its pixels too
+        tried = (_read_by_opencv("GIF", memoryview(bytes(data) + end)) for end in ends)
+        pixels = next((one for one in tried if one is not None), None)
+    if pixels is None or pixels.shape[:2] != image.size:
+        raise image.damage(", or of an unsupported kind", truncated)
+    return pixels
+
+
+def _read_by_opencv(kind: str, data: memoryview) -> NDArray[Any] | None:
     cv2 = library("cv2", "decode_image", "images")
     try:
         pixels: NDArray[Any] | None = cv2.imdecode(
@@ -251,14 +354,34 @@ def _with_opencv(data: memoryview, size: tuple[int, int]) -> Image:
         )
     except cv2.error as error:
         raise SourceError(f"this {kind} image is damaged: {error.err}") from error
-    if pixels is None or pixels.shape[:2] != size:
-        raise SourceError(f"this {kind} image is damaged, or of an unsupported kind")
+    return pixels
+
+
+def _in_uint8(image: _EncodedImage, pixels: NDArray[Any]) -> Image:
     if pixels.dtype != np.uint8:
         raise SourceError(
-            f"this {kind} image is of {pixels.dtype}, which would not fit into uint8; for its "
-            f"unchanged pixels write .map(f) with cv2.imdecode(..., cv2.IMREAD_UNCHANGED)"
+            f"this {image.kind} image is of {pixels.dtype}, which would not fit into uint8; for "
+            f"its unchanged pixels write .map(f) with cv2.imdecode(..., cv2.IMREAD_UNCHANGED)"
         )
     return pixels
+
+
+def _indices(image: _EncodedImage, options: ImageOptions) -> Image:
+    """Return the index of each pixel's colour in the palette; of a grey image, the grey."""
+    if image.kind == "PNG":
+        check_png(image.data)
+    changed = with_indices(image.kind, image.data)
+    if changed is not None:
+        image = attrs.evolve(image, data=memoryview(changed))
+    if image.header is not None and image.is_for_libjpeg and len(image.header.factors) == 1:
+        return _with_libjpeg(image, "GRAY", None, options)
+    pixels = _in_uint8(image, _with_opencv(image, options.truncated))
+    if changed is None and pixels.ndim == 3 and pixels.shape[2] > 1:
+        raise SourceError(
+            f"this {image.kind} image has colours without a palette, and so no indices; pass "
+            f"channels=3 or channels=1"
+        )
+    return pixels if pixels.ndim == 2 else pixels[:, :, 0]
 
 
 def _in_color(pixels: Image, color: bool) -> Image:
@@ -274,8 +397,11 @@ def _in_color(pixels: Image, color: bool) -> Image:
     return cast("Image", cv2.cvtColor(pixels, code))
 
 
-def _resized(pixels: Image, size: tuple[int, int], smooth: bool) -> Image:
-    """Resize to ``size``, with a channel axis; the result does not keep a larger array alive."""
+def _resized(pixels: Image, size: tuple[int, int], smooth: bool | None) -> Image:
+    """Resize to ``size``, with a channel axis; the result does not keep a larger array alive.
+
+    ``smooth`` is None for indices, between which there are no others.
+    """
     if pixels.shape[:2] != size:
         pixels = _interpolated(pixels, size, smooth)
     elif pixels.base is not None:
@@ -283,9 +409,11 @@ def _resized(pixels: Image, size: tuple[int, int], smooth: bool) -> Image:
     return pixels if pixels.ndim == 3 else pixels.reshape(*size, 1)
 
 
-def _interpolated(pixels: Image, size: tuple[int, int], smooth: bool) -> Image:
+def _interpolated(pixels: Image, size: tuple[int, int], smooth: bool | None) -> Image:
     cv2 = library("cv2", "decode_image", "images")
     (height, width), (h, w) = pixels.shape[:2], size
+    if smooth is None:
+        return cast("Image", cv2.resize(pixels, (w, h), interpolation=cv2.INTER_NEAREST_EXACT))
     if not smooth or (height <= h and width <= w):
         return cast("Image", cv2.resize(pixels, (w, h), interpolation=cv2.INTER_LINEAR))
     if height <= _SAMPLED * h and width <= _SAMPLED * w:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING
 
 import attrs
@@ -15,16 +14,17 @@ from flowdsl import nodes
 from flowdsl.effects import Exact
 from flowdsl.elements.specs import ArraySpec, Spec
 from flowdsl.errors import SourceError
-from flowdsl.nodes import IndexedSource, cached_per_node, checked_flag
+from flowdsl.nodes import IndexedSource, cached_per_node
 from flowdsl.resources.file_names import names_digest
 from flowdsl.storage.byte_files import open_file
-from flowdsl.storage.images.decoding import (
+from flowdsl.storage.images.decoding import Image, decoded
+from flowdsl.storage.images.options import (
+    MAX_PIXELS,
     Channels,
-    Image,
+    ImageOptions,
     Size,
-    checked_channels,
-    checked_size,
-    decode_image,
+    Truncated,
+    checked_options,
 )
 from flowdsl.storage.libraries import library
 from flowdsl.storage.paths import all_paths, is_url, title_of
@@ -38,16 +38,11 @@ class FromImages(IndexedSource[Image]):
     """The source of ``from_images``: the pixels of image files, in the order of the files."""
 
     files: tuple[str, ...] = attrs.field(repr=False)
-    channels: Channels
-    size: tuple[int, int] | None
-    antialias: bool
+    options: ImageOptions
 
     @property
     def title(self) -> str:
-        grey = ["channels=1"] if self.channels == 1 else []
-        resized = [f"resize={self.size}"] if self.size else []
-        rough = [] if self.antialias else ["antialias=False"]
-        return title_of("from_images", self.files, *grey, *resized, *rough)
+        return title_of("from_images", self.files, *self.options.described())
 
     @property
     @cached_per_node
@@ -59,18 +54,16 @@ class FromImages(IndexedSource[Image]):
         return len(self.files)
 
     def spec(self, probe: bool) -> Spec:
-        return ArraySpec(np.dtype(np.uint8), (*(self.size or (None, None)), self.channels))
+        depth = 3 if self.options.channels == 3 else 1
+        return ArraySpec(np.dtype(np.uint8), (*(self.options.size or (None, None)), depth))
 
     def open(self) -> Callable[[int], Image]:
-        files = self.files
-        decode = partial(
-            decode_image, channels=self.channels, resize=self.size, antialias=self.antialias
-        )
+        files, options = self.files, self.options
 
         def row(i: int) -> Image:
             file = open_file("from_images", files[i])
             try:
-                return decode(file.read(0, file.size))
+                return decoded(file.read(0, file.size), options)
             except SourceError as error:
                 raise SourceError(f"from_images: {files[i]!r} cannot be read: {error}") from error
 
@@ -83,15 +76,19 @@ def from_images(
     channels: Channels = 3,
     resize: Size | None = None,
     antialias: bool = True,
+    orient: bool = False,
+    truncated: Truncated = "error",
+    most_pixels: int = MAX_PIXELS,
 ) -> Flow[NDArray[np.uint8], Exact]:
     """Read image files as ``uint8[height, width, channels]``, in the order R, G, B.
 
     ``files`` is a path, a pattern or URL, or a list of these. The order of a list is kept, repeated
-    files included; the files of a pattern are sorted by name. ``channels``, ``resize`` (a side or
-    ``(height, width)``) and ``antialias`` work as in ``decode_image``, which decodes JPEG, PNG,
-    WebP, BMP and GIF: grey becomes colour for 3 channels, and colour becomes grey for 1. Each file
-    is read and decoded by the process that works on it. ``batch`` needs images of one size: use
-    ``resize`` or ``map``. A saved state is of the names below the folder that has all of the files.
+    files included; the files of a pattern are sorted by name. The options work as in
+    ``decode_image``, which decodes JPEG, PNG, WebP, BMP and GIF: grey becomes colour for 3
+    ``channels``, colour becomes grey for 1, and "palette" yields indices, as masks have them. Each
+    file is read and decoded by the process that works on it. ``batch`` needs images of one size:
+    use ``resize`` or ``map``. A saved state is of the names below the folder that has all of the
+    files.
 
     Length: the number of files.
 
@@ -115,12 +112,12 @@ def from_images(
     Elsewhere: tensorpack ``ImageFromFile``; tf.data none; Grain none; torchdata
     ``ImageFolder`` in torchvision.
     """
-    color = checked_channels("from_images", channels)
-    size = checked_size("from_images", resize)
-    smooth = checked_flag("from_images: antialias", antialias)
+    options = checked_options(
+        "from_images", channels, resize, antialias, orient, truncated, most_pixels
+    )
     names = all_paths("from_images", files)
-    for name in ("simplejpeg", *(("cv2",) if size else ())):
+    for name in ("simplejpeg", *(("cv2",) if options.size else ())):
         library(name, "from_images", "images")
     if isinstance(files, str | os.PathLike) and not is_url(names[0]):
         open_file("from_images", names[0])
-    return nodes.flow(FromImages(names, color, size, smooth))
+    return nodes.flow(FromImages(names, options))

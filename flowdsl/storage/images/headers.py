@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from zlib import crc32
+
+import attrs
 
 from flowdsl.errors import SourceError
 
@@ -15,6 +18,11 @@ _DEFLATES_TO = 1032
 _SAMPLES = {2: 3, 4: 2, 6: 4}
 """Samples per pixel, by a PNG's colour type; other types have one."""
 _PROGRESSIVE = frozenset((0xC2, 0xC6, 0xCA, 0xCE))
+_START_OF_SCAN, _APPLICATION_1 = 0xDA, 0xE1
+_SEGMENT = struct.Struct(">BBH")
+_MAX_MARKERS = 10_000
+"""A JPEG's header has some dozens."""
+_EXIF = b"Exif\0\0"
 
 
 def image_format(data: memoryview) -> str:
@@ -116,17 +124,99 @@ def _webp(data: bytes) -> tuple[int, int]:
 _SIZES = {"PNG": _png, "GIF": _gif, "BMP": _bmp, "WebP": _webp}
 
 
-def is_progressive(data: memoryview) -> bool:
-    """Return True if a JPEG stores several scans of the whole image."""
-    at, end = 2, len(data)
-    while at + 4 <= end and data[at] == 0xFF:
-        code = data[at + 1]
+# -- JPEG ------------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class JpegHeader:
+    """What the decoders of a JPEG must know of it."""
+
+    height: int
+    width: int
+    factors: tuple[tuple[int, int], ...]
+    """The samples of each component in a unit of the image, across and down."""
+    has_scans: bool
+    """True if it stores several scans of the whole image."""
+
+
+def jpeg_header(data: memoryview) -> JpegHeader:
+    """Return the header of a JPEG.
+
+    Raises:
+        SourceError: The header is truncated or damaged.
+    """
+    frame = kind = None
+    for code, start, end in jpeg_segments(data):
         if code in _START_OF_FRAME:
-            return code in _PROGRESSIVE
+            kind, frame = code, bytes(data[start:end])
+        elif code == _START_OF_SCAN and frame is not None:
+            if len(frame) < 6 or len(frame) < 6 + 3 * frame[5]:
+                raise SourceError("this JPEG image is damaged: its header is too short")
+            height, width, count = frame[1] << 8 | frame[2], frame[3] << 8 | frame[4], frame[5]
+            factors = tuple([(byte >> 4, byte & 15) for byte in frame[7 : 6 + 3 * count : 3]])
+            has_scans = kind in _PROGRESSIVE or data[start] < count
+            return JpegHeader(height, width, factors, has_scans)
+    raise SourceError("this JPEG image is damaged: its header has no size")
+
+
+def jpeg_segments(data: memoryview) -> Iterator[tuple[int, int, int]]:
+    """Yield the code of each segment of a JPEG's header, to the first scan, and its place.
+
+    Raises:
+        SourceError: The header is truncated or damaged.
+    """
+    at, end = 2, len(data)
+    for _ in range(_MAX_MARKERS):
+        if at + 4 > end:
+            break
+        mark, code, size = _SEGMENT.unpack_from(data, at)
+        if mark != 0xFF:
+            raise SourceError(f"this JPEG image is damaged: there is no marker at byte {at}")
         if code == 0xFF:  # a fill byte
             at += 1
         elif code == 0x01 or 0xD0 <= code <= 0xD8:  # markers without content
             at += 2
         else:
-            at += 2 + (data[at + 2] << 8 | data[at + 3])
-    return True  # no frame header was found: assume the worst
+            start, at = at + 4, at + 2 + size
+            if start >= at or at > end:
+                break
+            yield code, start, at
+            if code == _START_OF_SCAN:
+                return
+    raise SourceError(f"this JPEG image is cut off: it has {end} bytes, and no pixels")
+
+
+# -- Exif ------------------------------------------------------------------------------------------
+
+
+def exif_of(kind: str, data: memoryview) -> bytes:
+    """Return the Exif of an image, from its byte order on; empty if there is none.
+
+    Raises:
+        SourceError: The header of a JPEG is truncated or damaged.
+    """
+    if kind == "JPEG":
+        segments = jpeg_segments(data)
+        contents = (bytes(data[i:end]) for code, i, end in segments if code == _APPLICATION_1)
+        exif = next((content for content in contents if content.startswith(_EXIF)), b"")
+    elif kind == "PNG":
+        exif = _chunk(data, len(_PNG), b"eXIf", of_png=True)
+    elif kind == "WebP":
+        exif = _chunk(data, 12, b"EXIF", of_png=False)
+    else:
+        exif = b""
+    return exif.removeprefix(_EXIF)
+
+
+def _chunk(data: memoryview, at: int, name: bytes, of_png: bool) -> bytes:
+    """Return the content of the first chunk of this name from ``at`` on; empty if there is none."""
+    while at + 8 <= len(data):
+        first, second = bytes(data[at : at + 4]), bytes(data[at + 4 : at + 8])
+        if of_png:
+            kind, size = second, int.from_bytes(first, "big")
+        else:
+            kind, size = first, int.from_bytes(second, "little")
+        if kind == name:
+            return bytes(data[at + 8 : at + 8 + size])
+        at += 8 + size + (4 if of_png else size % 2)
+    return b""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING, Any, Generic, Literal, Never, TypeAlias, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, Never, TypeAlias, TypeVar, overload
 
 import attrs
 import numpy as np
@@ -14,7 +14,9 @@ from flowdsl import nodes
 from flowdsl.effects import Exact
 from flowdsl.elements.specs import ArraySpec, Spec, StructSpec, ValueSpec
 from flowdsl.errors import InvalidFlow, SourceError
-from flowdsl.nodes import IndexedSource
+from flowdsl.nodes import IndexedSource, checked_int
+from flowdsl.storage.images.decoding import stored_pixels
+from flowdsl.storage.images.options import MAX_PIXELS
 from flowdsl.storage.libraries import library
 from flowdsl.storage.lmdb.keys import Keys
 from flowdsl.storage.lmdb.raw import RawFile, raw_file
@@ -54,14 +56,14 @@ def _datum_class() -> Any:
     return factory.GetMessageClass(pool.FindMessageTypeByName("caffe.Datum"))
 
 
-def _image(datum: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
+def _image(datum: Any, dtype: np.dtype[Any], most_pixels: int) -> NDArray[Any]:
     """Return the image of a datum, with channels last.
 
     Raises:
         SourceError: The datum has no image, or one of another dtype or size.
     """
     if datum.encoded:
-        return _decoded(datum.data, dtype)
+        return _decoded(datum.data, dtype, most_pixels)
     sides = datum.channels, datum.height, datum.width
     actual = "uint8" if datum.data else "float32"
     if not datum.data and not datum.float_data:
@@ -77,16 +79,15 @@ def _image(datum: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
     return np.ascontiguousarray(values.reshape(sides).transpose(1, 2, 0))
 
 
-def _decoded(data: bytes, dtype: np.dtype[Any]) -> NDArray[Any]:
-    cv2 = library("cv2", _READER, "images")
+def _decoded(data: bytes, dtype: np.dtype[Any], most_pixels: int) -> NDArray[Any]:
+    for name in ("cv2", "simplejpeg"):
+        library(name, _READER, "images")
     try:
-        image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
-    except cv2.error as error:
+        image = stored_pixels(data, most_pixels)
+    except SourceError as error:
         raise SourceError(f"its image cannot be decoded: {error}") from error
-    if image is None:
-        raise SourceError(f"its image of {len(data)} bytes cannot be decoded")
     _require(image.dtype.name, dtype)
-    return cast("NDArray[Any]", image if image.ndim == 3 else image[:, :, None])
+    return image if image.ndim == 3 else image[:, :, None]
 
 
 def _require(actual: str, dtype: np.dtype[Any]) -> None:
@@ -101,6 +102,7 @@ class FromCaffeLmdb(IndexedSource[tuple[NDArray[S], int]], Generic[S]):
 
     raw: RawFile
     dtype: np.dtype[S]
+    most_pixels: int
 
     @property
     def title(self) -> str:
@@ -126,7 +128,7 @@ class FromCaffeLmdb(IndexedSource[tuple[NDArray[S], int]], Generic[S]):
             key, value = read(i)
             try:
                 datum = datum_class.FromString(value)
-                return _image(datum, self.dtype), datum.label
+                return _image(datum, self.dtype, self.most_pixels), datum.label
             except (SourceError, damaged) as error:
                 why = error if isinstance(error, SourceError) else f"it is not a Datum: {error}"
                 raise SourceError(f"{self.raw.path!r}: key {key!r}: {why}") from error
@@ -136,33 +138,46 @@ class FromCaffeLmdb(IndexedSource[tuple[NDArray[S], int]], Generic[S]):
 
 @overload  # of options of unknown types, ``**options``
 def from_caffe_lmdb(
-    path: OnePath, keys: Keys | None = None, *, dtype: Never
+    path: OnePath, keys: Keys | None = None, *, dtype: Never, most_pixels: int = MAX_PIXELS
 ) -> Flow[tuple[NDArray[Any], int], Exact]: ...
 @overload
 def from_caffe_lmdb(
-    path: OnePath, keys: Keys | None = None, *, dtype: Literal["uint8"] = "uint8"
+    path: OnePath,
+    keys: Keys | None = None,
+    *,
+    dtype: Literal["uint8"] = "uint8",
+    most_pixels: int = MAX_PIXELS,
 ) -> Flow[tuple[NDArray[np.uint8], int], Exact]: ...
 @overload
 def from_caffe_lmdb(
-    path: OnePath, keys: Keys | None = None, *, dtype: Literal["float32"]
+    path: OnePath,
+    keys: Keys | None = None,
+    *,
+    dtype: Literal["float32"],
+    most_pixels: int = MAX_PIXELS,
 ) -> Flow[tuple[NDArray[np.float32], int], Exact]: ...
 def from_caffe_lmdb(
-    path: OnePath, keys: Keys | None = None, *, dtype: Pixel = "uint8"
+    path: OnePath,
+    keys: Keys | None = None,
+    *,
+    dtype: Pixel = "uint8",
+    most_pixels: int = MAX_PIXELS,
 ) -> Flow[Any, Exact]:
     r"""Read the images and labels of an LMDB file written by Caffe's tools.
 
     Images have channels last, in their stored order, which is blue, green, red for Caffe's own
-    tools. Encoded images are decoded by OpenCV, also in that order, with all their channels. Files
-    with ``float_data`` are read with ``dtype="float32"``; values are never cast. ``path`` and
-    ``keys`` work as in ``from_lmdb_raw``.
+    tools. Encoded images (JPEG, PNG, WebP, BMP or GIF) of at most ``most_pixels`` are decoded, also
+    in that order, with all their channels. Files with ``float_data`` are read with
+    ``dtype="float32"``; values are never cast. ``path`` and ``keys`` work as in ``from_lmdb_raw``.
 
     Length: the number of keys.
 
     Effects: none.
 
     Errors: ``SourceError`` when the flow is built, if the file is missing, damaged or truncated; at
-    the row, if its key is not in the file, or its image cannot be decoded or has another size or
-    dtype than expected. ``InvalidFlow`` if ``keys`` is neither a list nor a format.
+    the row, if its key is not in the file, or its image cannot be decoded, has too many pixels,
+    or another size or dtype than expected. ``InvalidFlow`` if ``keys`` is neither a list nor a
+    format.
     ``MissingLibrary`` without ``flowdsl[caffe]``, and for encoded images without
     ``flowdsl[images]``.
 
@@ -181,5 +196,6 @@ def from_caffe_lmdb(
     """
     if dtype not in ("uint8", "float32"):
         raise InvalidFlow(f"{_READER}: dtype must be 'uint8' or 'float32', got {dtype!r}")
+    most = checked_int(f"{_READER}: most_pixels", most_pixels, 1)
     _datum_class()  # fails at once if a library is missing
-    return nodes.flow(FromCaffeLmdb[Any](raw_file(_READER, path, keys), np.dtype(dtype)))
+    return nodes.flow(FromCaffeLmdb[Any](raw_file(_READER, path, keys), np.dtype(dtype), most))
