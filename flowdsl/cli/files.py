@@ -15,6 +15,7 @@ from flowdsl.elements.flattening import InSpecOrder
 from flowdsl.elements.specs import Spec, StructSpec, is_known, spec_of
 from flowdsl.errors import ElementError, SourceError, SpecMismatch
 from flowdsl.flow import Flow
+from flowdsl.resources.file_names import Url
 from flowdsl.storage.formats import FORMATS, StorageFormat, format_of
 
 _READERS = {one.reader: one for one in FORMATS}
@@ -88,7 +89,7 @@ def _format(what: str, path: str, reader: str | None) -> StorageFormat:
         found = _READERS["from_lmdb"]
     if found is None:
         raise BadInput(
-            f"{what}: the end of {path!r} names no format; {_suffixes(what == 'OUT')}"
+            f"{what}: the end of {Url(path)!r} names no format; {_suffixes(what == 'OUT')}"
             f"{'' if what == 'OUT' else ', or name a reader: --reader from_text'}"
         )
     return found

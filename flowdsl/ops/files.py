@@ -12,7 +12,7 @@ from flowdsl.effects import Exact
 from flowdsl.elements.specs import Spec, ValueSpec
 from flowdsl.errors import InvalidFlow, SourceError
 from flowdsl.nodes import IndexedSource, cached_per_node, flow
-from flowdsl.resources.file_names import about_folder, matches, names_digest
+from flowdsl.resources.file_names import Url, about_folder, matches, names_digest, without_secrets
 
 if TYPE_CHECKING:
     from flowdsl.flow import Flow
@@ -85,7 +85,7 @@ def from_files(pattern: Pattern | Sequence[Pattern]) -> Flow[str, Exact]:
     if not patterns or None in patterns:
         raise InvalidFlow(
             f"from_files: pattern must be a str or path, or a sequence of at least one, got "
-            f"{pattern!r}"
+            f"{without_secrets(repr(pattern))}"
         )
     paths = tuple(path for path in patterns if path is not None)
     files: dict[str, str] = {}
@@ -105,5 +105,5 @@ def _matching(pattern: str) -> list[str]:
         return [pattern]
     files = [name for name in matches(pattern) if os.path.isfile(name)]
     if not files:  # the most likely reason is a misspelled folder
-        raise SourceError(f"from_files: no file matches {pattern!r}; {about_folder(pattern)}")
+        raise SourceError(f"from_files: no file matches {Url(pattern)!r}; {about_folder(pattern)}")
     return files

@@ -1,9 +1,10 @@
-"""Names of files: those that a pattern matches, and a digest of many that names no folder above."""
+"""Names of files: those of a pattern, a digest of many of any folder, and URLs with secrets."""
 
 from __future__ import annotations
 
 import glob
 import os
+import re
 from collections.abc import Sequence
 
 
@@ -36,7 +37,54 @@ def about_folder(pattern: str) -> str:
     while glob.has_magic(folder) and not os.path.isdir(folder):
         folder = os.path.dirname(folder)
     exists = "exists" if os.path.isdir(folder or ".") else "does not exist"
-    return f"the folder {folder or '.'!r} {exists}"
+    return f"the folder {Url(folder or '.')!r} {exists}"
+
+
+class Url(str):
+    """A URL, which may have a password or a signature: its ``repr`` leaves them out.
+
+    Messages and titles have names of files by ``!r``, so that they do not show a secret.
+
+    >>> Url("https://me:secret@example.com/a.csv?token=secret")
+    'https://***@example.com/a.csv?***'
+    """
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        text = str(self)
+        if "://" in text:  # characters that end a URL within a text are encoded
+            text = re.sub(r"[\s'\"]", lambda one: f"%{ord(one[0]):02X}", text)
+        return repr(without_secrets(text))
+
+
+_URL = re.compile(
+    r"""(?P<scheme>[A-Za-z][\w+.-]*)://
+    (?:(?P<user>[^\s/?#'":@]*)(?P<password>:[^\s/?#'"]*)?@)?
+    (?P<place>(?:(?!::[A-Za-z][\w+.-]*://)[^\s?#'"])*)  # a chained URL begins after ::
+    (?P<query>\?(?:(?!::[A-Za-z][\w+.-]*://)[^\s'"])*)?""",
+    re.VERBOSE,
+)
+
+
+def without_secrets(text: str) -> str:
+    """Return a text with URLs without their passwords and queries, which may be signatures.
+
+    >>> without_secrets("at s3://bucket/a, url='ftp://me:secret@example.com/b'")
+    "at s3://bucket/a, url='ftp://me:***@example.com/b'"
+    """
+    return _URL.sub(_shown, text)
+
+
+def _shown(url: re.Match[str]) -> str:
+    user = url["user"] or ""
+    if url["password"]:
+        user = f"{user}:***@"
+    elif user:
+        user = f"{user}@"
+    if user and url["scheme"].startswith("http"):  # a token may take the place of the name
+        user = "***@"
+    return f"{url['scheme']}://{user}{url['place']}{'?***' if url['query'] else ''}"
 
 
 def names_digest(names: Sequence[str]) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 import xxhash
 
 from flowdsl.errors import InvalidFlow, SourceError
-from flowdsl.storage.paths import OnePath, Paths, all_paths, is_url, local_path
+from flowdsl.storage.paths import OnePath, Paths, all_paths, base_name, is_url, local_path
 from flowdsl.storage.progress import bar
 from flowdsl.storage.temp_dirs import temporary_directory
 from flowdsl.storage.urls import BLOCK, RemoteFile
@@ -50,7 +50,7 @@ def fetch(paths: Paths, folder: OnePath) -> list[str]:
 
 def _copied(url: str, folder: Path) -> str:
     file = RemoteFile("fetch", url)
-    name = os.path.basename(url.partition("?")[0]) or "file"
+    name = base_name(url)
     stem, dot, suffix = name.rpartition(".")
     mark = xxhash.xxh3_64_hexdigest(f"{url}\n{file.stamp}".encode())
     target = folder / (f"{stem}-{mark}.{suffix}" if dot and stem else f"{name}-{mark}")

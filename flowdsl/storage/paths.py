@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from flowdsl.errors import InvalidFlow, SourceError
-from flowdsl.resources.file_names import about_folder, matches
+from flowdsl.resources.file_names import Url, about_folder, matches, without_secrets
 
 OnePath: TypeAlias = "str | os.PathLike[str]"
 Paths: TypeAlias = "OnePath | Sequence[OnePath]"
@@ -30,8 +30,10 @@ def one_path(operator: str, path: OnePath) -> str:
     text = os.fspath(path) if isinstance(path, str | os.PathLike) else None
     if not isinstance(text, str) or not text or "\0" in text:
         empty = ", which is not empty" if path == "" else ""
-        raise InvalidFlow(f"{operator}: path must be a str or path{empty}, got {path!r}")
-    return text if is_url(text) else os.path.abspath(os.path.expanduser(text))
+        raise InvalidFlow(
+            f"{operator}: path must be a str or path{empty}, got {without_secrets(repr(path))}"
+        )
+    return Url(text) if is_url(text) else os.path.abspath(os.path.expanduser(text))
 
 
 URL_REMEDY = "write it here, then copy it there"
@@ -69,7 +71,8 @@ def all_paths(operator: str, paths: Paths) -> tuple[str, ...]:
     listed: object = [paths] if isinstance(paths, str | os.PathLike) else paths
     if not isinstance(listed, Sequence) or isinstance(listed, bytes | bytearray) or not listed:
         raise InvalidFlow(
-            f"{operator}: path must be a str or path, or a list of at least one, got {paths!r}"
+            f"{operator}: path must be a str or path, or a list of at least one, got "
+            f"{without_secrets(repr(paths))}"
         )
     return tuple(
         name
@@ -102,7 +105,7 @@ def _without_braces(operator: str, path: str) -> list[str]:
             raise InvalidFlow(f"{operator}: the braces in {path!r} stand for {count:,} files")
         before, at = path[at : braces.start()], braces.end()
         names = [f"{name}{before}{part}" for name in names for part in parts]
-    return [name + path[at:] for name in names]
+    return [type(path)(name + path[at:]) for name in names]  # a Url remains one
 
 
 def _numbers(first: str, last: str) -> Sequence[str]:
@@ -118,7 +121,7 @@ def _named(operator: str, path: str) -> list[str]:
     if is_url(path):
         from flowdsl.storage.urls import matching  # needs fsspec, which local files do not
 
-        return matching(operator, path)
+        return list(map(Url, matching(operator, path)))
     if os.path.isdir(path):
         raise SourceError(
             f"{operator}: {path!r} is a folder, not a file; for the files in it, write a pattern "
@@ -155,4 +158,15 @@ def title_of(operator: str, paths: Sequence[str], *options: str) -> str:
     "from_parquet('a.parquet', 2 files, columns=['x'])"
     """
     files = [f"{len(paths)} files"] if len(paths) > 1 else []
-    return f"{operator}({', '.join([repr(os.path.basename(paths[0])), *files, *options])})"
+    return f"{operator}({', '.join([repr(base_name(paths[0])), *files, *options])})"
+
+
+def base_name(path: str) -> str:
+    """Return the last part of a path, or of a URL without its query.
+
+    >>> base_name("https://example.com/data/a.csv?token=secret")
+    'a.csv'
+    """
+    if is_url(path):
+        path = without_secrets(path).partition("?")[0].rstrip("/")
+    return os.path.basename(path)

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from flowdsl.errors import SourceError
+from flowdsl.resources.file_names import without_secrets
 from flowdsl.storage.libraries import library
 
 R = TypeVar("R")
@@ -166,10 +167,16 @@ def tried(reader: str, path: str, read: Callable[[], R]) -> R:
             failed = _cause_of(error)
         refused = _refused(failed)
         if refused:
-            raise SourceError(f"{reader}: {path!r} {refused}") from failed
+            raise SourceError(f"{reader}: {path!r} {refused}") from _shown(path, failed)
     raise SourceError(
-        f"{reader}: {path!r} cannot be read, after {TRIES} tries: {type(failed).__name__}: {failed}"
-    ) from failed
+        f"{reader}: {path!r} cannot be read, after {TRIES} tries: {type(failed).__name__}: "
+        f"{without_secrets(str(failed))}"
+    ) from _shown(path, failed)
+
+
+def _shown(path: str, cause: Exception | None) -> Exception | None:
+    """Return the cause of an error, unless its message may have a secret of the URL."""
+    return cause if without_secrets(path) == path else None
 
 
 def _cause_of(error: Exception) -> Exception:
@@ -185,7 +192,7 @@ def _refused(error: Exception) -> str | None:
     if isinstance(error, FileNotFoundError) or status in (404, 410):
         return "is missing"
     if isinstance(error, PermissionError) or status in (401, 403):
-        return f"may not be read: {error}"
+        return f"may not be read: {without_secrets(str(error))}"
     if isinstance(error, IsADirectoryError):
         return "is not a file"
     return None
@@ -226,5 +233,7 @@ def _filesystem(reader: str, path: str) -> tuple[Any, str]:
     try:
         fs, name = fsspec.core.url_to_fs(path)
     except (ImportError, ValueError) as error:  # e.g. s3fs is not installed; no such protocol
-        raise SourceError(f"{reader}: {path!r} cannot be opened: {error}") from error
+        raise SourceError(
+            f"{reader}: {path!r} cannot be opened: {without_secrets(str(error))}"
+        ) from _shown(path, error)
     return fs, name

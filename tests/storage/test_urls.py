@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import os
+import pickle
 import sys
-from collections.abc import Iterator
+import traceback
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import attrs
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import flowdsl as fl
+from flowdsl.resources.file_names import Url
 from flowdsl.storage import urls
 from flowdsl.storage.byte_files import open_file
 from flowdsl.storage.paths import all_paths
@@ -190,3 +194,89 @@ def test_local_only_format_refuses_a_url(path: str) -> None:
         fl.InvalidFlow, match=r"must be a file on this machine's disk.*copy it first: fl\.fetch"
     ):
         fl.from_lmdb(path)
+
+
+# -- secrets ---------------------------------------------------------------------------------------
+
+PASSWORD, SIGNATURE = "pass" + "word7", "signa" + "ture7"  # not as they are in lines of a traceback
+
+
+def _shown_of(call: Callable[[], object]) -> str:
+    """Return what a call shows: its result, or its traceback."""
+    try:
+        return repr(call())
+    except Exception as error:
+        return "".join(traceback.format_exception(error))
+
+
+def _secret_url(server: Server, name: str) -> str:
+    return f"{server.url(name).replace('//', f'//me:{PASSWORD}@')}?key={SIGNATURE}"
+
+
+@pytest.mark.parametrize(
+    "reader",
+    [
+        *("from_text", "from_csv", "from_svmlight", "from_images", "from_tfrecord", "from_npy"),
+        *("from_npz", "from_webdataset", "from_parquet", "from_lmdb", "from_arrayrecord"),
+        *("from_files", "fetch"),
+    ],
+)
+def test_secrets_of_a_url_are_not_shown_in_errors(server: Server, reader: str) -> None:
+    server.files[f"bad?key={SIGNATURE}"] = b"\xff" * 10
+    url, none, pattern = (_secret_url(server, name) for name in ("bad", "none", "*"))
+    read = getattr(fl, reader)
+    more = ("/no/such/folder/\0",) if reader == "fetch" else ()
+    given: list[Any] = [url, [none], {url}, (url, 3), url.replace("bad", "{bad,b}"), pattern]
+    shown = [_shown_of(lambda one=one: read(one, *more).collect()) for one in given]  # type: ignore[misc]  # mypy has no types for such defaults
+    shown += [_shown_of(lambda: fl.from_items([b""]).write_tfrecord(url))]
+    for text in shown:
+        assert "SourceError" in text or "InvalidFlow" in text or text == "[]"
+        assert PASSWORD not in text
+        assert SIGNATURE not in text
+
+
+def test_secrets_of_a_url_are_not_shown_in_plans(server: Server) -> None:
+    url = _secret_url(server, "text")
+    server.files[f"text?key={SIGNATURE}"] = b"one\ntwo\n"
+    flow = fl.from_text([url, url])
+    run = iter(flow.map(len).prefetch(threads=2))
+    assert next(run) == 3
+    shown = [repr(flow), repr(flow.node), flow.map(len).explain(), flow.node, flow.origins(1)]
+    shown += [run.state_dict(), attrs.asdict(flow.node)]
+    for text in map(repr, shown):
+        assert "text" in text
+        assert PASSWORD not in text
+        assert SIGNATURE not in text
+    run.close()
+
+
+def test_secrets_are_not_shown_when_a_server_fails(server: Server) -> None:
+    url = _secret_url(server, "text")
+    server.files[f"text?key={SIGNATURE}"] = b"one\ntwo\n"
+    for fault in ("error", "forbid", "cut"):
+        server.faults = [fault] * 10
+        text = _shown_of(lambda: fl.from_text(url))
+        assert "SourceError: from_text: 'http://***@127.0.0.1" in text
+        assert PASSWORD not in text
+        assert SIGNATURE not in text
+    server.faults = []
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("https://me:p@ss@host/a?x=1#part", "https://***@host/a?***"),
+        ("https://token@host/a", "https://***@host/a"),
+        ("abfs://container@account/a", "abfs://container@account/a"),
+        ("ftp://me:pass@host/a b", "ftp://me:***@host/a%20b"),
+        ("zip://a::https://me:p@host/x?y::s3://c", "zip://a::https://***@host/x?***::s3://c"),
+        ("http://[::1]:80/a?q", "http://[::1]:80/a?***"),
+        ("https://me:p'w@h/a?t=a'b", "https://***@h/a?***"),
+        ("s3://bucket/*.csv", "s3://bucket/*.csv"),
+        ("/a folder/what?", "/a folder/what?"),
+    ],
+)
+def test_what_is_shown_of_a_url(url: str, shown: str) -> None:
+    assert repr(Url(url)) == repr(shown)
+    assert pickle.loads(pickle.dumps(Url(url))) == url
+    assert f"{Url(url)}" == url
