@@ -104,6 +104,75 @@ def test_comments_and_empty_lines_are_no_samples(path: Path) -> None:
     same_rows(flow.collect(), [[2, 0], [0, 1]], [1, -1])
 
 
+@pytest.mark.usefixtures("small")
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(st.tuples(st.lists(st.integers(0, 3), max_size=3), st.integers(-5, 2**40)), min_size=1)
+)
+def test_labels_and_query_ids_equal_scikit_learns(
+    tmp_path: Path, rows: list[tuple[list[int], int]]
+) -> None:
+    lines = [f"{','.join(map(str, ys))} qid:{q} 2:{k}" for k, (ys, q) in enumerate(rows, 1)]
+    path = tmp_path / "any.svm"
+    path.write_text("\n".join(lines))
+    load: Any = load_svmlight_file  # our stubs have what flowdsl uses
+    _, labels, queries = load(str(path), multilabel=True, query_id=True)
+    flow = fl.from_svmlight(path, multilabel=True, query_id=True)
+    for (x, y, query), label, its_query in zip(flow, labels, queries, strict=True):
+        assert x.shape == (2,)
+        assert y.dtype == np.float64
+        assert type(query) is int
+        assert (y.tolist(), query) == (list(label), its_query)
+    places = [int(x[1]) for x, *_ in flow.shuffle(seed=1).collect()]
+    assert sorted(places) == list(range(1, len(rows) + 1))
+    assert str(flow.node.spec(False)) == "(float64[2], float64[?], int)"
+
+
+def test_labels_and_query_ids_are_read_one_without_the_other(path: Path) -> None:
+    path.write_text("1 qid:7 1:2\n")
+    (row,) = fl.from_svmlight(path, query_id=True).collect()
+    assert row[1:] == (1.0, 7)
+    path.write_text("2,1 1:2\n1:3\n")
+    first, second = fl.from_svmlight(path, multilabel=True).collect()
+    assert first[1].tolist() == [1, 2]
+    assert second[1].tolist() == []
+    assert (
+        len(
+            {fl.from_svmlight(path, multilabel=True, n_features=n).node.fingerprint for n in (1, 2)}
+        )
+        == 2
+    )
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize(
+    ("line", "options", "mistake"),
+    [
+        ("1,2 1:2", {}, "it has several labels; read them with multilabel=True; got '1,2 1:2'"),
+        ("1:2 2:1", {}, "it has no label; multilabel=True reads rows with any number of labels"),
+        ("qid:3 2:1", {}, "it has no label"),
+        ("1 2:1", {"query_id": True}, "it has no query id, such as qid:3"),
+        ("2:1", {"query_id": True, "multilabel": True}, "it has no query id"),
+        ("1 qid:x 2:1", {"query_id": True}, "invalid literal"),
+        ("1,x 2:1", {"multilabel": True}, "could not convert string to float"),
+    ],
+)
+def test_a_line_with_other_labels_or_query_ids_is_refused(
+    path: Path, line: str, options: Any, mistake: str
+) -> None:
+    path.write_text(f"1 qid:3 1:2\n0 qid:4 1:3\n{line}\n")
+    with pytest.raises(SourceError, match=rf"rows\.svm', line 3: {mistake}"):
+        fl.from_svmlight(path, **options)
+
+
+@pytest.mark.parametrize("option", ["multilabel", "query_id"])
+def test_options_for_labels_are_bools(path: Path, option: str) -> None:
+    path.write_text("1 1:2\n")
+    options: dict[str, Any] = {option: 1}
+    with pytest.raises(InvalidFlow, match=f"{option} must be True or False, got 1"):
+        fl.from_svmlight(path, **options)
+
+
 def test_a_file_without_samples(path: Path) -> None:
     path.write_text("# nothing\n")
     assert fl.from_svmlight(path).collect() == []
@@ -173,9 +242,9 @@ def test_read_blocks_are_cached(path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     parsed: list[int] = []
     loaded = svmlight._loaded
 
-    def counted(data: bytes) -> Any:
+    def counted(form: Any, data: bytes) -> Any:
         parsed.append(len(data))
-        return loaded(data)
+        return loaded(form, data)
 
     monkeypatch.setattr(svmlight, "_loaded", counted)
     read = flow.node.open()

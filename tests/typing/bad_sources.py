@@ -95,7 +95,7 @@ numbers.repeat().write_hdf5("numbers.h5", "x")  # E: misc
 numbers.repeat().write_npz("numbers.npz")  # E: misc
 numbers.write_hdf5("numbers.h5")  # E: call-arg
 fl.from_svmlight("rows.svm").map(scale)  # E: arg-type
-fl.from_svmlight("rows.svm", zero_based="no")  # E: arg-type
+fl.from_svmlight("rows.svm", zero_based="no")  # E: call-overload
 numbers.write_text("numbers.txt")  # E: misc
 numbers.repeat().write_csv("numbers.csv")  # E: misc
 fl.from_tfrecord(3)  # E: call-overload

@@ -197,6 +197,8 @@ def stored(folder: Path) -> None:
     features_path = folder / "features.svm"
     fl.from_items(["1 1:0.5"]).write_text(features_path)
     assert_type(fl.from_svmlight(features_path), Flow[tuple[NDArray[np.float64], float], Exact])
+    multilabel = fl.from_svmlight(features_path, multilabel=True)
+    assert_type(multilabel, Flow[tuple[NDArray[np.float64], NDArray[np.float64]], Exact])
     sample_path, label_path = folder / "samples.tfrecord", str(folder / "labels.tfrecord")
     assert_type(samples.write_tfrecord(sample_path), int)
     assert_type(fl.from_tfrecord(sample_path, Sample, size=len(samples)), Flow[Sample, Exact])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, Literal, Never, TypeAlias, overload
 
 import attrs
 import numpy as np
@@ -30,7 +30,8 @@ from flowdsl.storage.text.blocks import (
 if TYPE_CHECKING:
     from flowdsl.flow import Flow
 
-Sample: TypeAlias = "tuple[NDArray[np.float64], float]"
+Floats: TypeAlias = NDArray[np.float64]
+Sample: TypeAlias = "tuple[Floats, float | Floats] | tuple[Floats, float | Floats, int]"
 
 _KEPT_BYTES = 1 << 28
 """The number of bytes of the files that a process caches: parsing a line takes far longer than
@@ -48,8 +49,9 @@ class _Samples(Sequence[Sample]):
     ends: NDArray[np.int32]
     """The end of each sample's features, after a leading zero."""
     indices: NDArray[np.int32]
-    values: NDArray[np.float64]
-    labels: NDArray[np.float64]
+    values: Floats
+    labels: Floats | list[tuple[float, ...]]
+    queries: NDArray[np.int64] | None
     n_features: int
 
     def __len__(self) -> int:
@@ -65,7 +67,45 @@ class _Samples(Sequence[Sample]):
         x = np.zeros(self.n_features)
         of_row = slice(self.ends[i], self.ends[i + 1])
         x[self.indices[of_row]] = self.values[of_row]
-        return x, float(self.labels[i])
+        label = self.labels[i]
+        y = np.array(label) if isinstance(label, tuple) else float(label)
+        return (x, y) if self.queries is None else (x, y, int(self.queries[i]))
+
+
+@attrs.frozen
+class _Form:
+    """What lines have besides features."""
+
+    multilabel: bool
+    query_id: bool
+
+    def mistake(self, line: bytes, error: ValueError) -> str:
+        """Say what is wrong with a line that cannot be parsed."""
+        label, *features = line.partition(b"#")[0].split() or [b""]
+        if not self.multilabel and b":" in label:
+            return "it has no label; multilabel=True reads rows with any number of labels"
+        if not self.multilabel and b"," in label:
+            return "it has several labels; read them with multilabel=True"
+        if self.query_id and not (features[:1] or [label])[0].startswith(b"qid:"):
+            return "it has no query id, such as qid:3, which query_id=True reads"
+        return str(error)
+
+
+def _loaded(form: _Form, data: bytes) -> tuple[Any, Any, Any]:
+    """Parse lines with scikit-learn into a sparse table, labels and query ids.
+
+    Raises:
+        ValueError: A line is not in this format.
+    """
+    read = library("sklearn.datasets", "from_svmlight", "svmlight").load_svmlight_file
+    options: dict[str, Any] = {"zero_based": True, "multilabel": form.multilabel}
+    try:  # zero_based=True keeps the file's numbering
+        table, labels, *queries = read(io.BytesIO(data), query_id=form.query_id, **options)
+    except (OverflowError, IndexError, TypeError) as error:
+        raise ValueError(str(error)) from error
+    if form.query_id and len(queries[0]) != len(labels):
+        raise ValueError("a line has no query id")
+    return table, labels, queries[0] if form.query_id else None
 
 
 @attrs.frozen
@@ -75,26 +115,14 @@ class _SampleParser:
     n_features: int
     first: int
     """The number of the first feature in the file: 0 or 1."""
+    form: _Form
     syntax: None = None
     empty: bool = True
 
     def parse(self, data: bytes, skip: int = 0) -> _Samples:
-        ends, indices, values, labels = _loaded(data)
-        return _Samples(ends, indices - self.first, values, labels, self.n_features)
-
-
-def _loaded(data: bytes) -> tuple[Any, Any, Any, Any]:
-    """Parse lines into sparse samples with scikit-learn.
-
-    Raises:
-        ValueError: A line is not in this format.
-    """
-    read = library("sklearn.datasets", "from_svmlight", "svmlight").load_svmlight_file
-    try:
-        table, labels = read(io.BytesIO(data), zero_based=True)  # keep the file's numbering
-    except (OverflowError, IndexError, TypeError) as error:
-        raise ValueError(str(error)) from error
-    return table.indptr, table.indices, table.data, labels
+        table, labels, queries = _loaded(self.form, data)
+        indices = table.indices - self.first
+        return _Samples(table.indptr, indices, table.data, labels, queries, self.n_features)
 
 
 @attrs.frozen(repr=False)
@@ -117,22 +145,75 @@ class FromSvmlight(FromBlocks[Sample]):
 
     def spec(self, probe: bool) -> Spec:
         x = ArraySpec(np.dtype(np.float64), (self.features.n_features,))
-        return StructSpec(tuple, (("0", x), ("1", ValueSpec(float))))
+        form = self.features.form
+        y = ArraySpec(np.dtype(np.float64), (None,)) if form.multilabel else ValueSpec(float)
+        query: tuple[tuple[str, Spec], ...] = (("2", ValueSpec(int)),) if form.query_id else ()
+        return StructSpec(tuple, (("0", x), ("1", y), *query))
 
 
+@overload  # of options of unknown types, ``**options``
 def from_svmlight(
     paths: Paths,
     *,
     n_features: int | None = None,
     zero_based: bool | Literal["auto"] = "auto",
-) -> Flow[tuple[NDArray[np.float64], float], Exact]:
+    multilabel: Never,
+    query_id: Never,
+) -> Flow[Any, Exact]: ...
+@overload
+def from_svmlight(
+    paths: Paths,
+    *,
+    n_features: int | None = None,
+    zero_based: bool | Literal["auto"] = "auto",
+    multilabel: Literal[False] = False,
+    query_id: Literal[False] = False,
+) -> Flow[tuple[NDArray[np.float64], float], Exact]: ...
+@overload
+def from_svmlight(
+    paths: Paths,
+    *,
+    n_features: int | None = None,
+    zero_based: bool | Literal["auto"] = "auto",
+    multilabel: Literal[True],
+    query_id: Literal[False] = False,
+) -> Flow[tuple[NDArray[np.float64], NDArray[np.float64]], Exact]: ...
+@overload
+def from_svmlight(
+    paths: Paths,
+    *,
+    n_features: int | None = None,
+    zero_based: bool | Literal["auto"] = "auto",
+    multilabel: Literal[False] = False,
+    query_id: Literal[True],
+) -> Flow[tuple[NDArray[np.float64], float, int], Exact]: ...
+@overload
+def from_svmlight(
+    paths: Paths,
+    *,
+    n_features: int | None = None,
+    zero_based: bool | Literal["auto"] = "auto",
+    multilabel: Literal[True],
+    query_id: Literal[True],
+) -> Flow[tuple[NDArray[np.float64], NDArray[np.float64], int], Exact]: ...
+def from_svmlight(
+    paths: Paths,
+    *,
+    n_features: int | None = None,
+    zero_based: bool | Literal["auto"] = "auto",
+    multilabel: bool = False,
+    query_id: bool = False,
+) -> Flow[Any, Exact]:
     r"""Read pairs of features and label from files in the text format of SVMlight and LIBSVM.
 
     ``paths`` is a path or URL, a pattern, whose files are sorted, or a list of these, in the listed
     order. A row is ``(x, y)``: ``x`` is a dense array of all features, zero where the file has no
     value, and ``y`` is the label. scikit-learn parses a block of lines at a time, and rows are made
-    dense one by one, so a file may be larger than memory. Text after ``#`` is a comment, and
-    ``qid:`` is ignored.
+    dense one by one, so a file may be larger than memory. Text after ``#`` is a comment.
+
+    With ``multilabel=True``, ``y`` is an array of the row's labels, ``3,1``, sorted; a row may have
+    none. With ``query_id=True``, a row is ``(x, y, qid)``, and each line needs a ``qid:``, which is
+    ignored otherwise.
 
     ``n_features`` is the length of ``x``; pass it if it is more than the largest feature in these
     files, as for a test set. ``zero_based`` is True if the first feature has the number 0;
@@ -143,7 +224,8 @@ def from_svmlight(
     Effects: none.
 
     Errors: when the flow is built, ``MissingLibrary`` without scikit-learn; ``SourceError`` for a
-    file that is missing or compressed and, with its line, for an invalid sample; ``InvalidFlow``
+    file that is missing or compressed and, with its line, for an invalid sample, such as one with
+    several labels or without a label, unless ``multilabel=True``; ``InvalidFlow``
     for an ``n_features`` smaller than the files need. A feature beyond 16,777,216 is treated as
     damage, unless ``n_features`` allows it.
 
@@ -162,23 +244,27 @@ def from_svmlight(
         raise InvalidFlow(
             f"from_svmlight: zero_based must be True, False or 'auto', got {zero_based!r}"
         )
+    for option, given in (("multilabel", multilabel), ("query_id", query_id)):
+        if type(given) is not bool:
+            raise InvalidFlow(f"from_svmlight: {option} must be True or False, got {given!r}")
     is_count = isinstance(n_features, int) and not isinstance(n_features, bool)
     if n_features is not None and not (is_count and n_features >= 1):
         raise InvalidFlow(f"from_svmlight: n_features must be an int >= 1, got {n_features!r}")
-    files = tuple(_indexed(path) for path in all_paths("from_svmlight", paths))
+    form = _Form(multilabel, query_id)
+    files = tuple(_indexed(path, form) for path in all_paths("from_svmlight", paths))
     first = _first_feature(files, zero_based)
-    features = _SampleParser(_size(files, first, n_features), first)
+    features = _SampleParser(_size(files, first, n_features), first, form)
     return nodes.flow(FromSvmlight(files, features))
 
 
-def _indexed(path: str) -> TextFile:
+def _indexed(path: str, form: _Form) -> TextFile:
     """Index a file; its blocks also have their largest and smallest feature."""
     file = open_readable("from_svmlight", path)
-    table = table_of(file, f"svmlight 1 {STRETCH}", 5, _scan)
+    table = table_of(file, f"svmlight 2 {STRETCH} {form}", 5, lambda file: _scan(form, file))
     return TextFile(path, file.stamp, table.digest, table.columns)
 
 
-def _scan(file: ByteFile) -> Table:
+def _scan(form: _Form, file: ByteFile) -> Table:
     lines = scan("from_svmlight", file)
     starts, _, before = lines.columns
     rows, most, least = [0], [-1], [_MAX_INDEX]
@@ -186,12 +272,12 @@ def _scan(file: ByteFile) -> Table:
     for start, end, line in zip(starts[:-1], starts[1:], before[:-1], strict=True):
         data = ahead.read(int(start), int(end))
         try:
-            _, indices, _, labels = _loaded(data)
+            table, labels, _ = _loaded(form, data)
         except ValueError as error:
-            raise _damaged(file.path, data, int(line)) from error
+            raise _damaged(form, file.path, data, int(line)) from error
         rows.append(rows[-1] + len(labels))
-        most.append(int(indices.max(initial=-1)))
-        least.append(int(indices.min(initial=_MAX_INDEX)))
+        most.append(int(table.indices.max(initial=-1)))
+        least.append(int(table.indices.min(initial=_MAX_INDEX)))
     # The last column is the end of the file. The features of block k are in column k + 1, and
     # column 0 has none: only their largest and smallest over all columns are used.
     return Table(np.array([starts, rows, before, most, least]), lines.digest)
@@ -200,13 +286,14 @@ def _scan(file: ByteFile) -> Table:
 _MAX_INDEX = 2**31 - 1
 
 
-def _damaged(path: str, data: bytes, before: int) -> SourceError:
+def _damaged(form: _Form, path: str, data: bytes, before: int) -> SourceError:
     for number, line in enumerate(data.split(b"\n"), before + 1):
         try:
-            _loaded(line)
+            _loaded(form, line)
         except ValueError as error:
             shown = repr(line[:80].decode(errors="backslashreplace"))
-            return SourceError(f"from_svmlight: {path!r}, line {number}: {error}; got {shown}")
+            mistake = form.mistake(line, error)
+            return SourceError(f"from_svmlight: {path!r}, line {number}: {mistake}; got {shown}")
     return SourceError(f"from_svmlight: {path!r}, after line {before}: it is not an SVMlight file")
 
 
