@@ -149,6 +149,27 @@ def _hdf5(rows: Sequence[int], path: Path) -> None:
         file.create_dataset("y", data=[f"text {i}" for i in rows])
 
 
+def _hdf5_lists(rows: Sequence[int], path: Path) -> None:
+    with h5py.File(path, "w") as file:
+        x = file.create_dataset("x", (len(rows),), h5py.vlen_dtype(np.int16), chunks=(5,))
+        for i in rows:
+            x[i] = np.arange(i)
+
+
+def _csv(rows: Sequence[int], path: Path) -> None:
+    lines = [f'{i}, "a\\"{i}\n", b\\\n{i}\n# "{i}\n' for i in rows]
+    path.write_text("".join(lines))
+
+
+def _csv_of_others(path: Path) -> AnyFlow:
+    options: dict[str, Any] = {"comment": "#", "escapechar": "\\", "skipinitialspace": True}
+    return fl.from_csv(path, header=False, **options)
+
+
+def _labels(rows: Sequence[int], path: Path) -> None:
+    path.write_text("".join(f"{','.join('123'[: i % 3])} qid:{i} 1:0.5 3:{i}\n" for i in rows))
+
+
 _HALF: Any = NDArray[bfloat16]  # pyright: ignore[reportInvalidTypeForm]  # it is declared as a variable
 
 
@@ -214,5 +235,10 @@ OTHERS = {
     "tar, gnu": _of(_tar("gnu"), lambda path: fl.from_webdataset(path), ".tar"),
     "parquet of others": _of(_parquet, lambda path: fl.from_parquet(path), ".parquet"),
     "hdf5 of others": _of(_hdf5, lambda path: fl.from_hdf5(path, ["x", "y"]), ".h5"),
+    "hdf5 of lists": _of(_hdf5_lists, lambda path: fl.from_hdf5(path, "x"), ".h5"),
+    "csv of others": _of(_csv, _csv_of_others, ".csv"),
+    "svmlight, labels": _of(
+        _labels, lambda path: fl.from_svmlight(path, multilabel=True, query_id=True), ".svm"
+    ),
     "npz of others": _of(_npz, lambda path: fl.from_npz(path), ".npz"),
 }

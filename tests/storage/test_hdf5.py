@@ -14,7 +14,7 @@ from tensorpack.dataflow import DataFromList  # type: ignore[import-untyped]  # 
 from tensorpack.dataflow.serialize import HDF5Serializer  # type: ignore[import-untyped]  # it has no types
 
 import flowdsl as fl
-from flowdsl.elements.specs import join, spec_of
+from flowdsl.elements.specs import ArraySpec, StructSpec, join, spec_of
 from flowdsl.errors import ElementError, InvalidFlow, SourceError, SpecMismatch
 from flowdsl.testing.elements import same
 
@@ -108,7 +108,8 @@ def test_links_to_other_files_are_refused(path: Path) -> None:
 def test_non_numeric_array_is_refused(path: Path) -> None:
     with h5py.File(path, "w") as file:
         file["compound"] = np.zeros(3, [("a", "i4"), ("b", "f4")])
-        file.create_dataset("lists", (3,), h5py.vlen_dtype(np.int32))
+        file.create_dataset("lists of text", (3,), h5py.vlen_dtype(h5py.string_dtype()))
+        file.create_dataset("pairs of lists", (3, 2), h5py.vlen_dtype(np.int32))
         file.create_dataset("references", (3,), h5py.ref_dtype)
         file["one"] = 3
         file["huge"] = np.zeros(2)
@@ -116,7 +117,8 @@ def test_non_numeric_array_is_refused(path: Path) -> None:
         file["group/x"] = np.zeros(3)
     for name, why in {
         "compound": "no compounds",
-        "lists": "lists of any length",
+        "lists of text": "holds lists of object; numbers, text and lists of numbers are read",
+        "pairs of lists": "holds several lists for a row",
         "references": "references",
         "one": "has no rows",
         "bomb": "bytes in a file of",
@@ -148,6 +150,41 @@ def test_component_that_differs_from_the_first_row_is_named(path: Path) -> None:
     rows = [(1, np.zeros(2)), (2, np.zeros(3))]
     with pytest.raises(SpecMismatch, match=r"row 1: element\.y: float64\[3\].*first row has"):
         fl.from_items(rows).write_hdf5(path, ["x", "y"])
+
+
+@pytest.mark.parametrize("how", [{}, {"chunks": (7,)}, {"chunks": (7,), "compression": 1}], ids=str)
+@pytest.mark.parametrize("dtype", [np.int16, np.float64, np.bool_])
+def test_lists_of_any_length_are_arrays(path: Path, how: dict[str, Any], dtype: type) -> None:
+    lists: list[NDArray[Any]] = [np.arange(i % 5).astype(dtype) for i in range(20)]
+    with h5py.File(path, "w") as file:
+        stored = file.create_dataset("x", (20,), h5py.vlen_dtype(dtype), **how)
+        for i, each in enumerate(lists):
+            if len(each):  # the others are never written
+                stored[i] = each
+        file["y"] = np.arange(20)
+    flow = fl.from_hdf5(path, ["x", "y"])
+    assert all(same(x, lists[y]) for x, y in flow.shuffle(seed=1))
+    assert len(flow) == 20
+    assert flow.node.spec(False) == StructSpec(
+        tuple, (("0", ArraySpec(np.dtype(dtype), (None,))), ("1", ArraySpec(np.dtype("i8"), ())))
+    )
+    assert not flow.at(4)[0].flags.writeable
+    with pytest.raises(SpecMismatch, match="declared uint8"):
+        fl.from_hdf5(path, "x", NDArray[np.uint8])
+
+
+def test_long_lists_are_not_read_together(path: Path) -> None:
+    with h5py.File(path, "w") as file:
+        stored = file.create_dataset("x", (40,), h5py.vlen_dtype(np.uint8))
+        for i in range(40):
+            stored[i] = np.zeros(1 << 18, np.uint8)
+    row = fl.from_hdf5(path, "x").node.open()  # type: ignore[attr-defined]  # a source
+    tracemalloc.start()
+    try:
+        assert all(len(row(i)) == 1 << 18 for i in range(40))
+        assert tracemalloc.get_traced_memory()[1] < 4e6  # of 10e6
+    finally:
+        tracemalloc.stop()
 
 
 def test_damaged_text_is_reported(path: Path) -> None:

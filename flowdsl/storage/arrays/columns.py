@@ -20,6 +20,8 @@ _NUMBERS: dict[str, tuple[type, np.dtype[Any]]] = {
 }
 FORMS = ("array", "scalar", "str", *_NUMBERS)
 """The possible forms of a component; the last ones are Python numbers."""
+LIST = "list"
+"""The form of a dataset of other programs in which each row is an array of its own length."""
 
 
 @attrs.frozen
@@ -36,12 +38,14 @@ class Column:
     @property
     def is_python(self) -> bool:
         """True if values are Python numbers or text, not NumPy values."""
-        return self.form not in ("array", "scalar")
+        return self.form not in ("array", "scalar", LIST)
 
     @property
     def spec(self) -> Spec:
         if self.form == "str":
             return ValueSpec(str)
+        if self.form == LIST:
+            return ArraySpec(self.dtype, (None,))
         if self.is_python:
             return ValueSpec(_NUMBERS[self.form][0])
         if self.form == "scalar":  # NumPy scalars are in native order; text has any width
@@ -50,7 +54,7 @@ class Column:
 
     @property
     def nbytes(self) -> int:
-        """The size of one value in bytes; for text, the size of its reference."""
+        """The size of one value in bytes; for text and lists, a lower bound."""
         size = self.dtype.itemsize
         for n in self.shape:
             size *= n
@@ -68,8 +72,11 @@ class Column:
         """Return the value stored in these bytes; an array is read-only."""
         if self.form == "str":
             return content.decode()
-        array = array_of_bytes(self.dtype, self.shape, content)
-        if self.form == "array":
+        shape = self.shape
+        if self.form == LIST:
+            shape = (len(content) // self.dtype.itemsize,)
+        array = array_of_bytes(self.dtype, shape, content)
+        if self.form in ("array", LIST):
             return array
         return array.item() if self.is_python else array[()]
 

@@ -19,7 +19,7 @@ from flowdsl.effects import Exact
 from flowdsl.elements.specs import UNKNOWN, Spec, StructSpec, names_classes, restore_classes
 from flowdsl.errors import InvalidFlow, SourceError
 from flowdsl.nodes import T
-from flowdsl.storage.arrays.columns import FORMS, TEXT, Column
+from flowdsl.storage.arrays.columns import FORMS, LIST, TEXT, Column
 from flowdsl.storage.byte_files import LocalFile, guard_file, rows_are_verified
 from flowdsl.storage.digests import Version, versions_of
 from flowdsl.storage.file_source import FileSource, file_has_changed
@@ -177,6 +177,12 @@ def _opened(h5py: Any, path: str) -> Any:
     return h5py.File(path, "r", locking=False, rdcc_nbytes=0)
 
 
+def _item_dtype(h5py: Any, dtype: Any) -> np.dtype[Any] | None:
+    """Return the dtype of the items if values are lists of any length; None for others."""
+    item = h5py.check_vlen_dtype(dtype)
+    return item if isinstance(item, np.dtype) else None  # text has the class ``str`` there
+
+
 class RowsFile:
     """An HDF5 file that is open for reading, with the columns of the requested datasets."""
 
@@ -235,15 +241,21 @@ class RowsFile:
             text = h5py.check_string_dtype(dataset.dtype)
             if dataset.dtype.hasobject:
                 check_heaps(self.path, dataset)
-            dtype = np.dtype(dataset.dtype.str) if not dataset.dtype.hasobject else TEXT
             shape = tuple(map(int, dataset.shape[1:]))
-            form = "str" if dtype is TEXT else "array" if shape else "scalar"
+            item = _item_dtype(h5py, dataset.dtype)
+            if item is not None:
+                form, dtype = LIST, np.dtype(item.str).newbyteorder("=")  # as h5py reads them
+            elif dataset.dtype.hasobject:
+                form, dtype = "str", TEXT
+            else:
+                form, dtype = "array" if shape else "scalar", np.dtype(dataset.dtype.str)
             digests = None
             if self.header is not None and name in self.header.paths:
                 k = self.header.paths.index(name)
                 form, digests = self.header.forms[k], self._digests(k, len(dataset))
             column = Column(form, dtype, shape)
-            if form not in FORMS or not column.valid() or (text is None and form == "str"):
+            known = form == LIST if item is not None else form in FORMS and column.valid()
+            if not known or (text is None and form == "str"):
                 raise ValueError(f"{dataset.dtype}{list(shape)} are not values of {form!r}")
             if column.nbytes > max(_MAX_BLOCK_BYTES, _DEFLATES_TO * self.size):
                 raise ValueError(f"a row of {column.nbytes:,} bytes in a file of {self.size:,}")
@@ -292,14 +304,19 @@ class RowsFile:
         if not dataset.shape:
             raise SourceError(f"from_hdf5: {self.path!r}: {name!r} is one value and has no rows")
         dtype = dataset.dtype
-        text = h5py.check_string_dtype(dtype)
-        if (dtype.hasobject and text is None) or dtype.kind not in "biufcSO":
+        text, item = h5py.check_string_dtype(dtype), _item_dtype(h5py, dtype)
+        kind = dtype.kind if item is None else item.kind
+        if (dtype.hasobject and text is None and item is None) or (
+            kind not in ("biufcSO" if item is None else "biufc")
+        ):
+            shown = dtype if item is None else f"lists of {item}"
             raise SourceError(
-                f"from_hdf5: {self.path!r}: {name!r} holds {dtype}; numbers and text are read, and "
-                f"no compounds, references or lists of any length"
+                f"from_hdf5: {self.path!r}: {name!r} holds {shown}; numbers, text and lists of "
+                f"numbers are read, and no compounds, references or lists of others"
             )
-        if text is not None and dtype.hasobject and len(dataset.shape) > 1:
-            raise SourceError(f"from_hdf5: {self.path!r}: {name!r} holds several texts for a row")
+        if dtype.hasobject and len(dataset.shape) > 1:
+            kinds = "texts" if item is None else "lists"
+            raise SourceError(f"from_hdf5: {self.path!r}: {name!r} holds several {kinds} for a row")
 
     def names(self) -> list[str]:
         """Return the names of all datasets: in the order written, or else sorted."""
@@ -318,6 +335,9 @@ class RowsFile:
 
     def _rows_at_once(self, dataset: Any, column: Column) -> int:
         row = max(1, column.nbytes)
+        if dataset.dtype.hasobject:  # the references are small, and values are elsewhere
+            row = max(row, self.size // max(1, len(dataset)))
+            return max(1, min(1024, _BLOCK_BYTES // row))
         if dataset.chunks is None:
             return max(1, min(1024, _BLOCK_BYTES // row))
         n = int(dataset.chunks[0])
@@ -382,6 +402,8 @@ class _Dataset:
         k = i - start
         if self.column.form == "str":
             return bytes(block[k])
+        if self.column.form == LIST:
+            return np.asarray(block[k], self.column.dtype).tobytes()
         return cast("bytes", block[k : k + 1].tobytes())  # an entry by itself is in native order
 
 
@@ -433,13 +455,15 @@ def from_hdf5(
     ``data_paths`` is the name of a dataset, whose entries become the rows, or a list of names, for
     rows that are tuples of entries in this order. ``element`` declares the type of a row, e.g.
     ``tuple[NDArray[np.uint8], np.int64]``, or a NamedTuple or record class to build from it.
-    Entries are read-only arrays, NumPy scalars, or str for datasets of variable-length text. Each
+    Entries are read-only arrays, NumPy scalars, or str for datasets of variable-length text; an
+    entry of variable length is an array of its own length. Each
     process opens the file itself and caches one chunk of each dataset.
 
     Rows written by ``write_hdf5`` are verified against checksums. In other files, corruption of a
     number goes undetected unless the dataset has a checksum filter. Data in other files is not
     read: external links, external storage and virtual datasets are refused, and so are compounds
-    and references. A file with variable-length text is checked for damage when a process opens it.
+    and references. Text and arrays of variable length are checked for damage when a process opens
+    the file.
 
     Length: the number of entries.
 
