@@ -46,7 +46,7 @@ def _png(data: bytes) -> bytes | None:
             content = name + _greys(1 << depth)
             parts += [struct.pack(">I", len(content) - 4), content]
             parts += [struct.pack(">I", crc32(content))]
-        elif name != b"tRNS":
+        else:
             parts.append(data[at:end])
         at = end
     return b"".join(parts)
@@ -70,7 +70,7 @@ def _gif(data: bytes) -> bytes | None:
     if data[at] != 0x2C:
         raise SourceError(f"this GIF image is damaged: there is no image at byte {at}")
     flags = data[at + 9]
-    parts += [data[at : at + 9], bytes([flags & 0x60])]  # without a palette of its own
+    parts += [data[at : at + 9], bytes([flags & 0x7F])]  # without a palette of its own
     parts.append(data[at + 10 + _colours(flags) * _BYTES_OF_A_COLOUR :])
     return b"".join(parts)
 
