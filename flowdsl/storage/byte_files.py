@@ -185,7 +185,7 @@ def open_file(reader: str, path: str) -> ByteFile:
         SourceError: The file is missing, or is not a file; the message begins with ``reader``.
     """
     if is_url(path):
-        from flowdsl.storage.urls import RemoteFile  # needs fsspec, which local files do not
+        from flowdsl.storage.urls import remote_file  # needs fsspec, which local files do not
 
-        return RemoteFile(reader, path)
+        return remote_file(reader, path)
     return LocalFile(reader, path)

@@ -4,6 +4,7 @@ A saved state belongs to the content of the files, wherever they are; so a diges
 to a gigabyte of all files of a flow is read completely; of more, blocks that are spread over each
 file. A digest is computed once for a version of a file and kept in this process. A source keeps
 the digest together with the stamp of the version, so a worker process does not compute it again.
+A remote file is not read for this: its ETag or time is part of its digest.
 """
 
 from __future__ import annotations
@@ -78,9 +79,9 @@ def versions_of(files: Sequence[ByteFile]) -> list[Version]:
 
 
 def content_digest(file: ByteFile, blocks: int = 0) -> int:
-    """Return a digest of a file's bytes, or of ``blocks`` blocks; of a remote file, of its ends.
+    """Return a digest of a file's bytes, or of ``blocks`` blocks.
 
-    A remote file has an ETag or a time, which its readers compare.
+    Of a remote file, it is a digest of its ends and of its ETag or time.
     """
     key = file.path, file.stamp, blocks
     digest = _known.get(key)
@@ -92,6 +93,7 @@ def content_digest(file: ByteFile, blocks: int = 0) -> int:
 def _digest(file: ByteFile, blocks: int) -> int:
     digest = xxhash.xxh3_64(str(file.size).encode())
     if not isinstance(file, LocalFile):
+        digest.update(file.stamp.encode())
         starts, count = [0, max(0, file.size - _REMOTE_BYTES)], _REMOTE_BYTES
     elif blocks:
         last = max(0, file.size - _BLOCK_BYTES)

@@ -13,7 +13,7 @@ from flowdsl.errors import InvalidFlow, SourceError
 from flowdsl.storage.paths import OnePath, Paths, all_paths, base_name, is_url, local_path
 from flowdsl.storage.progress import bar
 from flowdsl.storage.temp_dirs import temporary_directory
-from flowdsl.storage.urls import BLOCK, RemoteFile
+from flowdsl.storage.urls import remote_file
 
 
 def fetch(paths: Paths, folder: OnePath) -> list[str]:
@@ -49,7 +49,7 @@ def fetch(paths: Paths, folder: OnePath) -> list[str]:
 
 
 def _copied(url: str, folder: Path) -> str:
-    file = RemoteFile("fetch", url)
+    file = remote_file("fetch", url)
     name = base_name(url)
     stem, dot, suffix = name.rpartition(".")
     mark = xxhash.xxh3_64_hexdigest(f"{url}\n{file.stamp}".encode())
@@ -62,9 +62,7 @@ def _copied(url: str, folder: Path) -> str:
         with temporary_directory(folder) as partial:
             path = partial / target.name
             with path.open("wb") as copy, bar(name, file.size, of_bytes=True) as draw:
-                for start in range(0, file.size, BLOCK):
-                    copy.write(file.read(start, BLOCK))
-                    draw(start)
+                file.copy_to(copy, draw)
             os.replace(path, target)
     except OSError as error:
         raise SourceError(f"fetch: {str(target)!r} cannot be written: {error.strerror}") from error

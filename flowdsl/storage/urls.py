@@ -2,7 +2,7 @@
 
 A file is read in blocks. When blocks are read in order, the next ones are fetched in the
 background. A read that fails, stalls or is truncated is retried a few times, with growing delays;
-missing and forbidden files raise an error at once.
+missing and forbidden files raise an error at once. Web servers are read by ``http.py``.
 
 ``fl.fetch`` makes copies on the local disk.
 """
@@ -13,7 +13,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import IO, Any, Generic, TypeVar
 
 from flowdsl.errors import SourceError
 from flowdsl.resources.file_names import without_secrets
@@ -33,23 +33,36 @@ KEPT = 8
 """The number of cached blocks: more than are fetched ahead, and at most 8 MB for a file."""
 
 
+def remote_file(reader: str, path: str) -> RemoteFile:
+    """Open a URL for reading.
+
+    Raises:
+        SourceError: The file is missing, or is not a file, or cannot be read.
+    """
+    fs, name = _filesystem(reader, path)
+    if "https" in fs.protocol:
+        from flowdsl.storage.http import WebFile
+
+        return WebFile(reader, path, fs, name)
+    return RemoteFile(reader, path, fs, name)
+
+
 class RemoteFile:
     """A remote file, read in blocks."""
 
-    def __init__(self, reader: str, path: str) -> None:
+    def __init__(self, reader: str, path: str, fs: Any, name: str) -> None:
         self.path = path
         self._reader = reader
-        self._fs, self._name = _filesystem(reader, path)
+        self._fs, self._name = fs, name
         info = self._info()
         if info.get("type") == "directory":
             raise SourceError(f"{reader}: {path!r} is not a file")
         if info.get("size") is None:
             raise SourceError(f"{reader}: {path!r} has no known size, so parts cannot be read")
         self.size = int(info["size"])
-        self.stamp = _stamp(info)
-        self._condition = _if_unchanged(self._fs, info)
-        self._blocks: OrderedDict[int, _Started[bytes]] = OrderedDict()
-        self._last = -1
+        self.stamp = stamp_of(info)
+        self._blocks: OrderedDict[int, Started[bytes]] = OrderedDict()
+        self._last = -2  # the first block alone: many formats begin with a few bytes of it
         self._lock = threading.Lock()
 
     def _info(self) -> dict[str, Any]:
@@ -57,6 +70,10 @@ class RemoteFile:
         return info
 
     def read(self, start: int, count: int) -> bytes:
+        return self.read_parts(start, count)
+
+    def read_parts(self, start: int, count: int) -> bytes:
+        """Return bytes of the file, from the parts that are kept or by requests for more."""
         end = min(start + count, self.size)
         if start >= end:
             return b""
@@ -67,7 +84,18 @@ class RemoteFile:
         return data[start - first * BLOCK : end - first * BLOCK]
 
     def check(self) -> None:
-        """Do nothing: a read compares the file's ETag or time itself."""
+        """Do nothing: a read of a web server compares the file's ETag or time itself."""
+
+    def copy_to(self, copy: IO[bytes], progress: Callable[[int], None]) -> None:
+        """Write all bytes to a file; ``progress`` is called with their number so far.
+
+        Raises:
+            SourceError: The file cannot be read.
+            OSError: The copy cannot be written.
+        """
+        for start in range(0, self.size, BLOCK):
+            copy.write(self.read_parts(start, BLOCK))
+            progress(start)
 
     def _block(self, k: int) -> bytes:
         with self._lock:
@@ -78,7 +106,7 @@ class RemoteFile:
             self._last = k
             for number in reversed(wanted):
                 if number not in self._blocks:
-                    self._blocks[number] = _Started(self._fetch(number))
+                    self._blocks[number] = Started(self._fetch(number))
                 self._blocks.move_to_end(number)
             started = self._blocks[k]
             while len(self._blocks) > KEPT:
@@ -95,44 +123,19 @@ class RemoteFile:
         return lambda: tried(self._reader, self.path, lambda: self._range(start, end))
 
     def _range(self, start: int, end: int) -> bytes:
-        data: bytes
-        try:
-            data = self._fs.cat_file(self._name, start=start, end=end, **self._condition)
-        except Exception as error:  # each file system raises its own errors
-            if getattr(error, "status", None) != _PRECONDITION_FAILED:
-                raise
-            if _stamp(self._info()) != self.stamp:
-                raise SourceError(
-                    f"{self.path!r} was written again since it was opened: build a new flow"
-                ) from error
-            self._condition = {}  # servers that disagree on a file's time
-            data = self._fs.cat_file(self._name, start=start, end=end)
-        if len(data) == self.size != end - start:  # a server without support for ranges
-            data = data[start:end]
+        data: bytes = self._fs.cat_file(self._name, start=start, end=end)
         if len(data) != end - start:
             raise OSError(f"{len(data)} bytes were received instead of {end - start}")
         return data
 
 
 _MARKS = ("ETag", "etag", "Last-Modified", "LastModified", "mtime", "created")
-_PRECONDITION_FAILED = 412
-"""The HTTP status for a condition that does not hold."""
 
 
-def _stamp(info: dict[str, Any]) -> str:
+def stamp_of(info: dict[str, Any]) -> str:
+    """Return the mark of a version: its size, with its ETag or time if there is one."""
     marks = (info.get(key) for key in _MARKS)
     return f"{info['size']} {next((mark for mark in marks if mark is not None), '')}"
-
-
-def _if_unchanged(fs: Any, info: dict[str, Any]) -> dict[str, Any]:
-    """Return arguments of a read with which a web server refuses a file that has changed.
-
-    The condition uses the file's time, as its ETag may depend on the compression of an answer.
-    """
-    since = info.get("Last-Modified")
-    if since is None or "https" not in fs.protocol:
-        return {}
-    return {"headers": {**fs.kwargs.get("headers", {}), "If-Unmodified-Since": since}}
 
 
 def matching(reader: str, pattern: str) -> list[str]:
@@ -149,8 +152,10 @@ def matching(reader: str, pattern: str) -> list[str]:
     return [fs.unstrip_protocol(name) for name in names]
 
 
-def tried(reader: str, path: str, read: Callable[[], R]) -> R:
+def tried(reader: str, path: str, read: Callable[[], R], seconds: float | None = None) -> R:
     """Call a function and return its result; retry a few times if it fails or takes too long.
+
+    ``seconds`` is the time limit of a try if it is not ``SECONDS``.
 
     Raises:
         SourceError: The file is missing or forbidden, or every try failed.
@@ -160,7 +165,7 @@ def tried(reader: str, path: str, read: Callable[[], R]) -> R:
         if failed is not None:
             time.sleep(FIRST_WAIT * 3 ** (again - 1))
         try:
-            return _Started(read).result(SECONDS)
+            return Started(read).result(seconds or SECONDS)
         except SourceError:
             raise
         except Exception as error:  # each file system raises its own errors
@@ -198,7 +203,7 @@ def _refused(error: Exception) -> str | None:
     return None
 
 
-class _Started(Generic[R]):
+class Started(Generic[R]):
     """A call in a daemon thread, which does not delay the exit of the program.
 
     The interpreter waits for threads of a pool at exit, and a stalled read never ends.

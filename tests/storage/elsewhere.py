@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -17,8 +17,17 @@ class Server:
         self.files: dict[str, bytes] = {}
         self.times: dict[str, str] = {}
         """The time of the last change, as servers report it; some servers do not."""
+        self.etags: dict[str, str] = {}
+        self.has_conditions = True
+        """False for a server that ignores conditions in requests."""
+        self.answers_of_parts = True
+        """False for a server that says the version of a file in answers to HEAD only."""
+        self.sent = 0
+        """The bytes of answers to GET."""
+        self.endless = False
+        """True if answers never end, whatever they say."""
         self.faults: list[str] = []
-        """``"error"``, ``"cut"``, ``"stall"`` or ``"forbid"``, one for each of the next reads."""
+        """``"error"``, ``"cut"``, ``"stall"``, ``"forbid"`` or ``"unmet"``, for the next reads."""
         self.ranges = True
         self.reads: Counter[str] = Counter()
         self.address = ""
@@ -57,11 +66,17 @@ def served() -> Iterator[Server]:
             data = server.files.get(self.path[1:])
             self.send_response(404 if data is None else 200)
             self.send_header("Content-Length", str(len(data or b"")))
-            if self.path[1:] in server.times:
-                self.send_header("Last-Modified", server.times[self.path[1:]])
+            self.send_version()
             if server.ranges:
                 self.send_header("Accept-Ranges", "bytes")
             self.end_headers()
+
+        def send_version(self) -> None:
+            name = self.path[1:]
+            if name in server.times:
+                self.send_header("Last-Modified", server.times[name])
+            if name in server.etags:
+                self.send_header("ETag", server.etags[name])
 
         def do_GET(self) -> None:
             name = self.path[1:]
@@ -69,7 +84,7 @@ def served() -> Iterator[Server]:
             if data is None:
                 self.send_error(404)
                 return
-            since = self.headers.get("If-Unmodified-Since")
+            since = self.headers.get("If-Unmodified-Since") if server.has_conditions else None
             if since is not None and since != server.times.get(name):
                 self.send_error(412)
                 return
@@ -77,8 +92,8 @@ def served() -> Iterator[Server]:
                 self.answer(data, fault)
 
         def answer(self, data: bytes, fault: str | None) -> None:
-            if fault in ("error", "forbid"):
-                self.send_error(503 if fault == "error" else 403)
+            if fault in ("error", "forbid", "unmet"):
+                self.send_error({"error": 503, "forbid": 403, "unmet": 412}[fault])
                 return
             if fault == "stall":
                 server.over.wait()
@@ -93,17 +108,31 @@ def served() -> Iterator[Server]:
                 self.send_response(206)
                 self.send_header("Content-Range", f"bytes {start}-{end}/{len(data)}")
                 data = data[start : end + 1]
-            self.send_header("Content-Length", str(len(data)))
+            if server.answers_of_parts:
+                self.send_version()
+            if server.endless:
+                self.close_connection = True
+            else:
+                self.send_header("Content-Length", str(len(data)))
             self.end_headers()
             if fault == "cut":
                 data = data[: len(data) // 2]
                 self.close_connection = True
-            self.wfile.write(data)
+            with suppress(ConnectionError):  # the client has read enough
+                self.wfile.write(data)
+                server.sent += len(data)
+                while server.endless and server.sent < 1 << 32:
+                    self.wfile.write(bytes(1 << 16))
+                    server.sent += 1 << 16
 
         def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # its name there
             return
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as web:
+    class Web(ThreadingHTTPServer):
+        def handle_error(self, request: object, client_address: object) -> None:
+            """Do nothing: a client closes connections as it likes."""
+
+    with Web(("127.0.0.1", 0), Handler) as web:
         server.address = f"http://127.0.0.1:{web.server_address[1]}"
         thread = threading.Thread(target=web.serve_forever, args=(0.01,))
         thread.start()

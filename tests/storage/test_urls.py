@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import os
 import pickle
 import sys
 import traceback
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
@@ -19,9 +22,10 @@ from hypothesis import strategies as st
 
 import flowdsl as fl
 from flowdsl.resources.file_names import Url
-from flowdsl.storage import urls
+from flowdsl.storage import http, urls
 from flowdsl.storage.byte_files import open_file
 from flowdsl.storage.paths import all_paths
+from flowdsl.storage.urls import RemoteFile
 from tests.storage.elsewhere import Server, served
 
 fsspec: Any = import_module("fsspec")  # it has no types
@@ -39,10 +43,13 @@ def a_server() -> Iterator[Server]:
 def server(a_server: Server, monkeypatch: pytest.MonkeyPatch) -> Server:
     monkeypatch.setattr(urls, "FIRST_WAIT", 0.001)
     monkeypatch.setattr(urls, "BLOCK", 4096)
-    a_server.files, a_server.times = {"a.bin": DATA}, {}
+    monkeypatch.setattr(http, "_copies", OrderedDict())
+    a_server.files, a_server.times, a_server.etags = {"a.bin": DATA}, {}, {}
     a_server.faults.clear()
     a_server.reads.clear()
     a_server.ranges, a_server.most_at_once = True, 0
+    a_server.has_conditions = a_server.answers_of_parts = True
+    a_server.endless, a_server.sent = False, 0
     return a_server
 
 
@@ -63,11 +70,6 @@ def test_any_part_is_read_after_earlier_failures(
         for start, count in parts:
             assert file.read(start, count) == DATA[start : start + count]
         assert file.size == len(DATA)
-
-
-def test_server_without_range_requests(server: Server) -> None:
-    server.ranges = False
-    assert open_file("read", server.url("a.bin")).read(9_000, 500) == DATA[9_000:9_500]
 
 
 def test_stalled_read_is_retried(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,27 +104,163 @@ def test_missing_or_forbidden_file_fails_at_once(server: Server) -> None:
 MORNING, EVENING = "Mon, 05 Jan 2026 08:00:00 GMT", "Mon, 05 Jan 2026 20:00:00 GMT"
 
 
-def test_a_file_that_is_replaced_while_it_is_read(server: Server) -> None:
-    server.times["a.bin"] = MORNING
+def _text(mark: str) -> bytes:
+    return b"".join(b"%s %06d\n" % (mark.encode(), i) for i in range(6000))
+
+
+KINDS = ["etag", "weak etag", "time", "ignored time", "unmet", "head", "size", "etag and time"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("order", ["in order", "shuffled"])
+def test_rows_are_of_one_version_when_a_file_changes_on_its_server(
+    server: Server, kind: str, order: str
+) -> None:
+    name, url = "a.txt", server.url("a.txt")
+    server.has_conditions, server.answers_of_parts = kind != "ignored time", kind != "head"
+    marks: list[dict[str, str]] = []
+    marks += [server.times] if "time" in kind else []
+    marks += [server.etags] if "etag" in kind or kind == "head" else []
+    server.files[name] = _text("old")
+    for mark in marks:
+        mark[name] = 'W/"1"' if kind == "weak etag" else MORNING
+    flow = fl.from_text(url)
+    run = iter(flow if order == "in order" else flow.shuffle(seed=1))
+    rows = [next(run) for _ in range(3)]
+    server.files[name] = _text("new")[: 12_000 if kind == "size" else None]
+    for mark in marks:
+        mark[name] = 'W/"2"' if kind == "weak etag" else EVENING
+    server.faults = ["unmet"] * 10_000 if kind == "unmet" else []
+    with pytest.raises(fl.FlowError, match=rf"row \d+ of from_text.*'{url}' was written again"):
+        rows += list(run)
+    assert {row[:3] for row in rows} == {"old"}
+
+
+def test_servers_that_disagree_on_a_files_time_but_not_on_its_etag(server: Server) -> None:
+    server.times["a.bin"], server.etags["a.bin"] = MORNING, '"1"'
     file = open_file("read", server.url("a.bin"))
-    assert file.read(0, 10) == DATA[:10]
-    server.files["a.bin"], server.times["a.bin"] = DATA[::-1], EVENING
-    with pytest.raises(fl.SourceError, match=r"a\.bin' was written again since it was opened"):
-        file.read(40_000, 10)
-
-
-def test_servers_that_disagree_on_a_files_time(server: Server) -> None:
-    server.times["a.bin"] = MORNING
-    file = open_file("read", server.url("a.bin"))
-
-    class Others(dict[str, str]):
-        """Answers as a second server that reports another time for the file."""
-
-        def get(self, name: str, default: Any = None) -> Any:
-            return EVENING
-
-    server.times = Others(server.times)
+    server.times["a.bin"] = EVENING
     assert file.read(40_000, 10) == DATA[40_000:40_010]
+
+
+def test_servers_that_disagree_on_the_version_of_a_file(server: Server, tmp_path: Path) -> None:
+    class Others(dict[str, str]):
+        """Answers in turn as servers that report different times for a file."""
+
+        def __getitem__(self, name: str) -> str:
+            times.reverse()
+            return times[0]
+
+    times = [MORNING, EVENING]
+    server.times = Others({"a.bin": ""})
+    file = open_file("read", server.url("a.bin"))
+    with pytest.raises(fl.SourceError, match=r"its servers disagree.*copy it first: fl\.fetch"):
+        file.read(0, len(DATA))
+    (copy,) = fl.fetch(server.url("a.bin"), tmp_path)
+    assert Path(copy).read_bytes() == DATA
+
+
+def test_a_change_between_passes_of_a_format_without_checksums_is_an_error(server: Server) -> None:
+    def write(mark: int) -> None:  # a digest of the ends of the file shows no difference
+        stream = io.BytesIO()
+        np.save(stream, np.where(np.arange(100_000) == 50_000, mark, 7))
+        server.files["a.npy"], server.etags["a.npy"] = stream.getvalue(), f'"{mark}"'
+
+    write(1)
+    flow = fl.from_npy(server.url("a.npy"), np.int64)
+    run = iter(flow)
+    assert next(run) == 7
+    state = run.state_dict()
+    write(2)
+    with pytest.raises(fl.FlowError, match="has changed since this flow was built"):
+        flow.collect()
+    with pytest.raises(fl.StateMismatch):
+        fl.from_npy(server.url("a.npy"), np.int64).resume(state)
+    write(1)
+    assert next(fl.from_npy(server.url("a.npy"), np.int64).resume(state)) == 7
+
+
+# -- servers that send too much --------------------------------------------------------------------
+
+
+def test_a_server_without_parts_sends_a_file_once(server: Server) -> None:
+    server.ranges = False
+    server.files["a.txt"] = _text("old")
+    flow = fl.from_text(server.url("a.txt"))
+    expected = _text("old").decode().split("\n")[:-1]
+    again = fl.from_text(server.url("a.txt"))
+    for rows in (flow, flow.shuffle(seed=1), flow.prefetch(threads=4), again):
+        assert sorted(rows) == expected
+    assert server.reads["a.txt"] <= 2  # the first answer is closed when it turns out to be whole
+    assert open_file("read", server.url("a.bin")).read(9_000, 500) == DATA[9_000:9_500]
+    assert open_file("read", server.url("a.bin")).read(49_990, 500) == DATA[49_990:]
+
+
+def test_a_copy_is_of_one_version(server: Server) -> None:
+    server.ranges, server.etags["a.bin"] = False, '"1"'
+    file = open_file("read", server.url("a.bin"))
+    assert file.read(9_000, 500) == DATA[9_000:9_500]
+    server.files["a.bin"], server.etags["a.bin"] = DATA[::-1], '"2"'
+    assert file.read(19_000, 500) == DATA[19_000:19_500]
+    assert open_file("read", server.url("a.bin")).read(0, 500) == DATA[::-1][:500]
+    file = open_file("read", server.url("a.bin"))
+    server.etags["a.bin"] = '"3"'
+    http._copies.clear()
+    with pytest.raises(fl.SourceError, match="was written again since it was opened"):
+        file.read(0, 500)
+
+
+def test_a_large_file_of_a_server_without_parts_is_refused(
+    server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(http, "MOST_COPIED", len(DATA) - 1)
+    server.ranges = False
+    file = open_file("from_x", server.url("a.bin"))
+    with pytest.raises(
+        fl.SourceError, match=r"from_x: '.*a\.bin' has 50,000 bytes, .* copy it first: fl\.fetch"
+    ):
+        file.read(0, 100)
+    (copy,) = fl.fetch(server.url("a.bin"), tmp_path)
+    assert Path(copy).read_bytes() == DATA
+
+
+def test_copies_of_files_are_bounded(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "COPIES_BYTES", 2 * len(DATA))
+    server.ranges = False
+    files = []
+    for k in range(5):
+        server.files[f"{k}"] = bytes([k]) * len(DATA)
+        files.append(open_file("read", server.url(f"{k}")))
+    for _ in range(2):
+        assert [file.read(9_000, 1) for file in files] == [bytes([k]) for k in range(5)]
+        assert len(http._copies) == 2
+
+
+@pytest.mark.parametrize("ranges", [True, False])
+def test_an_endless_answer_is_not_read_to_its_end(
+    server: Server, ranges: bool, tmp_path: Path
+) -> None:
+    file = open_file("read", server.url("a.bin"))
+    server.ranges, server.endless = ranges, True
+    with pytest.raises(fl.SourceError, match="bytes were received instead of"):
+        file.read(9_000, 500)
+    with pytest.raises(fl.SourceError, match="bytes were received instead of"):
+        fl.fetch(server.url("a.bin"), tmp_path)
+    assert server.sent < 1 << 28  # in some tens of requests; what the system buffers included
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_copy_that_cannot_be_written_is_not_tried_again(server: Server) -> None:
+    class Full(io.BytesIO):
+        def write(self, data: object) -> int:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    server.ranges = False
+    file = open_file("fetch", server.url("a.bin"))
+    assert isinstance(file, RemoteFile)
+    with pytest.raises(fl.SourceError, match=r"fetch: a copy of '.*' cannot be written: No space"):
+        file.copy_to(Full(), lambda _: None)
+    assert server.reads["a.bin"] == 2
 
 
 def test_sequential_reading_fetches_blocks_ahead(server: Server) -> None:
