@@ -93,6 +93,15 @@ def _lmdb(value: Callable[[int], bytes]) -> Callable[[Sequence[int], Path], None
     return write
 
 
+def _named_lmdb(rows: Sequence[int], path: Path) -> None:
+    with lmdb.open(str(path), subdir=False, map_size=1 << 24, lock=False, max_dbs=2) as store:
+        for name in (b"a", b"b"):
+            db = store.open_db(name)
+            with store.begin(write=True) as txn:
+                for i in rows:
+                    txn.put(b"%08d" % i, b"value %d" % i * (1 + 400 * (i % 2)), db=db)
+
+
 def _datum(i: int) -> bytes:
     return b"\x08\x01\x10\x01\x18\x01\x22\x01\x00\x28" + bytes([i])
 
@@ -219,6 +228,7 @@ OTHERS = {
         lambda path: fl.from_lmdb_raw(path),
         ".lmdb",
     ),
+    "lmdb, named": _of(_named_lmdb, lambda path: fl.from_lmdb_raw(path, db="b"), ".lmdb"),
     "lmdb of tensorpack": _of(
         _lmdb(_datapoint), lambda path: fl.from_tensorpack_lmdb(path), ".lmdb"
     ),

@@ -178,11 +178,81 @@ def test_unsupported_key_orders_are_refused(path: Path, flag: int, message: str)
         fl.from_lmdb_raw(path)
 
 
-def test_named_database_is_not_read_as_a_value(path: Path) -> None:
-    with lmdb.open(str(path), subdir=False, lock=False, max_dbs=1) as env:
-        env.open_db(b"inner")
-    with pytest.raises(ElementError, match="key b'inner' is a named database"):
-        fl.from_lmdb_raw(path).collect()
+def named(path: Path, databases: dict[str, dict[bytes, bytes]], **options: Any) -> Path:
+    """Write databases within one file; the name "" is the main one."""
+    with lmdb.open(str(path), subdir=False, lock=False, max_dbs=9, map_size=1 << 28) as env:
+        for name, pairs in databases.items():
+            db = env.open_db(name.encode(), **options) if name else None
+            with env.begin(write=True) as txn:
+                for key, value in pairs.items():
+                    txn.put(key, value, db=db)
+    return path
+
+
+def test_databases_in_a_file_are_read_by_name(path: Path) -> None:
+    large = numbered(3000)
+    named(path, {"train": large, "test": {b"a": b"x" * 9000}, "none": {}})
+    train = fl.from_lmdb_raw(path, db="train")
+    assert train.collect() == list(large.items())
+    assert dict(train.shuffle(seed=1).prefetch(threads=1).collect()) == large
+    assert fl.from_lmdb_raw(path, db=b"test").collect() == [(b"a", b"x" * 9000)]
+    assert fl.from_lmdb_raw(path, db="none").collect() == []
+    assert fl.from_lmdb_raw(path, "{:0>8d}", db="train").at(2999) == (
+        b"00002999",
+        large[b"00002999"],
+    )
+    assert train.node.title == "from_lmdb_raw('rows.lmdb', db='train')"
+
+
+def test_two_databases_of_a_file_have_different_fingerprints(path: Path) -> None:
+    named(path, {"a": numbered(3), "b": numbered(3)})
+    flows = [fl.from_lmdb_raw(path, db=name) for name in "ab"]
+    assert flows[0].collect() == flows[1].collect()
+    assert flows[0].node.fingerprint != flows[1].node.fingerprint
+
+
+def test_a_database_is_not_read_as_a_value(path: Path) -> None:
+    named(path, {"inner": numbered(2), "": {b"z": b"value"}})
+    flow = fl.from_lmdb_raw(path)
+    with pytest.raises(ElementError, match=r"read it with from_lmdb_raw\(path, db='inner'\)"):
+        flow.collect()
+    assert fl.from_lmdb_raw(path, ["z"]).collect() == [(b"z", b"value")]
+    for name, message in (
+        ("other", "db='other': there is no such database; the file has the databases 'inner'"),
+        ("z", "db='z': it is a key, and not a database; the file has the databases 'inner'"),
+    ):
+        with pytest.raises(SourceError, match=message):
+            fl.from_lmdb_raw(path, db=name)
+
+
+def test_a_file_of_databases_names_them_when_none_is_chosen(path: Path) -> None:
+    named(path, {"train": numbered(2), "test": numbered(2)})
+    with pytest.raises(SourceError, match="the file has the databases 'test', 'train': choose one"):
+        fl.from_lmdb_raw(path)
+    store(path.with_name("plain"), numbered(2))
+    with pytest.raises(SourceError, match="no such database; the file has no databases"):
+        fl.from_lmdb_raw(path.with_name("plain"), db="train")
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("dupsort", "db='inner': several values for a key: not supported"),
+        ("integerkey", "db='inner': integers for keys: not supported"),
+        ("reverse_key", "db='inner': reversed keys: not supported"),
+    ],
+)
+def test_a_database_of_an_unsupported_order_is_refused(path: Path, kind: str, message: str) -> None:
+    named(path, {"inner": numbered(2)}, **{kind: True})
+    with pytest.raises(SourceError, match=message):
+        fl.from_lmdb_raw(path, db="inner")
+
+
+@pytest.mark.parametrize("db", ["", b"", 3, ["a"]])
+def test_the_name_of_a_database_is_text_or_bytes(path: Path, db: Any) -> None:
+    named(path, {"a": numbered(2)})
+    with pytest.raises(InvalidFlow, match="db must be the name of a database, or None, got"):
+        fl.from_lmdb_raw(path, db=db)
 
 
 @pytest.mark.parametrize("keys", [None, "{:0>8d}"])

@@ -141,6 +141,7 @@ def keys_of_rows(reader: str, pages: Pages, keys: Keys | None) -> KeysOfRows:
             return _formatted(reader, keys, pages.entries - (key_list_place is not None))
         if key_list_place is not None:
             return _listed(_index(pages.row(*key_list_place)[1]))
+        pages.require_values()
         return _InOrder(pages.entries, pages.counts())
     except SourceError as error:
         raise SourceError(f"{reader}: {pages.path!r} cannot be read: {error}") from error

@@ -89,6 +89,14 @@ class Page:
         return self.data[begin : begin + count]
 
 
+def shown(db: bytes) -> str:
+    """Return the name of a database as a user writes it."""
+    try:
+        return repr(db.decode())
+    except UnicodeDecodeError:
+        return repr(db)
+
+
 def _name_of(kind: int) -> str:
     return {_BRANCH: "branch", _LEAF: "leaf", _OVERFLOW: "overflow"}[kind]
 
@@ -114,10 +122,12 @@ class Tree:
         path: str,
         expected: str = "an LMDB file",
         file: LocalFile | None = None,
+        db: bytes | None = None,
     ) -> None:
         """``path`` is a file, or a folder with a ``data.mdb``; errors name what is ``expected``.
 
-        ``file`` is the file if it is open already.
+        ``file`` is the file if it is open already, ``db`` the named database to read, or None for
+        the main one.
         """
         self.path = os.path.join(path, "data.mdb") if os.path.isdir(path) else path
         try:
@@ -129,18 +139,22 @@ class Tree:
                 raise SourceError("it is empty")
             self._free, self._rows, self._last, self.transaction = self._meta()
             self._page_size = self._free.page_size
-            orders = [order for flag, order in _ORDERS.items() if self._rows.flags & flag]
-            if self._rows.flags & 0x7F:
-                raise SourceError(f"{', '.join(orders) or 'an unknown order'}: not supported")
+            self._last_leaf = Leaf(b"", b"", None)  # consecutive rows are mostly on one leaf
+            self._kept: dict[int, Page] = {}
+            self._separators: dict[int, list[bytes]] = {}
+            self._require_order()
             self._require_the_end(self._free)
         except SourceError as error:
             raise SourceError(
                 f"{reader}: {self.path!r} cannot be read: {error}; expected {expected}"
             ) from error
+        if db is not None:
+            try:
+                self._rows, self._last_leaf = self._named(db), Leaf(b"", b"", None)
+                self._require_order()
+            except SourceError as error:
+                raise SourceError(f"{reader}: {self.path!r}: db={shown(db)}: {error}") from error
         self.entries = self._rows.entries
-        self._last_leaf = Leaf(b"", b"", None)  # consecutive rows are mostly on one leaf
-        self._kept: dict[int, Page] = {}
-        self._separators: dict[int, list[bytes]] = {}
 
     @property
     def file(self) -> LocalFile:
@@ -194,11 +208,39 @@ class Tree:
             self._kept[number] = page
         return page
 
+    def _require_order(self) -> None:
+        """Check that keys are unique, and sorted as bytes."""
+        orders = [order for flag, order in _ORDERS.items() if self._rows.flags & flag]
+        if self._rows.flags & 0x7F:
+            raise SourceError(f"{', '.join(orders) or 'an unknown order'}: not supported")
+
+    def _named(self, db: bytes) -> _Root:
+        """Return the root of a named database, which is a value in the main one."""
+        page = self.find(db).page
+        slot = 0 if page is None else bisect_left(range(len(page)), db, key=page.key)
+        if page is None or slot == len(page) or page.key(slot) != db:
+            raise SourceError(f"there is no such database; {self._names()}")
+        size, flags, _ = page.node(slot)
+        if flags & ~_DUPLICATES != _NAMED or size != _TREE.size:
+            raise SourceError(f"it is a key, and not a database; {self._names()}")
+        return _Root(*_TREE.unpack(page.within(slot, len(db), size)))
+
+    def _names(self) -> str:
+        """Describe the named databases on the first leaf, which mostly has all."""
+        page = self.find(b"").page
+        slots = range(0 if page is None else len(page))
+        names = [shown(page.key(k)) for k in slots if page and page.node(k)[1] & _NAMED]
+        listed = ", ".join(names[:20])
+        return f"the file has the databases {listed}" if names else "the file has no databases"
+
     def _value(self, page: Page, slot: int, key: bytes) -> bytes | memoryview:
         size, flags, _ = page.node(slot)
+        if flags & _NAMED:
+            raise SourceError(
+                f"key {key!r} is a database: read it with from_lmdb_raw(path, db={shown(key)})"
+            )
         if flags & ~BIG:
-            named = "is a named database" if flags == _NAMED else "has a value of another kind"
-            raise SourceError(f"key {key!r} {named}: not supported")
+            raise SourceError(f"key {key!r} has a value of another kind: not supported")
         if not flags:
             return page.within(slot, len(key), size)
         (number,) = _PAGE_NUMBER.unpack(page.within(slot, len(key), _PAGE_NUMBER.size))
@@ -305,9 +347,9 @@ class Tree:
 class Pages(Tree):
     """An LMDB file with access to rows by number, in the order of their keys."""
 
-    def __init__(self, reader: str, path: str) -> None:
-        """``path`` is a file, or a folder with a ``data.mdb``."""
-        super().__init__(reader, path)
+    def __init__(self, reader: str, path: str, db: bytes | None = None) -> None:
+        """``path`` is a file, or a folder with a ``data.mdb``; ``db`` names a database in it."""
+        super().__init__(reader, path, db=db)
         try:
             self._leaves, self._firsts = self._branches(self._rows)
             most = len(self._leaves) * (self._page_size // (_NODE.size + 2))
@@ -318,6 +360,15 @@ class Pages(Tree):
         except SourceError as error:
             raise SourceError(f"{reader}: {self.path!r} cannot be read: {error}") from error
         self._latest: tuple[int, Page, list[bytes]] | None = None
+
+    def require_values(self) -> None:
+        """Check that the rows on the first leaf are not all named databases."""
+        if self.entries and all(flags & _NAMED for flags in self._flags()):
+            raise SourceError(f"{self._names()}: choose one with from_lmdb_raw(path, db=...)")
+
+    def _flags(self) -> list[int]:
+        page, keys = self._leaf(0)
+        return [page.node(slot)[1] for slot in range(len(keys))]
 
     # -- reading rows ------------------------------------------------------------------------------
 

@@ -10,11 +10,11 @@ import xxhash
 from flowdsl import nodes
 from flowdsl.effects import Exact
 from flowdsl.elements.specs import Spec, StructSpec, ValueSpec
-from flowdsl.errors import SourceError
+from flowdsl.errors import InvalidFlow, SourceError
 from flowdsl.nodes import IndexedSource
 from flowdsl.storage.digests import Version, versions_of
 from flowdsl.storage.lmdb.keys import Keys, KeysOfRows, RowReader, keys_of_rows
-from flowdsl.storage.lmdb.pages import Pages
+from flowdsl.storage.lmdb.pages import Pages, shown
 from flowdsl.storage.paths import OnePath, local_path, title_of
 
 if TYPE_CHECKING:
@@ -29,10 +29,13 @@ class RawFile:
     path: str
     keys: KeysOfRows
     version: Version
+    db: bytes | None = None
+    """The name of the database in the file; None for the main one."""
 
     @property
     def title(self) -> str:
-        return title_of(self.reader, [self.path])
+        options = [] if self.db is None else [f"db={shown(self.db)}"]
+        return title_of(self.reader, [self.path], *options)
 
     @property
     def fingerprint(self) -> str:
@@ -44,7 +47,7 @@ class RawFile:
         return self.keys.length
 
     def open(self) -> RowReader:
-        pages = Pages(self.reader, self.path)
+        pages = Pages(self.reader, self.path, self.db)
         self.version.guard(pages.file)
         read = self.keys.reader(pages)
 
@@ -57,7 +60,7 @@ class RawFile:
         return row
 
 
-def raw_file(reader: str, path: OnePath, keys: Keys | None) -> RawFile:
+def raw_file(reader: str, path: OnePath, keys: Keys | None, db: bytes | None = None) -> RawFile:
     """Open an LMDB file; ``reader`` is the operator's name in errors.
 
     Raises:
@@ -65,10 +68,10 @@ def raw_file(reader: str, path: OnePath, keys: Keys | None) -> RawFile:
         SourceError: The file is missing or damaged.
     """
     where = local_path(reader, path)
-    pages = Pages(reader, where)
+    pages = Pages(reader, where, db)
     rows = keys_of_rows(reader, pages, keys)
     (version,) = versions_of([pages.file])
-    return RawFile(reader, where, rows, version)
+    return RawFile(reader, where, rows, version, db)
 
 
 @attrs.frozen(repr=False)
@@ -96,14 +99,17 @@ class FromLmdbRaw(IndexedSource[tuple[bytes, bytes]]):
         return self.raw.open()
 
 
-def from_lmdb_raw(path: OnePath, keys: Keys | None = None) -> Flow[tuple[bytes, bytes], Exact]:
+def from_lmdb_raw(
+    path: OnePath, keys: Keys | None = None, *, db: str | bytes | None = None
+) -> Flow[tuple[bytes, bytes], Exact]:
     """Read the keys and values of any LMDB file, as bytes.
 
     ``path`` is a file, or a folder with a ``data.mdb``. ``keys`` selects and orders the rows: a
     list of keys, or a format string such as ``"{:0>8d}"`` for the numbers from 0 to the number of
     rows. Without it, the keys are those that the store lists under ``__keys__``, as tensorpack
     writes them (that entry is not a row), or else all keys, sorted as bytes. To find all keys, the
-    beginning of each leaf page is read once when the flow is built; with ``keys`` it is not.
+    beginning of each leaf page is read once when the flow is built; with ``keys`` it is not. ``db``
+    is the name of a database within the file.
 
     Decode rows with ``map(lambda row: ...)``, or with ``filter_map`` to drop some. Reading runs no
     code from the file, and every number in its pages is validated before use. Values have no
@@ -113,9 +119,10 @@ def from_lmdb_raw(path: OnePath, keys: Keys | None = None) -> Flow[tuple[bytes, 
 
     Effects: none.
 
-    Errors: ``SourceError`` when the flow is built, if the file is missing, damaged, truncated, or
-    has several values for a key; at the row, if its key is not in the file or its page is damaged.
-    ``InvalidFlow`` if ``keys`` is neither a list nor a format.
+    Errors: ``SourceError`` when the flow is built, if the file is missing, damaged or truncated, or
+    if the database does not exist, has several values for a key, or integers for keys; at the row,
+    if its key is not in the file or its page is damaged. ``InvalidFlow`` if ``keys`` is neither a
+    list nor a format.
 
     >>> import flowdsl as fl, lmdb, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -131,4 +138,7 @@ def from_lmdb_raw(path: OnePath, keys: Keys | None = None) -> Flow[tuple[bytes, 
     Elsewhere: tensorpack ``LMDBData``, ``LMDBDataDecoder``; tf.data none; Grain none;
     torchdata none.
     """
-    return nodes.flow(FromLmdbRaw(raw_file("from_lmdb_raw", path, keys)))
+    if db is not None and (not isinstance(db, str | bytes) or not db):
+        raise InvalidFlow(f"from_lmdb_raw: db must be the name of a database, or None, got {db!r}")
+    name = db.encode() if isinstance(db, str) else db
+    return nodes.flow(FromLmdbRaw(raw_file("from_lmdb_raw", path, keys, name)))
