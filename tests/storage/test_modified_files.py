@@ -105,6 +105,10 @@ def _csv(path: Path, mark: int) -> None:
     path.write_text("a,b\n" + "".join(f"{mark},{i:06}\n" for i in range(ROWS)))
 
 
+def _svmlight(path: Path, mark: int) -> None:
+    path.write_text("".join(f"{mark} 1:{i:06}\n" for i in range(ROWS)))
+
+
 KINDS = [
     Kind("write_lmdb", _with("write_lmdb"), fl.from_lmdb),
     Kind("lmdb of others", _raw_lmdb, fl.from_lmdb_raw),
@@ -121,6 +125,12 @@ KINDS = [
     Kind("npz of others", _npz, fl.from_npz),
     Kind("text", _text, fl.from_text),
     Kind("csv", _csv, fl.from_csv),
+    Kind("svmlight", _svmlight, fl.from_svmlight),
+    Kind(
+        "tfrecord, gzip",
+        _bytes_with("write_tfrecord", compression="gzip"),
+        lambda path: fl.from_tfrecord(path, compression="gzip"),
+    ),
 ]
 
 
@@ -218,3 +228,34 @@ def test_a_state_is_resumed_where_the_file_is_in_another_folder(
     other.parent.mkdir()
     shutil.copyfile(path, other)
     assert repr(next(kind.read(other).resume(state))) == second
+
+
+def test_appended_rows_belong_to_a_new_flow(tmp_path: Path) -> None:
+    path = tmp_path / "rows.lmdb"
+    fl.from_range(2000).write_lmdb(path, append=True)
+    flow = fl.from_lmdb(path)
+    run = iter(flow)
+    assert next(run) == 0
+    state = run.state_dict()
+    fl.from_range(10).write_lmdb(path, append=True)
+    assert list(run) == list(range(1, 2000))
+    with pytest.raises(FlowError, match="has changed since this flow was built"):
+        flow.collect()
+    with pytest.raises(FlowError, match="of another flow"):
+        fl.from_lmdb(path).resume(state)
+
+
+def test_a_file_that_is_deleted_or_replaced_is_read_to_its_end_if_it_is_open(
+    tmp_path: Path,
+) -> None:
+    path, other = tmp_path / "rows.txt", tmp_path / "other.txt"
+    for replace in (False, True):
+        _text(path, 1)
+        expected = fl.from_text(path).collect()
+        run = iter(fl.from_text(path))
+        rows = [next(run)]
+        path.unlink()
+        if replace:
+            _text(other, 2)
+            other.rename(path)
+        assert rows + list(run) == expected
