@@ -49,6 +49,7 @@ from flowdsl.nodes.base import (
 from flowdsl.nodes.capabilities import (
     AnyOrder,
     Buffering,
+    KeepsPass,
     MadeFromLatest,
     OneShot,
     PassThrough,
@@ -130,6 +131,7 @@ __all__ = [
     "IndexedSource",
     "Indices",
     "Joining",
+    "KeepsPass",
     "ListOf",
     "MadeFromLatest",
     "Merging",

@@ -164,6 +164,13 @@ class MadeFromLatest(Traceable[T, E], Generic[T, E]):
             yield position, trace(y, [x.places for read in readers for _, x in read.latest])
 
 
+# -- to keep a pass --------------------------------------------------------------------------------
+
+
+class KeepsPass(Node[T, E], Generic[T, E]):
+    """Keeps the elements of a pass of its source, once one was read to its end."""
+
+
 # -- to be bounded ---------------------------------------------------------------------------------
 
 

@@ -19,6 +19,7 @@ from flowdsl.nodes import (
     FlowBase,
     IndexTransform,
     Indices,
+    KeepsPass,
     Node,
     PassFactory,
     PassThrough,
@@ -183,7 +184,7 @@ class Kept(Generic[A]):
 
 
 @attrs.frozen(repr=False)
-class Cache(Traceable[T, E], SkippedByProbe[T, E], Generic[T, E]):
+class Cache(KeepsPass[T, E], Traceable[T, E], SkippedByProbe[T, E], Generic[T, E]):
     """Epoch 0 of its source in every pass: computed once, then kept in memory."""
 
     source: Node[T, E]
@@ -323,10 +324,11 @@ class Ordering(FlowBase[T, E]):
 
         Every pass yields epoch 0 of the flow below: random operators below draw once, and operators
         above draw again in each epoch, as in ``cache().shuffle()``. A pass that was ended early or
-        failed is not cached. The elements are kept for this flow and all flows that are chained to
-        it, in the consumer's process, as long as one of these flows exists; an array that is a
-        view, of a batch or of a worker's result, is kept as a copy. Arrays are read-only, also in
-        the first pass. For the operators above, it is a stream: a ``shuffle`` collects it.
+        failed is not cached: write ``take(n).cache()``, and not ``cache().take(n)``. The elements
+        are kept for this flow and all flows that are chained to it, in the consumer's process, as
+        long as one of these flows exists; an array that is a view, of a batch or of a worker's
+        result, is kept as a copy. Arrays are read-only, also in the first pass. For the operators
+        above, it is a stream: a ``shuffle`` collects it.
 
         Length: the source's; unknown if that is unknown.
 

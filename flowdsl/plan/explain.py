@@ -9,7 +9,7 @@ from typing import Any
 from flowdsl.effects import Endless, Resampled, describe
 from flowdsl.elements.specs import Spec
 from flowdsl.errors import ElementError, FlowError, InvalidFlow
-from flowdsl.nodes import AnyNode, Copying, Merging, spec_for_all_elements
+from flowdsl.nodes import AnyNode, Buffering, Copying, KeepsPass, Merging, spec_for_all_elements
 from flowdsl.plan.lower import plan_of
 from flowdsl.plan.optimize import optimize
 from flowdsl.plan.plan import Ahead, Base, Hosted, Lookup, Plan, Stage
@@ -56,14 +56,19 @@ def _notes(node: AnyNode) -> Iterator[str]:
     """Notes of operators, and on valid chains that are probably mistakes.
 
     One mistake is to take rows by position after a shuffle that differs between epochs. There is no
-    note if rows may repeat, as after ``repeat()``: there ``take`` sets the length. The other is to
-    merge flows whose elements differ.
+    note if rows may repeat, as after ``repeat()``: there ``take`` sets the length. Others are to
+    merge flows whose elements differ, and to end passes of a cache before it is filled.
     """
     for part in walk(node):
         if part.note is not None:
             yield f"note: {part.title} {part.note}"
         if isinstance(part, Merging) and (difference := _difference(part)):
             yield f"note: {part.title}: {difference}"
+        for cache in _unfilled_by(part):
+            yield (
+                f"note: {cache.title} is not filled by passes that {part.title} ends early: each "
+                f"computes its elements again; put cache() after {part.title}"
+            )
         if part.positional and not any(Resampled in source.effects for source in part.sources):
             shuffle = _shuffled_by(part)
             if shuffle is not None:
@@ -71,6 +76,23 @@ def _notes(node: AnyNode) -> Iterator[str]:
                     f"note: {part.title} after {shuffle.title} takes other rows in every epoch; "
                     f"for a fixed part of the rows write .split(...) before both"
                 )
+
+
+def _unfilled_by(node: AnyNode) -> Iterator[AnyNode]:
+    """The caches below an operator that ends passes before these were read to their end."""
+    if not node.bounds or Resampled in node.adds:
+        return
+    (source,) = node.sources
+    if None not in (source.length, node.length) and source.length == node.length:
+        return
+    below = node
+    # A repetition begins another pass at the end of one, and a shuffle of all elements reads them.
+    while len(below.sources) == 1 and Resampled not in below.adds:
+        if below.order_varies_by_epoch and not isinstance(below, Buffering):
+            return
+        (below,) = below.sources
+        if isinstance(below, KeepsPass):
+            yield below
 
 
 def _difference(node: Merging[Any, Any]) -> str | None:

@@ -7,6 +7,7 @@ read the difference before it is committed.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -171,7 +172,7 @@ def test_fixed_or_repeated_rows_are_not_noted() -> None:
     for flow in (
         rows.split(0.5)[0].shuffle(),
         rows.take(5).shuffle().batch(2),
-        rows.shuffle().cache().take(3),  # epoch 0, in each
+        rows.shuffle().cache().shard(3, 1),  # epoch 0, in each
         rows.interleave(rows).take(3),  # in another order, and always the same
         rows.shuffle().repeat().take(1000),  # so many steps
     ):
@@ -179,6 +180,44 @@ def test_fixed_or_repeated_rows_are_not_noted() -> None:
     again = rows.shuffle(seed=2).take(3)
     assert len(notes(again.shuffle().take(1))) == 1
     assert len(notes(again.concat(again))) == 1
+
+
+EARLY = (
+    "note: cache() is not filled by passes that take(3) ends early: each computes its elements "
+    "again; put cache() after take(3)"
+)
+
+
+@pytest.mark.parametrize(
+    ("chain", "is_filled"),
+    [
+        (lambda cached: cached.take(3), False),
+        (lambda cached: cached.map(double).batch(2).take(3), False),
+        (lambda cached: cached.batch(2).cache().take(3), False),
+        (lambda cached: cached.filter(bool).take(3), False),
+        (lambda cached: cached.take(9), True),
+        (lambda cached: cached.batch(3).take(3), True),
+        (lambda cached: cached.shuffle().take(3), True),
+        (lambda cached: cached.repeat().take(12), True),
+        (lambda cached: cached.map(double), True),
+    ],
+)
+def test_a_cache_whose_passes_end_early_is_noted(
+    chain: Callable[[Flow[int, Any]], Flow[Any, Any]], is_filled: bool
+) -> None:
+    computed: list[int] = []
+
+    def counted(i: int) -> int:
+        computed.append(i)
+        return i
+
+    flow = chain(fl.from_range(9).map(counted).cache())
+    early = [note for note in notes(flow) if "is not filled" in note]
+    assert early == ([] if is_filled else [EARLY])
+    computed.clear()
+    for _ in range(2):
+        flow.collect()
+    assert (len(computed) == 9) == is_filled
 
 
 def test_the_plan_is_explained_by_default(tmp_path: Path) -> None:
