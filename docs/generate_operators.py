@@ -557,13 +557,13 @@ def paragraph_of(function: Callable[..., object], label: str) -> str:
 
 def names_of(function: Callable[..., object]) -> dict[str, str]:
     """What the other systems call it, by system; ``none`` where one has no counterpart."""
-    told = dict[str, str]()
+    found = dict[str, str]()
     for part in paragraph_of(function, "Elsewhere").split("; "):
         peer, _, name = part.partition(" ")
-        told[peer] = name
-    if tuple(told) != PEERS:
-        raise ValueError(f"{function.__qualname__}: Elsewhere: {told}; expected {PEERS}")
-    return told
+        found[peer] = name
+    if tuple(found) != PEERS:
+        raise ValueError(f"{function.__qualname__}: Elsewhere: {found}; expected {PEERS}")
+    return found
 
 
 # -- the page --------------------------------------------------------------------------------------

@@ -41,7 +41,7 @@ Other subclasses are refused: stacking would lose a mask (``MaskedArray``) or ch
 
 
 def dtype_of_number(kind: type) -> np.dtype[Any]:
-    """The dtype of a class of Python numbers, for all values."""
+    """Return the dtype of a Python number type; it does not depend on the value."""
     return _DTYPES.get(kind) or next(d for base, d in _DTYPES.items() if issubclass(kind, base))
 
 
@@ -103,7 +103,7 @@ def arrays_of_lists(
 ) -> list[NDArray[Any]] | None:
     """Convert lists of numbers to arrays; None for lists of text.
 
-    ``join`` joins the unequal arrays in a ragged list, which is refused without it.
+    ``join`` combines the arrays of unequal shape in a ragged list; without it, these are refused.
 
     Raises:
         SpecMismatch: A list is not an array, or the lists differ, or their dtype is unknown.
@@ -114,7 +114,7 @@ def arrays_of_lists(
     if first is None:
         raise SpecMismatch(
             f"{at}: every list of the batch is empty, so its dtype is unknown (an annotation such "
-            f"as list[int] does not declare it); make the lists arrays with .map, as "
+            f"as list[int] does not declare it); make the lists arrays with .map, e.g. "
             f"np.array(items, np.int64), or stack them with batch(n, collate=...)"
         )
     dtype = cast("np.dtype[Any]", dtypes[first])
@@ -151,7 +151,7 @@ def _dtype_of_list(items: list[Any], where: str) -> np.dtype[Any] | None:
     if any(not is_alike(dtype, other) for other in others):
         names = " and ".join(map(str, (dtype, *others)))
         raise SpecMismatch(
-            f"{where} is a list that holds arrays of {names}; no dtype is ever cast: make "
+            f"{where} is a list that holds arrays of {names}; dtypes are never cast: make "
             f"them equal with .map"
         )
     if dtype.hasobject:
@@ -187,7 +187,7 @@ def _array_of_list(
             return np.array(items, dtype)
         except OverflowError as error:
             raise SpecMismatch(f"{where} has an int too large for int64") from error
-        except ValueError:  # ragged: numbers of one type fail for no other reason
+        except ValueError:  # it is ragged: there is no other reason for a ValueError here
             pass
     if isinstance(items[0], list):
         parts = _with_equal_rank([_array_of_list(item, dtype, where, join) for item in items])
@@ -232,7 +232,7 @@ _NONE_REMEDY = (
 
 
 def rows_differ(rows: Sequence[Any], at: str, i: int | None = None, first: int = 0) -> SpecMismatch:
-    """The error that row ``i``, by default the first such row, differs from row ``first``."""
+    """Return the error for row ``i``, by default the first row that differs from row ``first``."""
     kind, spec = type(rows[first]), spec_of(rows[first])
     if i is None:
         i = next(i for i, x in enumerate(rows) if type(x) is not kind or spec_of(x) != spec)
@@ -246,7 +246,7 @@ def rows_differ(rows: Sequence[Any], at: str, i: int | None = None, first: int =
         remedy = "ragged rows do not stack: padded_batch pads them, or make them alike with .map"
     else:
         remedy = (
-            "only equal dtypes and shapes stack (no dtype is ever cast: make them equal with .map)"
+            "only equal dtypes and shapes stack (dtypes are never cast: make them equal with .map)"
         )
     return SpecMismatch(
         f"{at}: row {first} of the batch is {sides[0]}, row {i} is {sides[1]}; {remedy}"
@@ -287,7 +287,7 @@ def _mixed(kinds: set[type], where: str) -> SpecMismatch:
     names = " and ".join(sorted(kind.__name__ for kind in kinds))
     remedy = "a list stacks only if its items are of one type: make it an array with .map"
     if all(issubclass(kind, (*NUMBERS, np.number, np.bool_)) for kind in kinds):
-        remedy += ", as np.array(items, np.float64)"
+        remedy += ", e.g. np.array(items, np.float64)"
     elif type(None) in kinds:
         remedy = "None does not stack: put a value in its place with .map"
     return SpecMismatch(f"{where} is a list that holds {names}; {remedy}")

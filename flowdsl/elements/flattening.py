@@ -30,7 +30,7 @@ class InSpecOrder:
         """``at`` names the value in messages; ``fixed`` refuses a dict in another order."""
         self.names = tuple(name for name, _ in spec.fields)
         self._spec, self._at, self._fixed = spec, at, fixed
-        self._by_place = issubclass(spec.form, tuple)
+        self._by_position = issubclass(spec.form, tuple)
         self._of_record = spec.form if arguments_of(spec.form) is not None else None
 
     def __call__(self, value: Any, /) -> list[Any]:
@@ -40,7 +40,7 @@ class InSpecOrder:
             SpecMismatch: The value has other components; the message has both specs.
         """
         kind = type(value)
-        if self._by_place:
+        if self._by_position:
             fits = isinstance(value, tuple) and len(value) == len(self.names)
             if fits and (kind is tuple or self._agrees(value)):
                 return list(value)
@@ -129,8 +129,8 @@ def flattener_of_first(names: Sequence[str] | None = None) -> Flatten:
     def flatten(element: Any) -> list[Any]:
         if not known:
             spec = spec_of(element)
-            by_place = names is None or not _has_names(spec)
-            known.append(_flattener(spec, "", True) if by_place else flattener(spec, names))
+            by_position = names is None or not _has_names(spec)
+            known.append(_flattener(spec, "", True) if by_position else flattener(spec, names))
         return known[0](element)
 
     return flatten

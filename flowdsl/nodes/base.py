@@ -51,7 +51,7 @@ E_any = TypeVarWithDefault("E_any", bound=Effect, covariant=True, default=Effect
 
 Row: TypeAlias = tuple[int, A]
 """A position and an element. Positions count from 0 in every pass; a filter leaves gaps in them,
-so that the element at a position is the same whichever process looks at it."""
+so that the element at a position is the same in every process."""
 
 PassFactory: TypeAlias = Callable[[int], Iterator[Row[Any]]]
 """Starts the pass of an epoch over a source, and returns an iterator over its rows."""
@@ -74,7 +74,7 @@ class Indices:
 
     @classmethod
     def span(cls, epoch: int, start: int, stop: int) -> Indices:
-        """The consecutive positions of one pass."""
+        """The addresses from ``start`` up to ``stop`` in one pass."""
         return cls.at(epoch, np.arange(start, stop, dtype=np.int64))
 
     @classmethod
@@ -88,7 +88,7 @@ class Indices:
         return Indices(self.epoch[chosen], self.position[chosen])
 
     def and_next(self, counts: Positions) -> Indices:
-        """For each address, a run of ``counts`` consecutive addresses that starts with it."""
+        """For each address, ``counts`` consecutive addresses, beginning with it."""
         within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
         return Indices(np.repeat(self.epoch, counts), np.repeat(self.position, counts) + within)
 
@@ -100,7 +100,7 @@ class Provenance:
     at: Indices
     """The address of each source element in its source."""
     source: Positions
-    """The number of its source among the operator's sources."""
+    """The index of its source in the operator's ``sources``."""
     counts: Positions
     """The number of source elements in each element, of shape ``(elements,)``; ``at`` and
     ``source`` have one entry for each source element."""
@@ -120,7 +120,7 @@ class Dropped:
     """The type of ``DROPPED``, which an elementwise operator returns to leave an element out."""
 
     def __reduce__(self) -> str | tuple[Any, ...]:
-        """Unpickle to the one ``DROPPED`` of the process."""
+        """Pickle as a name, so that each process has exactly one ``DROPPED``."""
         return "DROPPED" if self is DROPPED else super().__reduce__()
 
 
@@ -132,7 +132,7 @@ class Failed:
     """Takes the place of an element on which an operator under ``on_error`` failed."""
 
     step: int
-    """The number of the operator that failed, among those that were attempted."""
+    """The number of the operator that failed, counting only operators under ``on_error``."""
     epoch: int
     position: int
     cause: Exception
@@ -149,8 +149,8 @@ def _tags_written_on(cls: type) -> frozenset[Tag]:
     for base in getattr(cls, "__orig_bases__", ()):
         origin = get_origin(base)
         if isinstance(origin, type) and issubclass(origin, Node):
-            row = get_args(base)[-1]
-            tags = get_args(row) or (row,)
+            effect = get_args(base)[-1]
+            tags = get_args(effect) or (effect,)
             classes = [t for t in tags if isinstance(t, type) and issubclass(t, Effect)]
             return frozenset(t for t in classes if t not in (Exact, Effect))
     return frozenset()
@@ -191,7 +191,7 @@ def cached_per_node(compute: Callable[Concatenate[N, P], A]) -> Callable[Concate
 class Node(ABC, Generic[T, E]):
     """One operator of a flow, with its arguments and its sources.
 
-    A class with arguments of its own is decorated with ``attrs.frozen``; a class without needs no
+    A class with arguments of its own is decorated with ``attrs.frozen``; other classes need no
     decorator. ``repr=False`` keeps the ``repr`` below, and saves attrs from generating one.
     """
 
@@ -262,9 +262,9 @@ class Node(ABC, Generic[T, E]):
 
     @property
     def fingerprint(self) -> str:
-        """Identifies the operator in a saved state, which resumes only if it is equal.
+        """Identifies the operator in a saved state; a flow resumes only if fingerprints are equal.
 
-        It differs if the elements differ. If it is empty, the operator is not compared.
+        Fingerprints differ if the elements differ. If one is empty, the operator is not compared.
         """
         return self.title
 
@@ -342,7 +342,7 @@ class Node(ABC, Generic[T, E]):
     @property
     @cached_per_node
     def depth(self) -> int:
-        """The number of operators up to this one, along the longest way from a source.
+        """The number of operators up to this one, on the longest path from a source.
 
         It distinguishes seeded operators from each other.
         """
@@ -373,11 +373,11 @@ def with_sources(node: AnyNode, sources: tuple[AnyNode, ...]) -> AnyNode:
     return attrs.evolve(node, **changes)
 
 
-# -- the base of all families of operators ---------------------------------------------------------
+# -- the base class of Flow ------------------------------------------------------------------------
 
 
 class Pass(Iterator[T], Protocol[T]):
-    """An iterator over one pass, which can be ended before its end."""
+    """An iterator over one pass, which can be closed early."""
 
     def close(self) -> None:
         """Release the resources of the pass."""
@@ -398,7 +398,7 @@ _surface: list[Callable[[Any], Any]] = []
 
 
 def register_flow_class(surface: Callable[[AnyNode], FlowBase[Any, Any]]) -> None:
-    """Set the class that ``flow`` returns, so that operators do not import the layers above.
+    """Set the class that ``flow`` creates, so that operators do not import the layers above.
 
     It is called once, by the module that defines ``Flow``.
     """
@@ -406,17 +406,17 @@ def register_flow_class(surface: Callable[[AnyNode], FlowBase[Any, Any]]) -> Non
 
 
 def flow(node: Node[A, F]) -> Flow[A, F]:
-    """Return the ``Flow`` over a node, as every operator's method does.
+    """Return the ``Flow`` of a node; the method of every operator ends with this call.
 
     Raises:
         InvalidFlow: It has more elements than can be numbered.
     """
     if (node.length or 0) >= POSITION_LIMIT:
         raise InvalidFlow(
-            f"{method_name(node)}: a pass must have fewer than 2**62 elements, this one would have "
-            f"{node.length}; for a pass without end write repeat()"
+            f"{method_name(node)}: a pass must have fewer than 2**62 elements, but this one would "
+            f"have {node.length}; for an endless pass use repeat()"
         )
-    return _surface[0](node)  # type: ignore[no-any-return]  # the slot is untyped: Flow is above
+    return _surface[0](node)  # type: ignore[no-any-return]  # untyped: Flow is in a layer above
 
 
 def endless_part(node: AnyNode) -> str:

@@ -1,6 +1,6 @@
 """The kinds of node that the planner distinguishes.
 
-The layers above never name an operator; an operator's kind determines what they may do with it:
+The layers above never refer to a single operator: its kind determines what they may do with it:
 
 Source          starts a flow. An ``IndexedSource`` reads any row by its number.
 Elementwise     one element in; one out, or none. Any process may run it on any element; an
@@ -14,7 +14,7 @@ Joining         makes one element from one element of each of several flows, at 
 Placement       sets the workers that run the operators below it. It does not change elements.
 Unordered       drops the order of the elements below it, which may then arrive as they are ready.
 
-A node of any other class runs in the consuming process, by its reference.
+A node of any other class runs in the consuming process, as its ``rows`` method defines.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class IndexedSource(Node[T, Exact], Generic[T]):
 
     @abstractmethod
     def open(self) -> Callable[[int], T]:
-        """A reader of rows by number, for one process; the files that it opens close with it."""
+        """Return a reader of rows by number, for one process; deleting it closes its files."""
 
     def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[T]]:
         read = self.open()
@@ -136,7 +136,7 @@ class Elementwise(MadeFromLatest[U, E], Reshardable[U, E], Generic[A, U, E]):
 
     @property
     def loop_line(self) -> str:
-        """The line of a generated loop that replaces ``x`` by ``apply`` of it.
+        """The line of a generated loop that replaces ``x`` by the result of ``apply``.
 
         Names in braces are attributes of the node, or ``epoch`` and ``position``.
         """
@@ -185,7 +185,7 @@ class Elementwise(MadeFromLatest[U, E], Reshardable[U, E], Generic[A, U, E]):
 class CodeTemplate(Elementwise[A, U, E], Generic[A, U, E]):
     """An elementwise operator defined by a line of Python, which is inlined into a generated loop.
 
-    A method call would cost as much as a small function.
+    This saves a method call per element, which would cost as much as a small function.
     """
 
     @property
@@ -216,8 +216,8 @@ def _function(line: str) -> Callable[[object, object, int, int], object]:
 class IndexedMap(Resumable[U, E], Elementwise[A, U, E], Generic[A, U, E]):
     """An elementwise operator whose ``apply`` receives the element's number in the pass.
 
-    It runs where that number is known. It does not leave elements out, as the number would then
-    differ from the number of elements that it has yielded.
+    It runs only where that number is known. It must not leave elements out: after a resume, the
+    number is the count of elements that it has yielded.
     """
 
     def __init_subclass__(cls, **kwargs: object) -> None:
@@ -390,14 +390,14 @@ class IndexTransform(PassThrough[T, E], Generic[T, E]):
 
 @attrs.frozen(repr=False)
 class Copying(IndexTransform[T, E], Generic[T, E]):
-    """``n`` interleaved passes of the source: pass ``k`` of epoch ``e`` is ``e * n + k``.
+    """``n`` interleaved passes: copy ``k`` in epoch ``e`` is epoch ``e * n + k`` of the source.
 
     Its ``rows`` accepts one source, or ``n`` equal sources that different workers read.
     """
 
     n: int
     kind: WorkerKind = PROCESSES
-    """The workers that run the copies, each one copy."""
+    """The kind of workers; each worker runs one copy."""
 
     def resolve(self, addresses: Indices) -> Indices:
         place, copy = np.divmod(addresses.position, self.n)
@@ -415,7 +415,7 @@ class Copying(IndexTransform[T, E], Generic[T, E]):
 
 
 def epoch_of_copy(epoch: _Number, n: int, copy: _Number) -> _Number:
-    """The source's epoch for a copy; it wraps around, as a hashed epoch may be very large."""
+    """The source's epoch for a copy, modulo 2**62: an epoch of ``repeat`` may be a 62-bit hash."""
     return (epoch * n + copy) % POSITION_LIMIT
 
 
@@ -450,7 +450,7 @@ class Merging(PassThrough[T, E], Generic[T, E]):
         found = dict[Spec, tuple[Spec, str]]()  # many flows have few specs
         for part in self.parts:
             spec = part.spec(probe)
-            found.setdefault(without_shapes(spec), (spec, _beside(part).title))
+            found.setdefault(without_shapes(spec), (spec, _below_identities(part).title))
         for (one, its), (other, others) in combinations(found.values(), 2):
             for name, a, b in differences(one, other):
                 return f"{name} is {a} in {its} and {b} in {others}; make them alike with .map"
@@ -486,9 +486,9 @@ class Merging(PassThrough[T, E], Generic[T, E]):
         return Provenance.one_each(part_addresses, part)
 
 
-def _beside(node: AnyNode) -> AnyNode:
+def _below_identities(node: AnyNode) -> AnyNode:
     """The operator that makes the elements, below any prefetch."""
-    return _beside(node.source) if isinstance(node, Identity) else node
+    return _below_identities(node.source) if isinstance(node, Identity) else node
 
 
 @attrs.frozen(repr=False)

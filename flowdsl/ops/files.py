@@ -54,12 +54,13 @@ class FromFiles(IndexedSource[str]):
 def from_files(pattern: Pattern | Sequence[Pattern]) -> Flow[str, Exact]:
     """Yield the names of the files that match a pattern, or any of several, sorted by name.
 
-    In a pattern ``*`` and ``?`` match characters of a name, ``[ab]`` one of these characters, and
+    In a pattern, ``*`` matches any characters of a name, ``?`` one, ``[ab]`` one of these, and
     ``**`` any number of folders; wildcards do not match a dot at the start of a name. The name of
     an existing file matches that file literally, and so do the leading folders of a pattern, as in
     ``run[1]/*.png``; a leading ``~`` is your home folder. Names are relative or absolute like their
-    pattern, and each file comes once. Files are matched when the flow is built; files created later
-    are not included. A saved state is of the names below the folder that has all of the files.
+    pattern, without duplicates. Files are matched when the flow is built; files created later
+    are not included. A saved state
+    depends only on names relative to the files' common folder, so that folder may be moved.
 
     Length: the number of matching files.
 

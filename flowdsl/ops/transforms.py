@@ -1,6 +1,6 @@
 """The transforms of images that ``augment`` accepts; each calling convention has one class.
 
-The conventions are flowdsl's own (``Augmentation``), keywords as in albumentations, torchvision's,
+They are flowdsl's own (``Augmentation``), keywords as in albumentations, tensors as in torchvision,
 and a function of one image. Each transform receives the element's own random generator, and its
 draws depend only on it.
 """
@@ -31,11 +31,11 @@ Image: TypeAlias = NDArray[Any]
 
 
 class Drawn(Protocol):
-    """The parameters that an ``Augmentation`` has drawn for one element, for all parts of it.
+    """The parameters that an ``Augmentation`` has drawn for all parts of one element.
 
-    Each method returns its argument transformed, and may change it: an image; a mask, which keeps
-    its dtype; or points, floats of shape (n, 2), each row (x, y), whose number and order stay the
-    same.
+    Each method transforms its argument, which it may change, and returns the result. A mask keeps
+    its dtype. Points are floats of shape (n, 2), one (x, y) in each row; their number and order
+    must not change.
     """
 
     def image(self, image: Image, /) -> Image: ...
@@ -69,7 +69,7 @@ class Augmentation(Protocol):
 
 
 Transform: TypeAlias = Augmentation | Callable[..., object]
-"""A transform that ``augment`` accepts; see there."""
+"""A transform that ``augment`` accepts; see ``Flow.augment``."""
 
 
 @attrs.frozen
@@ -111,7 +111,7 @@ class TransformAdapter(ABC):
 
     @abstractmethod
     def apply(self, parts: Parts, rng: np.random.Generator) -> Parts:
-        """Return the parts transformed by one draw from ``rng``; it may change its argument."""
+        """Return the parts transformed by one draw from ``rng``; ``parts`` may be changed."""
 
 
 def adapters_of(t: object) -> tuple[TransformAdapter, ...]:
@@ -147,7 +147,7 @@ def _check_seedable(adapter: TransformAdapter) -> TransformAdapter:
         if type(seedable.generator).__name__ == "SystemRandom":
             raise InvalidFlow(
                 f"augment: {adapter.title} draws from a SystemRandom, which cannot be seeded, so "
-                f"that elements would differ between passes; use a random.Random in it"
+                f"elements would differ between passes; use a random.Random instead"
             )
     return adapter
 
@@ -160,10 +160,10 @@ _OTHERS = {"mask", "masks", "keypoints"}
 
 
 def _takes_keywords(t: Callable[..., object]) -> bool:
-    """Return True if it takes ``image=``, either by keyword only or with other keywords besides."""
+    """Return True if it takes ``image=``, as keyword-only or along with other such keywords."""
     try:
         parameters = inspect.signature(t).parameters.values()
-    except (TypeError, ValueError):  # a builtin may have none
+    except (TypeError, ValueError):  # a builtin may have no signature
         return False
     named = [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     needed = {p.name for p in named if p.default is p.empty}
@@ -302,7 +302,7 @@ def _split(made: Any, arrays: Sequence[NDArray[Any]], title: str) -> list[NDArra
     if len(points) != n:
         raise SpecMismatch(
             f"{title} got {n} points and returned {len(points)}: the number and order of points "
-            f"must stay the same; keep a point that leaves the image, with its coordinates"
+            f"must stay the same; keep points outside the image too"
         )
     return np.split(points, np.cumsum([len(x) for x in arrays])[:-1])
 
@@ -356,7 +356,7 @@ def _channels_first(x: Image) -> Image:
 def _channels_last(x: Any, ndim: int) -> Any:
     if not isinstance(x, np.ndarray) or x.ndim != 3:
         return x
-    single = ndim == 2 and len(x) == 1  # torchvision adds an axis of channels to an image
+    single = ndim == 2 and len(x) == 1  # torchvision adds a channel axis to an image
     return x[0] if single else np.ascontiguousarray(np.moveaxis(x, 0, -1))
 
 
@@ -368,8 +368,8 @@ def _with_globals(
 ) -> AbstractContextManager[None]:
     """Seed the global generators too, for a transform without a generator argument.
 
-    Their states are restored afterwards. ``seeded`` holds a lock meanwhile, as the draws of two
-    threads would mix.
+    Their states are restored afterwards. Meanwhile ``seeded`` holds a lock, since otherwise the
+    draws of two threads would mix.
     """
     shared = global_generators()
     ids = {id(seedable.generator) for seedable in shared}

@@ -73,7 +73,7 @@ class Bar:
             *(columns if description else columns[1:]),
             console=console,
             auto_refresh=False,  # no thread: the user's loop draws
-            redirect_stdout=console.is_jupyter or sys.stdout.isatty(),  # leave a file alone
+            redirect_stdout=console.is_jupyter or sys.stdout.isatty(),  # not if it is a file
         )
         total = self._before.length
         self._task = self._progress.add_task(description, total=total, rate="")

@@ -146,7 +146,7 @@ class Execution(Generic[T]):
             channels.failures.clear()
         error = failures.pop(0) if because is None else because
         for failure in failures:
-            error.add_note(f"and {failure}")
+            error.add_note(f"closing the run also failed: {failure}")
         if because is None:
             raise error
 

@@ -29,7 +29,7 @@ class Run(chain[T]):
 
     A run belongs to one thread at a time. Its workers start with the first ``next``, unless the
     workers of the last pass are still alive; they end with an error, with ``close``, or when the
-    flow is collected.
+    flow is garbage-collected.
 
     >>> import flowdsl as fl
     >>> with iter(fl.from_range(4).shuffle()) as run:
@@ -77,7 +77,7 @@ class Run(chain[T]):
     def __length_hint__(self) -> int:
         node = self._execution.node
         if Endless in node.effects:
-            raise EndlessFlow(f"{endless_part(node)} never ends, so it cannot be listed")
+            raise EndlessFlow(f"{endless_part(node)} never ends, so it cannot become a list")
         return max(0, (node.length or 0) - self.position)
 
     def __enter__(self) -> Run[T]:
@@ -94,7 +94,7 @@ class Run(chain[T]):
         except FlowError as failed:
             if error is None or kind is GeneratorExit:
                 raise
-            error.add_note(f"and {failed}")
+            error.add_note(f"closing the run also failed: {failed}")
 
     def close(self) -> None:
         """End the pass and its workers; elements already delivered stay valid.
@@ -112,7 +112,7 @@ class Run(chain[T]):
                 note instead.
         """
         if self._is_at_work:
-            raise FlowError("close: this run is making an element; close it before or after that")
+            raise FlowError("close: this run is computing an element; close it when that is done")
         try:
             self._elements.close()
         finally:
@@ -125,7 +125,7 @@ class Run(chain[T]):
         took, when more elements have been fetched already.
 
         Raises:
-            InvalidArgument: ``position`` is before the run's first position or after its current.
+            InvalidArgument: ``position`` is before the run's first or after its current position.
         """
         start, now = self._execution.start, self.position
         position = now if position is None else position
@@ -152,10 +152,10 @@ class Run(chain[T]):
     def origins(self) -> list[Origin]:
         """Return the source rows from which the last element delivered was computed.
 
-        See ``flow.origins``. Origins are computed by this call; a run that is not asked for them
-        does no extra work. Right after a resume, they belong to the last element before it.
+        See ``flow.origins``. Origins are computed only by this call, and cost nothing otherwise.
+        Right after a resume, they are the origins of the last element before it.
 
-        Errors: ``InvalidFlow`` if no element was delivered yet, or as for ``flow.origins``.
+        Errors: ``InvalidFlow`` if no element has been delivered yet, or as for ``flow.origins``.
 
         >>> import flowdsl as fl
         >>> run = iter(fl.from_range(100).shuffle(seed=1).batch(3))
@@ -163,10 +163,10 @@ class Run(chain[T]):
         >>> [origin.row for origin in run.origins()] == batch.tolist()
         True
         """
-        from flowdsl.runtime.origins import origins_at  # which runs a flow
+        from flowdsl.runtime.origins import origins_at  # here: that module imports Run
 
         if not self.position:
-            raise InvalidFlow("origins: no element of this run has come yet; ask after the first")
+            raise InvalidFlow("origins: this run has delivered no element yet; ask after the first")
         return origins_at(self._execution.node, self.position - 1, self.epoch)
 
     @property
@@ -178,7 +178,7 @@ class Run(chain[T]):
         return self._execution.statistics()
 
     def __reduce__(self) -> NoReturn:
-        raise NotShippable("a run cannot be copied or pickled; take its state_dict()")
+        raise NotShippable("a run cannot be copied or pickled; save its state_dict() instead")
 
 
 class _Rest(Iterator[NoReturn]):

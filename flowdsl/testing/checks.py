@@ -29,7 +29,7 @@ from flowdsl.testing.recipes import MAX_ELEMENTS, AnyFlow, Facts, Recipe
 from flowdsl.testing.standard import CATALOGUE, chains
 
 _FEW = 2
-"""The number of checks with worker processes, which take most of a second to start."""
+"""The number of examples with worker processes, which take most of a second to start."""
 
 
 def check_operator(
@@ -42,7 +42,8 @@ def check_operator(
 ) -> None:
     """Check an operator against all laws: on random flows, below other operators, and in workers.
 
-    ``chain`` adds the operator to a flow, and ``model`` implements its meaning in plain Python.
+    ``chain`` adds the operator to a flow, and ``model`` implements its meaning in plain Python; the
+    model of an operator that chooses rows by their positions ends with ``by_position()``.
     ``below`` draws the flows that it is added to, such as ``chains(most=3, form="tuple")``; by
     default they have elements of any form, and some support only one pass. Flows that the operator
     refuses with an ``InvalidFlow`` are skipped.
@@ -63,7 +64,7 @@ def check_operator(
     ...     def rows(epoch):
     ...         return islice(source.elements(epoch), 0, None, 2)
     ...     length = None if source.length is None else -(-source.length // 2)
-    ...     return source.then_anew(rows, length).by_place()
+    ...     return source.then_renumbered(rows, length).by_position()
     >>> finite = chains(most=1).filter(lambda recipe: not recipe.endless)
     >>> options = {"below": finite, "examples": 5, "chooses": True}
     >>> check_operator(lambda flow: flow.shard(2, 0), every_other, **options)
@@ -95,8 +96,8 @@ def check_source(
 ) -> None:
     """Check a source against all laws: alone, below random operators, and in workers.
 
-    ``make_flow`` creates a flow over the source. ``rows`` are the expected rows of a pass, all
-    different, and at most 60, the number that the laws look at. If a source supports only one
+    ``make_flow`` creates a flow over the source. ``rows`` are the expected rows of a pass: all
+    different, and at most 60, because the laws check no more. If a source supports only one
     pass, ``make_flow`` is called for each pass. For an endless source, return a flow of its first
     rows, with ``take``.
 
@@ -120,7 +121,7 @@ def check_source(
     effects, replayable = flow.effects, flow.node.replayable
     if Endless in effects:
         raise ValueError(
-            f"{flow.node.title} never ends: return a flow of its first rows, by take(n)"
+            f"{flow.node.title} never ends: return a flow of its first rows, with take(n)"
         )
     _check_rows(rows)
 
@@ -142,21 +143,21 @@ def check_source(
     )
     for law in LAWS:
         if law not in (rows_keep_the_effects, origins_name_the_rows):  # the rows have no marks
-            keep(law, recipe)
+            check_law(law, recipe)
     _check(st.just(marked), examples)
 
 
 def _check_rows(rows: Sequence[object]) -> None:
     if len(rows) > MAX_ELEMENTS:
-        raise ValueError(f"at most {MAX_ELEMENTS} rows are looked at, got {len(rows)}")
+        raise ValueError(f"rows must contain at most {MAX_ELEMENTS} rows, got {len(rows)}")
     for i, row in enumerate(rows):
         for k in range(i):
             if same(row, rows[k]):
-                raise ValueError(f"rows {k} and {i} are alike: {row!r}")
+                raise ValueError(f"rows {k} and {i} are equal: {row!r}")
 
 
 def _marked(rows: Sequence[object], row: object) -> Any:
-    """The row with a mark that tells the laws which row it is."""
+    """Return the row with a mark that identifies it for the laws."""
     return make("tuple", next(i for i, one in enumerate(rows) if same(one, row)))
 
 
@@ -186,34 +187,34 @@ def _check(flows: st.SearchStrategy[Recipe], examples: int) -> None:
     @given(flows | _below_others(flows), _rows)
     def here(recipe: Recipe, row: int) -> None:
         for law in LAWS:
-            keep(law, recipe)
-        keep(changing_a_row_changes_exactly_its_elements, recipe, row)
+            check_law(law, recipe)
+        check_law(changing_a_row_changes_exactly_its_elements, recipe, row)
 
     @quiet
     @given(flows | _below_others(flows), _places, st.integers(1, 3), _places)
     def in_threads(recipe: Recipe, place: int, n: int, position: int) -> None:
         prefetched = recipe.with_prefetch(place, threads=True)
-        keep(running_gives_the_reference, prefetched, n)
-        keep(resuming_gives_the_rest, prefetched, position, n)
+        check_law(running_gives_the_reference, prefetched, n)
+        check_law(resuming_gives_the_rest, prefetched, position, n)
 
     @settings(quiet, max_examples=_FEW)
     @given(flows)
     def in_processes(recipe: Recipe) -> None:
-        keep(running_gives_the_reference, recipe.with_prefetch(len(recipe.steps)), 1)
+        check_law(running_gives_the_reference, recipe.with_prefetch(len(recipe.steps)), 1)
 
     here()
     in_threads()
     in_processes()
 
 
-def keep(law: Callable[..., None], recipe: Recipe, *places: int) -> None:
+def check_law(law: Callable[..., None], recipe: Recipe, *arguments: int) -> None:
     """Check a flow against a law; an error names the law and the flow.
 
     Raises:
         AssertionError: The law is broken.
     """
     try:
-        law(recipe, *places)
+        law(recipe, *arguments)
     except Exception as error:
         error.add_note(f"the law: {(law.__doc__ or law.__name__).splitlines()[0]}")
         error.add_note(f"the flow: {' > '.join(recipe.names)}")

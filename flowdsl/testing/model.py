@@ -33,7 +33,7 @@ class Model:
 
     >>> from flowdsl.testing import models
     >>> def reversed_model(source: Model) -> Model:
-    ...     return source.then_anew(
+    ...     return source.then_renumbered(
     ...         lambda epoch: list(source.elements(epoch))[::-1], source.length, Reordered
     ...     )
     >>> list(reversed_model(models.rows("abc")).rows(0))
@@ -85,7 +85,7 @@ class Model:
             read=None,
         )
 
-    def then_anew(
+    def then_renumbered(
         self, elements: Callable[[int], Iterable[Any]], length: int | None, *tags: Tag
     ) -> Model:
         """Add an operator whose elements are numbered from 0."""
@@ -123,7 +123,7 @@ class Model:
         ends = self.tags - {Endless, Unsized} if self.endless else self.tags
         return attrs.evolve(self, tags=ends)
 
-    def by_place(self) -> Model:
+    def by_position(self) -> Model:
         """Return the model with rows selected by position: randomly, if their order is random."""
         return attrs.evolve(
             self, tags=self.tags | ({Resampled} if Reordered in self.tags else set())

@@ -4,7 +4,7 @@ Models do not use nodes of flowdsl. They use only its random numbers: generators
 sequences of draws, and the classes that it makes for batches.
 
 These models cover the parts of random chains (``sources``, ``operators``, ``combining``). A model
-of your own operator takes a few lines with ``Model.then`` or ``Model.then_anew``.
+of your own operator takes a few lines with ``Model.then`` or ``Model.then_renumbered``.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def filter_map(source: Model, func: Callable[[Any], Any], nothing: Any = None) -
 def flat_map(source: Model, func: Callable[[Any], Iterable[Any]]) -> Model:
     """The model of ``flat_map``."""
     source = source.good()
-    return source.then_anew(
+    return source.then_renumbered(
         lambda epoch: (y for x in source.elements(epoch) for y in func(x)), None, Unsized
     )
 
@@ -144,7 +144,7 @@ def groups(source: Model, n: int, drop: bool, gather: Gather) -> Model:
     if length is not None:
         length = length // n if drop else (length + n - 1) // n
     loses = drop and not source.endless and (not source.length or source.length % n > 0)
-    return source.then_anew(gathered, length, *([Resampled] if loses else []))
+    return source.then_renumbered(gathered, length, *([Resampled] if loses else []))
 
 
 def stacked(group: list[Any]) -> Any:
@@ -192,13 +192,15 @@ def batch_of(row: Any, values: list[Any]) -> Any:
 def take(source: Model, n: int) -> Model:
     """The model of ``take``."""
     length = n if source.endless else None if source.length is None else min(n, source.length)
-    return source.then(lambda epoch: islice(source.rows(epoch), n), length).bounded().by_place()
+    return source.then(lambda epoch: islice(source.rows(epoch), n), length).bounded().by_position()
 
 
 def skip(source: Model, n: int) -> Model:
     """The model of ``skip``."""
     left = None if source.length is None else max(source.length - n, 0)
-    return source.then_anew(lambda epoch: islice(source.elements(epoch), n, None), left).by_place()
+    return source.then_renumbered(
+        lambda epoch: islice(source.elements(epoch), n, None), left
+    ).by_position()
 
 
 def repeat(source: Model, n: int | None = None) -> Model:
@@ -209,8 +211,8 @@ def repeat(source: Model, n: int | None = None) -> Model:
             yield from one_pass_of(source, inner_epoch(epoch, k), may_be_empty=n is not None)
 
     if n is None:
-        return source.then_anew(passes, None, Resampled, Endless)
-    return source.then_anew(passes, source.times(n), Resampled)
+        return source.then_renumbered(passes, None, Resampled, Endless)
+    return source.then_renumbered(passes, source.times(n), Resampled)
 
 
 def one_pass_of(source: Model, epoch: int, may_be_empty: bool = False) -> Iterator[Any]:
@@ -244,7 +246,7 @@ def shuffle(source: Model, seed: int, block: int = 1) -> Model:
             yield from elements[i * block : (i + 1) * block]
         yield from elements[n * block :]
 
-    return source.then_anew(shuffled, source.length, Reordered)
+    return source.then_renumbered(shuffled, source.length, Reordered)
 
 
 def window_shuffle(source: Model, buffer: int, seed: int) -> Model:
@@ -263,7 +265,7 @@ def window_shuffle(source: Model, buffer: int, seed: int) -> Model:
             yield drawn
             window += islice(elements, 1)
 
-    return source.then_anew(shuffled, source.length, Reordered)
+    return source.then_renumbered(shuffled, source.length, Reordered)
 
 
 def cache(source: Model) -> Model:

@@ -1,6 +1,6 @@
 """Launching: starts a worker process, forked by the fork server or as a new interpreter.
 
-Either way the worker has the environment of the consumer at that moment. Some settings cannot be
+Either way the worker gets the consumer's environment at its start. Some settings cannot be
 changed in a running process (the user, the variables that Python reads at its start); a forked
 worker inherits them from the fork server. If such a setting has changed, a new fork server replaces
 the old one. If no fork server is available, a worker is a new interpreter, which starts slower and
@@ -27,7 +27,7 @@ import attrs
 
 from flowdsl.workers import forkserver, native_threads, worker
 from flowdsl.workers.forkserver import FORK, NOT_KNOWN, NUMBER, UNFIT
-from flowdsl.workers.modules import read_the_environment
+from flowdsl.workers.modules import may_have_read_environment
 from flowdsl.workers.process_environment import ProcessEnvironment
 
 SECONDS_TO_ANSWER = 10.0
@@ -50,7 +50,7 @@ class Child(Protocol):
         ...
 
     def wait(self, timeout: float | None = None) -> int | None:
-        """Wait for the end; return the exit status, minus the signal, or None if unknown.
+        """Wait for the end; return the exit status as in ``subprocess.Popen``, or None if unknown.
 
         Raises:
             subprocess.TimeoutExpired: The process has not ended after ``timeout`` seconds.
@@ -70,7 +70,7 @@ def spawn(link: int) -> subprocess.Popen[bytes]:
 def _interpreter(module: str, link: int) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [sys.executable, "-P", _START, module, str(link), *sys.path],
-        env={**os.environ, **native_threads.variables(1)},  # each worker sets its own number
+        env={**os.environ, **native_threads.variables(1)},  # until a worker sets its own
         stdin=subprocess.DEVNULL,
         pass_fds=[link],
         process_group=0,  # so that Ctrl-C in a terminal reaches the consumer alone
@@ -78,12 +78,12 @@ def _interpreter(module: str, link: int) -> subprocess.Popen[bytes]:
 
 
 def start(link: int, modules: Collection[str] = ()) -> tuple[Child, int]:
-    """Start a worker on its end of a link, in the consumer's current folder.
+    """Start a worker in the consumer's current folder; ``link`` is the worker's end of a socket.
 
     ``modules`` are the modules that the worker needs and may share with other workers. Return the
     process, which need not be ready yet, and a descriptor that becomes readable when it has ended.
-    Starting takes milliseconds with a fork server that has imported the modules already, and
-    otherwise the time of their imports.
+    Starting takes milliseconds if a fork server has imported the modules already, and otherwise as
+    long as importing them.
     """
     global _failures
     server = fork_server()
@@ -101,7 +101,7 @@ def start(link: int, modules: Collection[str] = ()) -> tuple[Child, int]:
 
 
 class ForkServer:
-    """The fork server, as the consumer's process sees it.
+    """A handle to the fork server, in the consumer's process.
 
     It ends when neither this module nor a worker that it forked refers to it any more.
     """
@@ -140,7 +140,7 @@ class ForkServer:
             os.close(folder)
         if pid == UNFIT:
             self.gone = True
-            raise OSError(errno.ENOTSUP, "the fork server has threads or open files of a module")
+            raise OSError(errno.ENOTSUP, "a module has threads or open files in the fork server")
         if pid < 0:
             raise OSError(-pid, os.strerror(-pid))
         if not fds:
@@ -149,7 +149,7 @@ class ForkServer:
         return Forked(self, pid, fds[0])
 
     def status(self, pid: int) -> int | None:
-        """Return the exit status of a worker, or minus the signal; None if unknown."""
+        """Return the exit status of a worker, or the negated signal number; None if unknown."""
         try:
             status, _ = self._ask(pid, SECONDS_TO_ANSWER)
         except OSError:
@@ -158,8 +158,8 @@ class ForkServer:
 
     def suits(self, now: ProcessEnvironment) -> bool:
         """Return True if its workers can adopt this environment."""
-        whole = read_the_environment(self.modules)
-        return self._environment.inherited(whole) == now.inherited(whole)
+        every_variable = may_have_read_environment(self.modules)
+        return self._environment.inherited(every_variable) == now.inherited(every_variable)
 
     def disown(self) -> None:
         """In a fork of the consumer: release the server, which belongs to the parent."""

@@ -55,7 +55,7 @@ def _installed(names: Iterable[str]) -> Iterator[str]:
                 yield other
 
 
-def read_the_environment(names: Iterable[str]) -> bool:
+def may_have_read_environment(names: Iterable[str]) -> bool:
     """Return True if one of these modules may have read the environment when imported."""
     return any(name.partition(".")[0] not in _INDIFFERENT for name in names)
 

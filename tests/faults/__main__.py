@@ -26,7 +26,9 @@ def main() -> int:
         ended = fault.ends_so(text)
         wrong += not ended
         if options.show or not ended:
-            console.print(f"{fault.name}: {'as told' if ended else 'otherwise'}", markup=False)
+            console.print(
+                f"{fault.name}: {'as documented' if ended else 'otherwise'}", markup=False
+            )
             console.print(text, markup=False, highlight=False, soft_wrap=True)
     console.print(f"{len(faults())} faults; {wrong} end otherwise")
     return 1 if wrong else 0

@@ -14,12 +14,12 @@ import flowdsl as fl
 from flowdsl.tensorflow.inputs import QueueInput
 
 logging.basicConfig(stream=sys.stdout, format="%(message)s")
-told = threading.Event()
+stopped = threading.Event()
 
 
 def read(i: int) -> float:
     if i == 1:
-        told.wait(1)
+        stopped.wait(1)
     return i / 2
 
 

@@ -164,7 +164,9 @@ def batch_by_shape_model(
             for _, group in waiting:
                 yield gather(group)
 
-    return source.then_anew(gathered, None, Reordered, Unsized, *([Resampled] if drop else []))
+    return source.then_renumbered(
+        gathered, None, Reordered, Unsized, *([Resampled] if drop else [])
+    )
 
 
 def unbatch(draw: Draw, recipe: Recipe) -> Recipe:
@@ -216,7 +218,7 @@ def unbatch_model(source: Model, into: Callable[..., Any] | None = None) -> Mode
             return into(*row)
         return into(**dict(zip(attrs.asdict(batch, recurse=False), row, strict=True)))
 
-    return source.then_anew(
+    return source.then_renumbered(
         lambda epoch: (build(x, row) for x in source.elements(epoch) for row in unstacked(x)),
         None,
         Unsized,
@@ -261,4 +263,4 @@ def window_model(source: Model, size: int, stride: int) -> Model:
                 yield tuple(seen[before:])
 
     whole = None if source.length is None else len(range(0, source.length - size + 1, stride))
-    return source.then_anew(windows, whole, Resampled)
+    return source.then_renumbered(windows, whole, Resampled)

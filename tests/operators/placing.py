@@ -55,7 +55,7 @@ def replicate_model(source: Model, n: int) -> Model:
                 yield x
                 copies.append(copy)
 
-    return source.then_anew(in_turn, source.times(n), Resampled)
+    return source.then_renumbered(in_turn, source.times(n), Resampled)
 
 
 _ATTEMPTED = (map_, map_component, random_map, select, starmap)

@@ -52,14 +52,14 @@ def even_shard_model(source: Model, n: int, i: int, even: Even) -> Model:
         every = (x for k, x in enumerate(chain.from_iterable(passes)) if k % n == i)
         return islice(every, length)
 
-    return source.then_anew(elements, length, Resampled).by_place()
+    return source.then_renumbered(elements, length, Resampled).by_position()
 
 
 def shard_model(source: Model, n: int, i: int) -> Model:
     length = None if source.length is None else len(range(i, source.length, n))
-    return source.then_anew(
+    return source.then_renumbered(
         lambda epoch: (x for k, x in enumerate(source.elements(epoch)) if k % n == i), length
-    ).by_place()
+    ).by_position()
 
 
 def repeat_each(draw: Draw, recipe: Recipe) -> Recipe:
@@ -72,7 +72,7 @@ def repeat_each(draw: Draw, recipe: Recipe) -> Recipe:
 
 
 def repeat_each_model(source: Model, n: int) -> Model:
-    return source.then_anew(
+    return source.then_renumbered(
         lambda epoch: (x for x in source.elements(epoch) for _ in range(n)),
         source.times(n),
         Resampled,
@@ -102,7 +102,7 @@ def fixed_size_model(source: Model, n: int, keep_state: bool) -> Model:
         return islice(chain.from_iterable(passes), n)
 
     sized = attrs.evolve(source, tags=source.tags - {Unsized, Endless})
-    return sized.then_anew(elements, n, Resampled)
+    return sized.then_renumbered(elements, n, Resampled)
 
 
 def split(draw: Draw, recipe: Recipe) -> Recipe:
@@ -127,4 +127,4 @@ def split_model(source: Model, counts: Sequence[int], seed: int, number: int) ->
         order = Mixed(seed, "split", 0, tuple(counts)).parts()  # in every epoch, at any depth
         return (x for x, k in zip(source.elements(epoch), order, strict=False) if k == number)
 
-    return source.then_anew(part, counts[number])
+    return source.then_renumbered(part, counts[number])

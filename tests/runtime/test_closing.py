@@ -295,12 +295,12 @@ class TestErrorsOfClosing:
         with pytest.raises(ElementError) as caught:
             flow.collect()
         assert isinstance(caught.value.__cause__, ValueError)
-        assert caught.value.__notes__ == [f"and {self.message}"]
+        assert caught.value.__notes__ == [f"closing the run also failed: {self.message}"]
 
     def test_do_not_hide_an_error_of_the_with_block(self, broken: Files) -> None:
         with pytest.raises(KeyError) as caught, iter(fl.from_iterable(broken.lines)) as run:
             raise KeyError(next(run))
-        assert caught.value.__notes__ == [f"and {self.message}"]
+        assert caught.value.__notes__ == [f"closing the run also failed: {self.message}"]
 
     def test_are_raised_by_with(self, broken: Files) -> None:
         with (

@@ -274,7 +274,7 @@ def test_origins_of_a_random_access_flow_read_and_call_nothing() -> None:
 def test_run_origins_belong_to_the_last_element(procs: int) -> None:
     flow = fl.from_range(20).shuffle(seed=1).batch(3).repeat().prefetch(procs)
     with flow.epoch(2) as run:
-        with pytest.raises(InvalidFlow, match="origins: no element of this run has come yet"):
+        with pytest.raises(InvalidFlow, match="origins: this run has delivered no element yet"):
             run.origins()
         batches = list(islice(run, 1))
         for batch in islice(run, 8):

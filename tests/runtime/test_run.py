@@ -93,7 +93,7 @@ class TestClose:
         with pytest.raises(ElementError) as raised:
             next(run)
         assert str(raised.value.__cause__) == (
-            "close: this run is making an element; close it before or after that"
+            "close: this run is computing an element; close it when that is done"
         )
 
     @pytest.mark.parametrize("on_error", ["raise", "skip"])
@@ -110,7 +110,7 @@ class TestClose:
 
     @pytest.mark.parametrize("way", [copy.copy, copy.deepcopy, pickle.dumps])
     def test_a_run_is_one_object(self, way: Callable[[object], object]) -> None:
-        with pytest.raises(TypeError, match=r"cannot be copied or pickled; take its state_dict"):
+        with pytest.raises(TypeError, match=r"cannot be copied or pickled; save its state_dict"):
             way(iter(fl.from_range(3)))
 
 

@@ -116,9 +116,9 @@ def test_non_numeric_array_is_refused(path: Path) -> None:
         file.create_dataset("bomb", (2, 2**40), "u1", chunks=(1, 2**16), compression="gzip")
         file["group/x"] = np.zeros(3)
     for name, why in {
-        "compound": "no compounds",
-        "lists of text": "holds lists of object; numbers, text and lists of numbers are read",
-        "pairs of lists": "holds several lists for a row",
+        "compound": "not compounds",
+        "lists of text": "only numbers, text and lists of numbers can be read",
+        "pairs of lists": "has several lists in a row",
         "references": "references",
         "one": "has no rows",
         "bomb": "bytes in a file of",

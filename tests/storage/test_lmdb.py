@@ -334,7 +334,7 @@ BAD: dict[str, tuple[Callable[[Path], object], str]] = {
         "no valid flowdsl header",
     ),
     "a later version's": (forged({b"__flowdsl__": header(version=3, spec={})}), "version 3"),
-    "rows missing": (forged({b"__flowdsl__": header(length=3)}), "says 3 rows, it holds 0"),
+    "rows missing": (forged({b"__flowdsl__": header(length=3)}), "says 3 rows, but it holds 0"),
 }
 
 

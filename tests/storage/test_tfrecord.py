@@ -328,7 +328,7 @@ FIRST = bytes(6)
 
 FORGED = {
     "bytes": (record(b"\x05" + FIRST), "no whole flow"),
-    "another count": (record(b"\x05" + FIRST) + end(2), "its end says 2 rows, it holds 1"),
+    "another count": (record(b"\x05" + FIRST) + end(2), "its end says 2 rows, but it holds 1"),
     "a later version's": (record(b"\x05" + FIRST) + end(1, version=2), "has format version 2"),
     "an end of nothing": (record(b"\x05" + FIRST) + record(END), "its last record is damaged"),
     "an end of a class": (

@@ -232,15 +232,15 @@ class ScalesTheLast(Elementwise[Any, Any, E], Generic[E]):
 
 
 def as_it_is(source: Model) -> Model:
-    return source.then_anew(source.elements, source.length)
+    return source.then_renumbered(source.elements, source.length)
 
 
 def backwards(source: Model) -> Model:
-    return source.then_anew(lambda epoch: [*source.elements(epoch)][::-1], source.length)
+    return source.then_renumbered(lambda epoch: [*source.elements(epoch)][::-1], source.length)
 
 
 def twice(source: Model) -> Model:
-    return source.then_anew(
+    return source.then_renumbered(
         lambda epoch: (x for x in source.elements(epoch) for _ in range(2)), source.times(2)
     )
 
@@ -417,10 +417,10 @@ def test_check_source_detects_broken_sources(source: type[Letters]) -> None:
 
 @pytest.mark.parametrize("rows", ["abb", "x" * 61])
 def test_check_source_refuses_equal_or_too_many_rows(rows: str) -> None:
-    with pytest.raises(ValueError, match=r"rows 1 and 2 are alike|at most 60 rows"):
+    with pytest.raises(ValueError, match=r"rows 1 and 2 are equal|at most 60 rows"):
         check_source(lambda: flow(Letters(rows)), rows)
 
 
 def test_check_source_refuses_endless_sources() -> None:
-    with pytest.raises(ValueError, match=r"never ends: return a flow of its first rows, by take"):
+    with pytest.raises(ValueError, match=r"never ends: return a flow of its first rows, with take"):
         check_source(lambda: flow(Letters("ab")).repeat(), "ab")

@@ -15,7 +15,7 @@ def fails(epoch: int) -> list[Any]:
 
 
 def test_a_model_without_reads_reads_nothing() -> None:
-    eager = models.rows("abc").then_anew(fails, 3)
+    eager = models.rows("abc").then_renumbered(fails, 3)
     assert list(models.take(eager, 0).rows(0)) == []
     with pytest.raises(ValueError, match="row 101"):
         next(eager.rows(0))

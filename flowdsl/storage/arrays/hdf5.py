@@ -68,7 +68,7 @@ def paths_of(operator: str, data_paths: str | Sequence[str]) -> list[str]:
     listed: Any = [data_paths] if isinstance(data_paths, str) else data_paths
     if not isinstance(listed, list | tuple) or not listed:
         raise InvalidFlow(
-            f"{operator}: data_paths must be the name of a dataset, or a list of at least one, got "
+            f"{operator}: data_paths must be a dataset's name or a non-empty list of names, got "
             f"{data_paths!r}"
         )
     names = [name.strip("/") if isinstance(name, str) else "" for name in listed]
@@ -96,7 +96,7 @@ _HEAP = b"GCOL\x01"
 _HEAP_HEAD = 16
 _HEAP_ENTRY = struct.Struct("<HHIQ")
 _TEXT_REFERENCE = np.dtype([("length", "<u4"), ("heap", "<u8"), ("entry", "<u4")])
-"""What a dataset of variable-length text stores for each, where offsets have eight bytes."""
+"""The entry of a dataset for one variable-length text, in files with eight-byte offsets."""
 
 
 def check_heaps(path: str, dataset: Any) -> None:
@@ -142,7 +142,7 @@ def _stored_places(dataset: Any) -> list[tuple[int, int]] | None:
 
 def _check_all_heaps(data: mmap.mmap) -> None:
     start = data.find(_HEAP)
-    while start >= 0:  # within a heap it is part of a text
+    while start >= 0:  # skip heaps: in one, these bytes are part of a text
         start = data.find(_HEAP, _heap_end(data, start))
 
 
@@ -162,7 +162,7 @@ def _heap_end(data: mmap.mmap, start: int) -> int:
 
 
 def _opened(h5py: Any, path: str) -> Any:
-    """Open the file with a lock, or without one where the file system or this process has none.
+    """Open the file with a lock, or without one if the file system has no locks.
 
     Raises:
         OSError: The file cannot be opened; a BlockingIOError if another program writes it.
@@ -187,7 +187,7 @@ class RowsFile:
     """An HDF5 file that is open for reading, with the columns of the requested datasets."""
 
     def __init__(self, path: str, names: Sequence[str], version: Version | None = None) -> None:
-        """``version`` is the version that a flow was built from."""
+        """``version`` is the state of the file when the flow was built: its digest and stamp."""
         h5py = library("h5py", "from_hdf5", "hdf5")
         self.path = path
         self._bytes = LocalFile("from_hdf5", path)
@@ -199,7 +199,8 @@ class RowsFile:
         self.columns = [column.column for column in self._columns]
         self.length = self._length(names)
         self.version: Version | None = None
-        """The version of a file with rows that have no checksums."""
+        """The state of the file when it was opened; None if a version was passed, or if all rows
+        have checksums."""
         if self.header is not None and all(c.digests is not None for c in self._columns):
             guard_file(self._bytes, rows_are_verified)
             self.digest = self.header.digest
@@ -256,16 +257,18 @@ class RowsFile:
             column = Column(form, dtype, shape)
             known = form == LIST if item is not None else form in FORMS and column.valid()
             if not known or (text is None and form == "str"):
-                raise ValueError(f"{dataset.dtype}{list(shape)} are not values of {form!r}")
+                raise ValueError(f"{dataset.dtype}{list(shape)} does not fit the form {form!r}")
             if column.nbytes > max(_MAX_BLOCK_BYTES, _DEFLATES_TO * self.size):
-                raise ValueError(f"a row of {column.nbytes:,} bytes in a file of {self.size:,}")
+                raise ValueError(
+                    f"too large: a row of {column.nbytes:,} bytes in a file of {self.size:,}"
+                )
             return _Dataset(name, dataset, column, digests, self._rows_at_once(dataset, column))
 
     def _digests(self, k: int, length: int) -> Any:
         """Return the checksums of one component; the table must fit the size of the file."""
         table = self._file[HEADER]
         if table.shape[1:] != (length,) or 8 * length > self.size:
-            raise ValueError(f"{length} rows, and checksums {table.shape}")
+            raise ValueError(f"{length} rows, but checksums of shape {table.shape}")
         return table[k]
 
     def _follow(self, h5py: Any, name: str) -> Any:
@@ -311,12 +314,12 @@ class RowsFile:
         ):
             shown = dtype if item is None else f"lists of {item}"
             raise SourceError(
-                f"from_hdf5: {self.path!r}: {name!r} holds {shown}; numbers, text and lists of "
-                f"numbers are read, and no compounds, references or lists of others"
+                f"from_hdf5: {self.path!r}: {name!r} holds {shown}; only numbers, text and "
+                f"lists of numbers can be read, not compounds, references or other lists"
             )
         if dtype.hasobject and len(dataset.shape) > 1:
             kinds = "texts" if item is None else "lists"
-            raise SourceError(f"from_hdf5: {self.path!r}: {name!r} holds several {kinds} for a row")
+            raise SourceError(f"from_hdf5: {self.path!r}: {name!r} has several {kinds} in a row")
 
     def names(self) -> list[str]:
         """Return the names of all datasets: in the order written, or else sorted."""
@@ -345,7 +348,7 @@ class RowsFile:
         for size, of in zip(dataset.chunks[1:], dataset.shape[1:], strict=True):
             chunk = chunk * max(int(size), 1) // max(1, min(int(size), int(of)))
         if chunk > max(_MAX_BLOCK_BYTES, _DEFLATES_TO * self.size):
-            raise ValueError(f"a chunk of {chunk:,} bytes in a file of {self.size:,}")
+            raise ValueError(f"too large: a chunk of {chunk:,} bytes in a file of {self.size:,}")
         return n if n * row <= _MAX_BLOCK_BYTES else 1
 
     def _length(self, names: Sequence[str]) -> int:
@@ -354,14 +357,14 @@ class RowsFile:
             if n != lengths[0]:
                 raise SourceError(
                     f"from_hdf5: {self.path!r}: {names[0]!r} has {lengths[0]} rows and {name!r} "
-                    f"has {n}: they must have equally many"
+                    f"has {n}: they must have the same number"
                 )
         length = lengths[0] if lengths else 0
         ours = any(column.digests is not None for column in self._columns)
         if self.header is not None and ours and length != self.header.length:
             raise SourceError(
                 f"from_hdf5: {self.path!r} is damaged: its header says {self.header.length} "
-                f"rows, it holds {length}"
+                f"rows, but it holds {length}"
             )
         return length
 
@@ -395,7 +398,7 @@ class _Dataset:
     def content(self, i: int) -> bytes:
         """Return the bytes of the value in row ``i``."""
         start = i - i % self.at_once
-        first, block = self._block  # together: another thread may read another block meanwhile
+        first, block = self._block  # one tuple: another thread may read another block meanwhile
         if first != start:
             block = self.dataset[start : start + self.at_once]
             self._block = start, block
@@ -404,7 +407,7 @@ class _Dataset:
             return bytes(block[k])
         if self.column.form == LIST:
             return np.asarray(block[k], self.column.dtype).tobytes()
-        return cast("bytes", block[k : k + 1].tobytes())  # an entry by itself is in native order
+        return cast("bytes", block[k : k + 1].tobytes())  # block[k] would be in native order
 
 
 @attrs.frozen(repr=False)
@@ -460,7 +463,7 @@ def from_hdf5(
     process opens the file itself and caches one chunk of each dataset.
 
     Rows written by ``write_hdf5`` are verified against checksums. In other files, corruption of a
-    number goes undetected unless the dataset has a checksum filter. Data in other files is not
+    number goes undetected unless the dataset has a checksum filter. Data outside the file is not
     read: external links, external storage and virtual datasets are refused, and so are compounds
     and references. Text and arrays of variable length are checked for damage when a process opens
     the file.

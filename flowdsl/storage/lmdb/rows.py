@@ -92,7 +92,7 @@ _NODE_OF_ROW = struct.Struct("=HHHH10sQ")
 """The low and high half of a size, flags, key length, key, and the page of a large row."""
 _KEY_END = _NODE_OF_ROW.size - 8
 _STRIDES_A_LEAF = 8
-"""Leaves are cached by a row's number, divided by an eighth of the rows per leaf."""
+"""Leaves are cached by row number divided by a stride, an eighth of the rows of a leaf."""
 _MAX_STRIDES = _STRIDES_A_LEAF * MAX_KEPT
 
 
@@ -135,14 +135,14 @@ class RowsFile(Tree):
             ) from error
         if not known:
             raise SourceError(
-                f"from_lmdb: {self.path!r} has format version {header.version}, this flowdsl "
-                f"reads versions up to {VERSION}"
+                f"from_lmdb: {self.path!r} has format version {header.version}, but this "
+                f"flowdsl reads only versions up to {VERSION}"
             )
         rows = self.entries - 1
         if rows != header.length:
             raise SourceError(
-                f"from_lmdb: {self.path!r} is damaged: its header says {header.length} rows, it "
-                f"holds {rows}"
+                f"from_lmdb: {self.path!r} is damaged: its header says {header.length} rows, "
+                f"but it holds {rows}"
             )
         self._unseal = _UNSEAL[header.version]
         some = {0, rows // 2, rows - 1} if rows else set[int]()
@@ -151,7 +151,7 @@ class RowsFile(Tree):
         return header, spec
 
     def _mark(self, i: int) -> bytes:
-        """Return the bytes at the end of a row, with its checksum; empty if it is damaged."""
+        """Return the last bytes of a row, which contain its checksum; empty if it is damaged."""
         try:
             return bytes(self._stored(i)[-_CHECKSUM_BYTES:])
         except SourceError:
@@ -172,8 +172,8 @@ class RowsFile(Tree):
         except SourceError as error:
             if self.changed():
                 raise SourceError(
-                    f"{self.path!r} has changed since it was opened, and the former row "
-                    f"{i} is gone: build a new flow"
+                    f"{self.path!r} has changed since it was opened, and its original "
+                    f"row {i} is gone: build a new flow"
                 ) from error
             raise SourceError(f"{self.path!r}: row {i} cannot be read: {error}") from error
 
@@ -218,7 +218,7 @@ def _has_rows(
     """Return True if a modified file still begins with these rows: it may have grown.
 
     The digest of the header covers all rows. After an append it covers more rows, so some of the
-    former rows are compared.
+    original rows are compared instead.
     """
     if size < file.size:
         return False

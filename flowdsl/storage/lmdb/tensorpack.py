@@ -93,7 +93,7 @@ def _from_msgpack(stored: bytes) -> object:
 
 
 _DTYPE = re.compile(r"[<>|][biufcSUmM]\d{1,9}(\[\d*[a-zA-Z]+\])?")
-"""The spelling of a dtype without fields or objects; NumPy would accept many others."""
+"""Matches a dtype without fields or objects; NumPy would accept many other strings."""
 
 
 def _array_or_part(x: Any) -> Any:
@@ -108,7 +108,7 @@ def _array_or_part(x: Any) -> Any:
     if b"nd" not in parts:
         return {name: _array_or_part(part) for name, part in parts.items()}
     if parts.get(b"kind") or not isinstance(parts[b"type"], str):
-        raise ValueError("an array of objects or of fields is not supported")
+        raise ValueError("an array of objects, or with fields, is not supported")
     if not _DTYPE.fullmatch(parts[b"type"]):
         raise ValueError(f"an array of {parts[b'type'][:40]!r} is not supported")
     dtype, data = np.dtype(parts[b"type"]), parts[b"data"]
@@ -118,7 +118,7 @@ def _array_or_part(x: Any) -> Any:
         or min(shape, default=0) < 0
         or math.prod(shape) * dtype.itemsize != len(data)
     ):
-        raise ValueError(f"an array of {dtype} and shape {shape} has {len(data)} bytes")
+        raise ValueError(f"{len(data)} bytes do not fit an array of {dtype} and shape {shape}")
     array: NDArray[Any] = np.frombuffer(data, dtype).reshape(shape)
     return array if parts[b"nd"] else array[()]
 

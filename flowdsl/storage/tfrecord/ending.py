@@ -33,12 +33,13 @@ def end_of(path: str, payload: bytes, rows: int) -> Spec:
         raise SourceError(f"from_tfrecord: {path!r}: its last record is damaged") from error
     if end.version != VERSION:
         raise SourceError(
-            f"from_tfrecord: {path!r} has format version {end.version}, this flowdsl reads "
+            f"from_tfrecord: {path!r} has format version {end.version}, but this flowdsl reads "
             f"version {VERSION}"
         )
     if end.length != rows:
         raise SourceError(
-            f"from_tfrecord: {path!r} is damaged: its end says {end.length} rows, it holds {rows}"
+            f"from_tfrecord: {path!r} is damaged: its end says {end.length} rows, but it holds "
+            f"{rows}"
         )
     return spec
 

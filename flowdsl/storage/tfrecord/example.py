@@ -117,11 +117,11 @@ class _Feature:
     kind: str
     convert: Convert
     is_one: bool
-    """True if it has one value, and not a list of any length."""
+    """True if it must have exactly one value; False for a list of any length."""
     optional: bool
     """True if the value is None where the feature is missing."""
     left_out: bool
-    """True if a missing feature leaves out the component, which may have a default."""
+    """True if the component is left out when the feature is missing; it may have a default."""
 
 
 class ExampleParser(Generic[A]):
@@ -196,7 +196,7 @@ def _no_feature(example: Any, stored: Any, name: str) -> SpecMismatch:
 
 
 def _feature(name: str, spec: Spec, optional: bool, left_out: bool) -> _Feature:
-    """Return how to parse a feature with this spec."""
+    """Return the kind and conversion of a feature with this spec."""
     kind, convert, is_one = _conversion(name, spec)
     return _Feature(name, kind, convert, is_one, optional, left_out)
 
@@ -262,14 +262,14 @@ def parse_example(record: TypeForm[A]) -> Callable[[bytes], A]:
     ``float`` for a feature of one value; a ``list`` of one of these; ``np.int64`` or
     ``np.float32``; ``NDArray[np.int64]`` or ``NDArray[np.float32]``, flat unless ``Annotated`` with
     a ``Shape``, like the shape of ``tf.io.FixedLenFeature``. Arrays are read-only. Other features
-    are ignored. A feature that is missing is None for ``A | None``, the default of a field that has
-    one, and no key for a ``NotRequired`` one. The function can be sent to workers, and does not
+    are ignored. If a feature is missing, ``A | None`` is None, a field with a default has it, and a
+    ``NotRequired`` key is left out. The function can be sent to workers, and does not
     need TensorFlow.
 
     Errors: ``InvalidFlow`` at once for a field of another type; for an element, ``SourceError`` if
-    it is not an Example, and ``SpecMismatch`` if a feature is missing (of a SequenceExample, only
-    the context is read), of another kind or number of values, or not UTF-8; ``MissingLibrary`` at
-    once, if protobuf is not installed.
+    it is not an Example, and ``SpecMismatch`` if a feature is missing (only the context of a
+    SequenceExample is read), has another kind or number of values, or is not UTF-8;
+    ``MissingLibrary`` at once, if protobuf is not installed.
 
     >>> import flowdsl as fl
     >>> from typing import NamedTuple
@@ -307,11 +307,11 @@ def to_example(element: object, /) -> bytes:
     r"""Encode an element as a ``tf.train.Example`` with its components as features.
 
     The element has named components: a NamedTuple, a record, a dataclass or a dict. The components
-    have the types that ``parse_example`` reads; arrays are flat, as a feature has no shape. None is
-    stored as no feature. Equal elements are encoded as equal bytes.
+    have the types that ``parse_example`` reads; arrays are flat, as a feature has no shape. None
+    is not stored. Equal elements are encoded as equal bytes.
 
     Errors: ``SpecMismatch``, with the component's name, for a component that a feature cannot store
-    exactly: cast numbers of another dtype, or a ``float`` that is not a float32, before.
+    exactly: first cast numbers of other dtypes, and a ``float`` that is not a float32.
     ``MissingLibrary`` if protobuf is not installed.
 
     >>> import flowdsl as fl, numpy as np
@@ -362,7 +362,7 @@ def _stored(at: str, value: Any) -> tuple[str | None, Any]:
 
 _NOT_STORED = (
     "cannot be stored in a feature: bytes, str, int, bool, float, lists of one of these, "
-    "np.int64, np.float32 and flat arrays of them can; cast it, or ravel() it, before"
+    "np.int64, np.float32 and flat arrays of them can; first cast it, or ravel() it"
 )
 
 
@@ -384,7 +384,7 @@ def _converted(at: str, value: Any) -> Any:
         raise SpecMismatch(f"to_example: {at}: {value} has more than 64 bits")
     if type(value) is float and not _is_float32(value):
         raise SpecMismatch(
-            f"to_example: {at}: a feature stores float32, which {value!r} is not; cast it before, "
+            f"to_example: {at}: a feature stores float32, which {value!r} is not; first cast it, "
             f"with np.float32(x)"
         )
     return int(value) if type(value) is bool else value

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 class TFDatasetInput(QueuedInput):
     """Feeds a step from a ``tf.data.Dataset``, or from a flow.
 
-    A thread moves the dataset's elements, as tensors, into a queue of size ``capacity``. A step of
-    several elements therefore gets all of them or does not run, and an error is raised at its
-    position. A flow goes into the queue directly, without a dataset in between.
+    A thread moves the dataset's elements, as tensors, into a queue of size ``capacity``. So a step
+    that takes several elements gets all of them or does not run, and an error is raised when its
+    element is due. A flow goes into the queue directly, without a dataset in between.
 
     A dataset cannot be resumed: ``restore`` restarts its pass, and ``state_dict`` logs a warning.
     Each pass is one iteration over the dataset; whether passes differ depends on the dataset.
@@ -48,7 +48,7 @@ class TFDatasetInput(QueuedInput):
         InvalidArgument: ``dataset`` is neither a dataset nor a flow.
         SpecMismatch: A component is not a plain tensor, e.g. a ragged one.
 
-    Source: ``TFDatasetInput`` in tensorpack, which needs an endless one for training.
+    Source: ``TFDatasetInput`` in tensorpack, which needs an endless dataset for training.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class TFDatasetInput(QueuedInput):
             self._flow, self._dataset = _elements_of(dataset), dataset
             if spec is not None:
                 raise InvalidArgument(
-                    "TFDatasetInput: spec is for a flow: a tf.data.Dataset has its own"
+                    "TFDatasetInput: spec can be set only for a flow: a tf.data.Dataset has its own"
                 )
             signature = signature_of_tensors("TFDatasetInput", dataset.element_spec)
         else:
@@ -84,7 +84,7 @@ class TFDatasetInput(QueuedInput):
             raise EndlessFlow("TFDatasetInput: the dataset never ends")
         if n == tf.data.UNKNOWN_CARDINALITY:
             raise UnknownLength(
-                "TFDatasetInput: the dataset does not know its length; set it with "
+                "TFDatasetInput: the length of the dataset is unknown; set it with "
                 "dataset.apply(tf.data.experimental.assert_cardinality(n))"
             )
         return n
@@ -97,7 +97,7 @@ class TFDatasetInput(QueuedInput):
 
     def _position(self, behind: int) -> dict[str, object]:
         if self._dataset is not None:
-            self._current_pass()
+            self._current_pass()  # raises if no pass has begun
             raise NotResumable("TFDatasetInput: a tf.data.Dataset does not report its position")
         return super()._position(behind)
 
@@ -116,8 +116,8 @@ def dataflow_to_dataset(
 
     Elements keep their form: tuples, NamedTuples and dicts of tensors; a record becomes a dict.
     Dtypes and shapes are taken from the flow's spec. For a flow with an unknown spec, ``types``
-    lists the dtypes of its components, and their shapes are unknown. A finite flow becomes a finite
-    dataset of known length; for training add ``.repeat()`` to the flow or to the dataset. Each
+    lists the dtypes of its components, and their shapes are unknown. A flow of known length becomes
+    a dataset of known length; for training add ``.repeat()`` to the flow or to the dataset. Each
     iteration of the dataset is the next epoch of the flow, starting at 0.
 
     The elements are computed by the flow, in Python: add ``prefetch`` to the flow, and keep the
@@ -164,8 +164,8 @@ def distributed_dataset(
     """Convert a flow to a dataset of a strategy, where each replica takes one element per step.
 
     If a strategy has several input workers, each computes only its own shard of the flow. All
-    shards have equal lengths, so that no worker waits for others at the end: elements that are too
-    few for all replicas are left out, with a warning. ``types`` works as in
+    shards have equal lengths, so that no worker waits for others at the end: the last elements are
+    left out, with a warning, if there are not enough for all replicas. ``types`` works as in
     ``dataflow_to_dataset``.
 
     >>> import flowdsl as fl, tensorflow as tf
@@ -186,7 +186,7 @@ def distributed_dataset(
     rows = flow.node.length
     if rows is None and Endless not in flow.effects:
         raise InvalidArgument(
-            "distributed_dataset: the flow must have a known length, or none, so that all input "
+            "distributed_dataset: the flow must have a known length or be endless, so that input "
             "workers end together: set it with .fixed_size(n), or make it endless with .repeat()"
         )
     if rows is not None and rows < replicas:
@@ -196,8 +196,8 @@ def distributed_dataset(
         )
     if rows is not None and rows % replicas:
         warnings.warn(
-            f"the last {rows % replicas} element(s) of a pass are too few for {replicas} replicas, "
-            f"and are left out; make the length a multiple of {replicas}, or .repeat() the flow",
+            f"the last {rows % replicas} element(s) of a pass are left out: they do not fill "
+            f"{replicas} replicas; make the length a multiple of {replicas}, or .repeat() the flow",
             LeftOver,
             stacklevel=2,
         )

@@ -69,8 +69,8 @@ class FeedInput(InputSource):
         return self._signature.specs
 
     @property
-    def by_place(self) -> bool:
-        return self._signature.by_place
+    def by_position(self) -> bool:
+        return self._signature.by_position
 
     @property
     def infinite(self) -> bool:

@@ -67,8 +67,8 @@ class QueuedInput(InputSource):
         return self._signature.specs
 
     @property
-    def by_place(self) -> bool:
-        return self._signature.by_place
+    def by_position(self) -> bool:
+        return self._signature.by_position
 
     @property
     def signature(self) -> tuple[tf.TypeSpec, ...]:

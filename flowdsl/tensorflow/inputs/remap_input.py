@@ -92,7 +92,7 @@ class RemapInput(InputOver):
         return self._specs
 
     @property
-    def by_place(self) -> bool:
+    def by_position(self) -> bool:
         return False
 
     @property

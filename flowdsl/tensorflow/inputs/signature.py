@@ -39,7 +39,7 @@ class Signature:
     slots: tuple[Slot, ...]
     flatten: Flatten
     """Returns the components of an element in the order of the slots."""
-    by_place: bool = True
+    by_position: bool = True
     """True if components may be identified by their places."""
 
     @property
@@ -102,10 +102,10 @@ def signature_of(
             the message names the component, its spec, and what to write.
     """
     known = leaf_specs(spec)
-    by_place = not isinstance(spec, StructSpec) or issubclass(spec.form, tuple)
+    by_position = not isinstance(spec, StructSpec) or issubclass(spec.form, tuple)
     if declared is None:
         own = tuple(_slot(source, name, leaf) for name, leaf in known)
-        return Signature(source, own, flattener(spec), by_place)
+        return Signature(source, own, flattener(spec), by_position)
     declared = checked_list(
         f"{source}: spec", declared, tf.TensorSpec, "tf.TensorSpec, one for each component"
     )
@@ -128,7 +128,7 @@ def signature_of(
         _slot(source, name, _declared(source, name, leaf, tensor))
         for (name, leaf), tensor in zip(known, declared, strict=True)
     ]
-    return Signature(source, tuple(slots), flatten, by_place)
+    return Signature(source, tuple(slots), flatten, by_position)
 
 
 def _names_of(declared: Sequence[tf.TensorSpec]) -> list[str] | None:
@@ -144,7 +144,7 @@ def signature_of_tensors(source: str, structure: object) -> Signature:
         SpecMismatch: A component is not a plain tensor, e.g. a ragged one.
     """
     parts = components(structure)
-    by_place = parts is None or isinstance(structure, tuple)
+    by_position = parts is None or isinstance(structure, tuple)
     slots: list[Slot] = []
     for name, spec in _named("", structure):
         if not isinstance(spec, tf.TensorSpec):
@@ -153,7 +153,7 @@ def signature_of_tensors(source: str, structure: object) -> Signature:
                 f".map, e.g. by to_tensor() of a ragged one"
             )
         slots.append(_slot_of(name, spec))
-    return Signature(source, tuple(slots), flattener(_form_of(structure)), by_place)
+    return Signature(source, tuple(slots), flattener(_form_of(structure)), by_position)
 
 
 def _form_of(structure: object) -> Spec:

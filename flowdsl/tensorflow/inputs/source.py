@@ -57,7 +57,7 @@ class InputSource(ABC):
         """The tensors of one element, named by its components."""
 
     @property
-    def by_place(self) -> bool:
+    def by_position(self) -> bool:
         """True if components may be identified by their places, as in a tuple.
 
         The components of a dict or record have only names: they are in ``specs``, and a trainer
@@ -194,8 +194,8 @@ class InputOver(InputSource):
         return self.source.specs
 
     @property
-    def by_place(self) -> bool:
-        return self.source.by_place
+    def by_position(self) -> bool:
+        return self.source.by_position
 
     @property
     def most_a_step(self) -> int | None:

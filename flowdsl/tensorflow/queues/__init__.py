@@ -1,4 +1,4 @@
-"""The queues of TensorFlow 1's input pipelines: ``tf.train.batch`` and its kin, on TensorFlow 2.
+"""The queues of TensorFlow 1's input pipelines: ``tf.train.batch`` and the like, on TensorFlow 2.
 
     names = queues.string_input_producer(files, num_epochs=2)
     image, label = queues.apply(read, queues.apply(names.dequeue))
@@ -16,7 +16,7 @@ Functions, arguments and defaults are the same as in ``tf.train``. A pipeline co
 ``LazyTensor`` objects. Each evaluation computes them again, as each run of a session computed
 every tensor of a graph. Threads run only within ``running``; there are no global collections.
 
-lazy_tensors.py  tensors that each evaluation computes again, and functions of them
+lazy_tensors.py  tensors that each evaluation computes again, and functions applied to them
 runners.py       queues that threads fill, and running them
 producers.py     the beginning of a pipeline: rows, numbers, names
 batching.py      the end of a pipeline: batches, shuffled or not, of one or several sources

@@ -17,7 +17,7 @@ def on_ctrl_c(end: Callable[[], object]) -> Iterator[None]:
     queue does not return. This does nothing if the block is not in the main thread, or if the
     program handles SIGINT itself.
 
-    Source: ``signal.set_wakeup_fd`` of Python, as its event loops use it.
+    Source: ``signal.set_wakeup_fd`` of Python, as used by ``asyncio``.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -29,7 +29,7 @@ def on_ctrl_c(end: Callable[[], object]) -> Iterator[None]:
 
     def watch() -> None:
         for number in _numbers(ours, before):
-            if number == signal.SIGINT and _is_pythons(signal.SIGINT):
+            if number == signal.SIGINT and _has_pythons_handler(signal.SIGINT):
                 noticed.set()
                 end()
 
@@ -44,7 +44,7 @@ def on_ctrl_c(end: Callable[[], object]) -> Iterator[None]:
         raise
     finally:
         signal.set_wakeup_fd(before)
-        os.close(theirs)  # the thread reads the end of the pipe
+        os.close(theirs)  # ends the thread: its next read returns nothing
         thread.join()
         os.close(ours)
 
@@ -58,5 +58,5 @@ def _numbers(signals: int, before: int) -> Iterator[int]:
         yield from numbers
 
 
-def _is_pythons(number: int) -> bool:
+def _has_pythons_handler(number: int) -> bool:
     return signal.getsignal(number) is signal.default_int_handler

@@ -41,17 +41,17 @@ def binding_of(function: Callable[..., object], label: str, source: InputSource)
         InvalidArgument: The function does not take them; the message begins with ``label``.
     """
     names = [str(spec.name) for spec in source.specs]
-    return binding_of_names(function, label, names, source.by_place)
+    return binding_of_names(function, label, names, source.by_position)
 
 
 def binding_of_names(
-    function: Callable[..., object], label: str, names: Sequence[str], by_place: bool
+    function: Callable[..., object], label: str, names: Sequence[str], by_position: bool
 ) -> Binding:
     """Return how the function takes components of these names; see ``binding_of``."""
     taken = signature(function)
     explicit = [p.name for p in taken.parameters.values() if p.kind in _BY_NAME]
     anything = any(p.kind is Parameter.VAR_KEYWORD for p in taken.parameters.values())
-    if not by_place:
+    if not by_position:
         _require(taken, label, names, [n for n in names if n not in explicit and not anything])
         return Binding(tuple(names))
     if all(name in explicit for name in names):

@@ -53,7 +53,7 @@ def _tracked(trainer: Trainer) -> tf.train.Checkpoint:
         )
     except ValueError as error:
         raise FlowError(
-            f"a checkpoint stores what TensorFlow can track: derive the model from ModelDesc or "
+            f"a checkpoint stores only what TensorFlow tracks: derive the model from ModelDesc or "
             f"tf.Module, the optimizer from tf.Module or Keras ({error})"
         ) from error
 
@@ -61,7 +61,7 @@ def _tracked(trainer: Trainer) -> tf.train.Checkpoint:
 def directory_in(logdir: Path | None, name: str = "checkpoints") -> Path:
     """Return a folder for checkpoints; raises FlowError without a ``logdir``."""
     if logdir is None:
-        raise FlowError("checkpoints need a place: pass TrainConfig(logdir=...)")
+        raise FlowError("checkpoints need a folder: pass TrainConfig(logdir=...)")
     return logdir / name
 
 
@@ -74,7 +74,7 @@ class CheckpointWriter:
         self._manager = tf.train.CheckpointManager(_tracked(trainer), self._directory, max_to_keep)
 
     def save(self) -> Path:
-        """Flush the monitors, write a checkpoint, and return its path.
+        """Wait for running steps, flush the monitors, write a checkpoint, and return its path.
 
         Raises:
             FlowError: It could not be written, e.g. on a full disk; earlier checkpoints are kept.
@@ -98,8 +98,8 @@ class CheckpointWriter:
 def latest_checkpoint(logdir: Path | None) -> str | None:
     """Return the newest checkpoint in a log directory, if there is one.
 
-    It is the checkpoint of the last step whose files exist. TensorFlow's own index names only the
-    latest one; if that was removed, TensorFlow finds no checkpoint.
+    The newest is the one with the highest step that has files. TensorFlow's own search reads a file
+    that names only the latest; if that was removed, it finds none.
     """
     if logdir is None:
         return None
@@ -112,7 +112,7 @@ def restore(trainer: Trainer, path: str) -> None:
     """Restore a trainer from a checkpoint.
 
     Raises:
-        StateMismatch: The checkpoint is of another model or optimizer.
+        StateMismatch: The checkpoint belongs to another model or optimizer.
         SourceError: The checkpoint is damaged.
     """
     try:

@@ -1,4 +1,4 @@
-"""The processes that take part in a distributed training, and processes that only serve it."""
+"""The processes that take part in distributed training, and processes that only serve it."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ Cluster = tf.distribute.cluster_resolver.ClusterResolver
 
 
 def cluster_of(trainer: str, server: object, example: str) -> Cluster:
-    """Return the cluster that a trainer is given, or that of ``TF_CONFIG``.
+    """Return ``server``, or the cluster that ``TF_CONFIG`` describes if it is None.
 
     Raises:
-        InvalidArgument: There is none, or ``server`` is something else.
+        InvalidArgument: There is no cluster, or ``server`` is not a ClusterResolver.
     """
     if server is None:
         return cluster_from_environment(trainer, example)
@@ -38,8 +38,8 @@ def cluster_from_environment(trainer: str, cluster: str) -> Cluster:
     config = os.environ.get("TF_CONFIG")
     if not config:
         raise InvalidArgument(
-            f"{trainer}: the environment variable TF_CONFIG is missing, which lists the processes, "
-            f'e.g. {{"cluster": {cluster}, "task": {{"type": "worker", "index": 0}}}}; or pass '
+            f"{trainer}: set the environment variable TF_CONFIG, which lists the processes, e.g. "
+            f'{{"cluster": {cluster}, "task": {{"type": "worker", "index": 0}}}}; or pass '
             f"server="
         )
     try:
@@ -61,7 +61,7 @@ def require_jobs(trainer: str, resolver: Cluster, jobs: Sequence[str]) -> None:
 
 
 def serve(trainer: str, resolver: Cluster) -> None:
-    """Compute for the chief, or store its variables, until its process ends.
+    """Run operations for the chief, or store its variables, until the chief's process ends.
 
     Raises:
         FlowError: The chief was not reachable.
@@ -79,7 +79,7 @@ def await_all(trainer: str, addresses: Sequence[str]) -> None:
     """Wait until each process answers.
 
     Raises:
-        FlowError: Some did not answer for ``PATIENCE`` seconds.
+        FlowError: Some have not answered within ``PATIENCE`` seconds.
     """
     until = time.monotonic() + PATIENCE
     missing = [*addresses]

@@ -72,12 +72,12 @@ class CompiledModel(tf.Module):
         paths = tuple(tuple(str(spec.name).split(".")) for spec in source.specs)
         tops = list(dict.fromkeys(path[0] for path in paths))
         label = f"the Keras model {self.net.name!r}: loss"
-        if not source.by_place and not {"x", *tops} <= {"x", "y", "sample_weight"}:
+        if not source.by_position and not {"x", *tops} <= {"x", "y", "sample_weight"}:
             raise InvalidArgument(
                 f"{label}(x, y, sample_weight) does not take an element, whose components are "
                 f"({', '.join(tops)}): make it (x, y) with .map, where x and y may be dicts"
             )
-        bound = binding_of_names(self.loss, label, tops, source.by_place)
+        bound = binding_of_names(self.loss, label, tops, source.by_position)
         return _Nested(bound.names, paths)
 
     def build(self, binding: Binding, specs: Sequence[tf.TensorSpec]) -> None:

@@ -98,7 +98,7 @@ def untracked(
 class _Group(tf.Module):
     def __init__(self, variables: Mapping[str, Variable]) -> None:
         super().__init__()
-        self.by_place = dict(variables)
+        self.by_position = dict(variables)
 
 
 def group(variables: Mapping[str, Variable]) -> tf.Module:

@@ -196,7 +196,7 @@ def test_flow_converts_to_dataset_and_back_to_input(form: str) -> None:
     assert type(first) is type(next(iter(flow))) or form == "one"
     with TFDatasetInput(dataset) as source, QueueInput(flow) as other:
         assert [s.name for s in source.specs] == [s.name for s in other.specs]
-        assert source.by_place == other.by_place
+        assert source.by_position == other.by_position
         assert source.size() == 7
         source.reset()
         other.reset()
@@ -285,7 +285,7 @@ def test_names_reorder_components_and_others_are_fed() -> None:
     ]
     with remap_input_source(QueueInput(flow), ["image", "label"], wanted) as source:
         assert [spec.name for spec in source.specs] == ["score", "label", "image"]
-        assert not source.by_place
+        assert not source.by_position
         step = stepping(source)
         source.reset()
         for i in range(3):

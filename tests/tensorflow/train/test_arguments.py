@@ -65,8 +65,8 @@ MISTAKES: dict[str, Callable[[], object]] = {
     "Digits.predictive, got 'accuracy'": (
         lambda: train.InferenceRunner(FLOW, "accuracy")  # type: ignore[arg-type]
     ),
-    "ScheduledHyperParamSetter: schedule must be a list of pairs of an epoch and a value, by "
-    "rising epochs from 0 on, e.g. [(0, 0.1), (30, 0.01)], got {0: 0.1}; write [(0, 0.1)]": (
+    "ScheduledHyperParamSetter: schedule must be a list of pairs of an epoch and a value, with "
+    "increasing epochs from 0, e.g. [(0, 0.1), (30, 0.01)], got {0: 0.1}; write [(0, 0.1)]": (
         lambda: train.ScheduledHyperParamSetter("lr", {0: 0.1})  # type: ignore[arg-type]
     ),
     "PeriodicTrigger: callback must be a callback, got the class ModelSaver; write "

@@ -196,7 +196,7 @@ def test_asynchronous_cluster_needs_all_jobs(missing: str, monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("environment", "says"),
     [
-        (None, "TF_CONFIG is missing, which lists the processes"),
+        (None, "set the environment variable TF_CONFIG, which lists the processes"),
         ("{", "TF_CONFIG is not JSON"),
         ('{"cluster": {"ps": ["127.0.0.1:1"]}}', "the cluster has no worker, only ps"),
     ],

@@ -95,7 +95,7 @@ class ScheduledHyperParamSetter(Callback):
                 f"neither the optimizer nor the model's variables have it "
                 f"({', '.join(sorted(named_variables(self.trainer.model)))})"
                 if found is None
-                else f"it is a {type(found).__name__} not a variable: a Keras schedule, or a "
+                else f"it is a {type(found).__name__}, not a variable: a Keras schedule, or a "
                 f"number that is part of the traced step"
             )
             raise InvalidArgument(f"ScheduledHyperParamSetter: {self.param!r} cannot be set: {why}")
@@ -111,12 +111,12 @@ def _points(schedule: object) -> tuple[tuple[int, float], ...]:
         a < b for (a, _), (b, _) in pairwise(points)
     )
     if not points or not rising:
-        listed = isinstance(schedule, Mapping)
+        is_mapping = isinstance(schedule, Mapping)
         raise wrong(
             "ScheduledHyperParamSetter: schedule",
-            "a list of pairs of an epoch and a value, by rising epochs from 0 on, "
+            "a list of pairs of an epoch and a value, with increasing epochs from 0, "
             "e.g. [(0, 0.1), (30, 0.01)]",
             schedule,
-            f"write {list(cast('dict[object, object]', schedule).items())}" if listed else "",
+            f"write {list(cast('dict[object, object]', schedule).items())}" if is_mapping else "",
         )
     return tuple(points)

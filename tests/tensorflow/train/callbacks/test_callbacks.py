@@ -238,8 +238,8 @@ def test_a_schedule_may_count_steps_and_set_a_variable(by_name: bool) -> None:
     ("arguments", "says"),
     [
         ({"schedule": []}, "must be a list of pairs"),
-        ({"schedule": [(3, 0.1), (3, 0.2)]}, "rising epochs"),
-        ({"schedule": [(-1, 0.1)]}, "rising epochs"),
+        ({"schedule": [(3, 0.1), (3, 0.2)]}, "increasing epochs"),
+        ({"schedule": [(-1, 0.1)]}, "increasing epochs"),
         ({"interp": "cubic"}, "interp must be None or 'linear'"),
     ],
 )
