@@ -15,7 +15,7 @@ from flowdsl.elements.flattening import InSpecOrder
 from flowdsl.elements.specs import Spec, StructSpec, is_known, spec_of
 from flowdsl.errors import ElementError, SourceError, SpecMismatch
 from flowdsl.flow import Flow
-from flowdsl.resources.file_names import Url
+from flowdsl.resources.file_names import Url, without_secrets
 from flowdsl.storage.formats import FORMATS, StorageFormat, format_of
 
 _READERS = {one.reader: one for one in FORMATS}
@@ -56,7 +56,7 @@ def inspect(file: str, reader: str | None, element: str | None, as_json: bool) -
         "first": None if rows == 0 else element_text(flow.at(0)),
     }
     if as_json:
-        print_json({"file": file, **found})
+        print_json({"file": without_secrets(file), **found})
     else:
         print_lines({name: _text(value) for name, value in found.items() if value is not None})
 

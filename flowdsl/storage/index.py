@@ -99,7 +99,7 @@ def table_of(file: ByteFile, form: str, columns: int, scan: Callable[[ByteFile],
 def _sample_digest(file: ByteFile) -> str:
     digest = xxhash.xxh3_64()
     last = max(0, file.size - _SAMPLE_BYTES)
-    for start in dict.fromkeys(np.linspace(0, last, _SAMPLES, dtype=np.int64).tolist()):
+    for start in sorted({last * k // (_SAMPLES - 1) for k in range(_SAMPLES)}):
         digest.update(file.read(start, _SAMPLE_BYTES))
     return digest.hexdigest()
 
@@ -109,9 +109,10 @@ def _read(path: str, of: str, head: bytes, columns: int) -> Table | None:
     try:
         file = LocalFile("index", path)
         age = os.stat(path).st_mtime - os.stat(of).st_mtime
-        if age <= TICK or file.read(0, len(head)) != head:
+        begin = file.read(0, len(head) + 8)
+        if age <= TICK or not begin.startswith(head):
             return None
-        count = int.from_bytes(file.read(len(head), 8), "little")
+        count = int.from_bytes(begin[len(head) :], "little")
         if file.size != len(head) + 8 * (3 + columns * count):  # before anything is allocated
             return None
         data = file.read(0, file.size)

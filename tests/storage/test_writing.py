@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import random
 import socket
 import subprocess
 import sys
@@ -26,6 +27,7 @@ from flowdsl.storage.paths import all_paths
 from flowdsl.storage.temp_dirs import temporary_directory
 from flowdsl.storage.writing import write_file
 from tests.storage.formats import FORMATS
+from tests.storage.fuzz import damaged
 
 
 def test_leftovers_of_a_killed_writer_are_removed_by_the_next(tmp_path: Path) -> None:
@@ -238,6 +240,19 @@ def test_an_index_of_a_wrong_size_is_damaged(tmp_path: Path, change: int) -> Non
     assert len(_indexed(path, counted)) == 3
     assert counted == [3]
     assert beside.read_bytes() == good
+
+
+def test_a_damaged_index_is_built_again(tmp_path: Path) -> None:
+    path, beside = _an_indexed_file(tmp_path)
+    good = beside.read_bytes()
+    for seed in range(200):
+        damaged_bytes = damaged(good, random.Random(seed))
+        beside.write_bytes(damaged_bytes)
+        counted = list[int]()
+        found = _indexed(path, counted)
+        assert (found.starts.tolist(), found.ends.tolist()) == ([0, 1, 2], [1, 2, 3])
+        assert counted == ([] if damaged_bytes == good else [3])
+        beside.unlink()  # damage may have made it a file of another program, which is left
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="it has no such files")
