@@ -290,7 +290,29 @@ def test_array_with_a_null_is_refused(path: Path) -> None:
     pq.write_table(table(x=[[1, None]]), path)
     with pytest.raises(ElementError) as raised:
         fl.from_parquet(path).collect()
-    assert "column 'x' has an array with an item that is null" in str(raised.value.__cause__)
+    assert (
+        "rows.parquet': column 'x' cannot be read: it has an array with an item that is null"
+        in str(raised.value.__cause__)
+    )
+
+
+def test_a_tensor_with_permuted_axes_is_refused(path: Path) -> None:
+    kind = pa.fixed_shape_tensor(pa.int8(), [2, 3], permutation=[1, 0])
+    storage = pa.array([list(range(6))], pa.list_(pa.int8(), 6))
+    pq.write_table(table(x=pa.ExtensionArray.from_storage(kind, storage)), path)
+    with pytest.raises(SourceError, match=r"rows\.parquet': column 'x' cannot be read: a tensor"):
+        fl.from_parquet(path)
+
+
+def test_text_that_is_not_utf8_is_named_with_its_column(path: Path) -> None:
+    text = pa.array([b"a", b"\xff", b"c"]).view(pa.string())
+    pq.write_table(table(x=[1, 2, 3], s=text), path, use_dictionary=False)
+    source = fl.from_parquet(path)
+    assert [source.at(i)["s"] for i in (0, 2)] == ["a", "c"]
+    with pytest.raises(
+        ElementError, match=r"row 1 of .*rows\.parquet': column 's' cannot be read: 'utf-8'"
+    ):
+        source.collect()
 
 
 def test_row_group_that_claims_to_be_huge_is_refused(

@@ -165,7 +165,7 @@ def _shape(form: Any) -> tuple[int | None, ...] | None:
     return tuple(shape)
 
 
-def values_of(column: Any, wanted: Spec, name: str) -> Values:
+def values_of(column: Any, wanted: Spec) -> Values:
     """Decode a column, and return a function that returns its values by row.
 
     Raises:
@@ -183,7 +183,7 @@ def values_of(column: Any, wanted: Spec, name: str) -> Values:
     array = getattr(array, "storage", array)
     present = None if array.null_count == 0 else array.is_valid().to_numpy(zero_copy_only=False)
     if isinstance(spec, ArraySpec) and spec.shape != ():
-        return _arrays(array, spec, present, name)
+        return _arrays(array, spec, present)
     if _dtype(array.type) is not None:
         return _numbers(array, isinstance(spec, ValueSpec), present)
     return lambda start, end: array.slice(start, end - start).to_pylist()
@@ -227,13 +227,13 @@ def _numbers(array: Any, python: bool, present: Any) -> Values:
     return values
 
 
-def _arrays(array: Any, spec: ArraySpec, present: Any, name: str) -> Values:
+def _arrays(array: Any, spec: ArraySpec, present: Any) -> Values:
     pa = library("pyarrow", "from_parquet", "parquet")
     assert spec.dtype is not None
     assert spec.shape is not None
     items = array.flatten()  # without the items of null rows
     if items.null_count:
-        raise SourceError(f"column {name!r} has an array with an item that is null")
+        raise SourceError("it has an array with an item that is null")
     flat = _flat(items, spec.dtype)
     if pa.types.is_fixed_size_list(array.type):
         return _of_one_shape(flat.reshape(-1, *spec.shape), present)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from typing import (
     TYPE_CHECKING,
@@ -191,7 +192,13 @@ class _Rows:
 
     def _values_of(self, table: Any, column: Column, file: ParquetFile) -> Values:
         stored = table.column(column.name)
-        values = values_of(stored, column.wanted, column.name)
+        with _named(file.path, column.name):
+            decoded = values_of(stored, column.wanted)
+
+        def values(start: int, end: int) -> list[Any]:
+            with _named(file.path, column.name):
+                return decoded(start, end)
+
         if column.optional or not stored.null_count:
             return values
 
@@ -213,6 +220,17 @@ class _Rows:
                 part.version.guard(file.file)
             self._files[k] = file
         return self._files[k]
+
+
+@contextmanager
+def _named(path: str, name: str) -> Iterator[None]:
+    """Name the file and the column in errors of values that cannot be read."""
+    try:
+        yield
+    except (SourceError, ValueError, OverflowError) as error:
+        raise SourceError(
+            f"from_parquet: {path!r}: column {name!r} cannot be read: {error}"
+        ) from error
 
 
 def _constant(value: Any) -> Values:
@@ -482,10 +500,11 @@ def _column(
     wanted = declared.spec
     if wanted == UNKNOWN and files[0].is_python(name):
         wanted = in_python(files[0].types[name])
-    form = joined([file.types[name] for file in files], wanted)
+    with _named(files[0].path, name):
+        form = joined([file.types[name] for file in files], wanted)
+        spec = UNKNOWN if form is None else spec_of_column(form, wanted)
     if form is None:
         raise _differs(files, name, wanted)
-    spec = spec_of_column(form, wanted)
     missing = [file.nulls(name) for file in files]
     _check_declared(files[0].path, name, spec, declared)
     if not declared.optional and any(missing):
