@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 
 def matches(pattern: str) -> list[str]:
@@ -14,17 +14,21 @@ def matches(pattern: str) -> list[str]:
     The leading folders of a pattern that exist under their names are meant literally: in
     ``/data/run[1]/*.txt``, ``run[1]`` is the folder of this name, and not ``run1``.
     """
-    return glob.glob(_with_literal_folders(pattern), recursive=True)
+    return glob.glob(with_literal_folders(pattern, os.sep, os.path.isdir), recursive=True)
 
 
-def _with_literal_folders(pattern: str) -> str:
-    parts = pattern.split(os.sep)
+def with_literal_folders(pattern: str, sep: str, is_folder: Callable[[str], bool]) -> str:
+    """Return a pattern with the characters of a pattern escaped in leading folders that exist."""
+    parts = pattern.split(sep)
+    first = len(parts) - 1  # the first part that is a pattern
     for k, part in enumerate(parts[:-1]):
-        if not glob.has_magic(part):
-            continue
-        if not os.path.isdir(os.sep.join(parts[: k + 1])):
-            return os.sep.join([*map(glob.escape, parts[:k]), *parts[k:]])
-    return os.sep.join([*map(glob.escape, parts[:-1]), parts[-1]])
+        if _MAGIC.search(part) and not is_folder(sep.join(parts[: k + 1])):
+            first = k
+            break
+    return sep.join([*(_MAGIC.sub(r"[\g<0>]", part) for part in parts[:first]), *parts[first:]])
+
+
+_MAGIC = re.compile(r"[*?[]")
 
 
 def about_folder(pattern: str) -> str:

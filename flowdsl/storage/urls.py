@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import IO, Any, Generic, TypeVar
 
 from flowdsl.errors import SourceError
-from flowdsl.resources.file_names import without_secrets
+from flowdsl.resources.file_names import with_literal_folders, without_secrets
 from flowdsl.storage.libraries import library
 
 R = TypeVar("R")
@@ -141,12 +141,22 @@ def stamp_of(info: dict[str, Any]) -> str:
 def matching(reader: str, pattern: str) -> list[str]:
     """Return the URLs that match a pattern, sorted; a URL without a pattern is returned unchanged.
 
-    ``*`` and ``[ab]`` make a pattern; a ``?`` begins the query of a URL.
+    ``*`` and ``[ab]`` make a pattern; a ``?`` begins the query of a URL. As on this machine, a name
+    that exists is not a pattern, nor are leading folders that exist.
     """
-    if not any(c in pattern for c in "*["):
+    path = pattern.partition("://")[2].partition("/")[2]  # [::1] is a host
+    if not any(c in path for c in "*["):
         return [pattern]
     fs, name = _filesystem(reader, pattern)
-    names: list[str] = sorted(tried(reader, pattern, lambda: fs.glob(name)))
+
+    def found() -> list[str]:
+        if "[" not in name:
+            return sorted(fs.glob(name))
+        if fs.exists(name):
+            return [name]
+        return sorted(fs.glob(with_literal_folders(name, "/", fs.isdir)))
+
+    names: list[str] = tried(reader, pattern, found)
     if not names:
         raise SourceError(f"{reader}: no file matches {pattern!r}")
     return [fs.unstrip_protocol(name) for name in names]

@@ -321,6 +321,22 @@ def test_patterns_of_urls() -> None:
         all_paths("from_text", "memory://patterns/*.txt")
 
 
+def test_existing_names_with_brackets_are_not_patterns_of_urls(server: Server) -> None:
+    memory = fsspec.filesystem("memory")
+    for name in ("run[1]/a.bin", "run1/b.bin", "c[1].bin", "c1.bin"):
+        memory.pipe(f"/literal/{name}", name.encode())
+
+    def read(pattern: str) -> list[bytes]:
+        return [open_file("read", name).read(0, 99) for name in all_paths("read", pattern)]
+
+    assert read("memory://literal/run[1]/*.bin") == [b"run[1]/a.bin"]
+    assert read("memory://literal/run[12]/*.bin") == [b"run1/b.bin"]
+    assert read("memory://literal/c[1].bin") == [b"c[1].bin"]
+    assert all_paths("read", "http://[::1]:80/a.bin") == ("http://[::1]:80/a.bin",)
+    server.files["a%5B1%5D.bin"] = server.files["a1.bin"] = b"x"
+    assert all_paths("read", server.url("a[1].bin")) == (server.url("a[1].bin"),)
+
+
 def test_unknown_file_system_is_an_error() -> None:
     with pytest.raises(fl.SourceError, match=r"Protocol not known|protocol.*carrier"):
         open_file("from_text", "carrier-pigeon://loft/a.txt")
