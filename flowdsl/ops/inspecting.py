@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Generic
 
@@ -28,6 +27,7 @@ from flowdsl.nodes import (
     keyword_unless_default,
     plain_int,
 )
+from flowdsl.resources.streams import write_to_standard_error
 
 if TYPE_CHECKING:
     from flowdsl.flow import Flow
@@ -60,7 +60,7 @@ class Inspect(IndexedMap[A, A, E], SkippedByProbe[A, E], Generic[A, E]):
         if epoch == 0 and position < self.num:
             described = describe_element(x, self.max_depth, self.max_list)
             # One write, so that the lines of several processes do not mix.
-            sys.stderr.write(
+            write_to_standard_error(
                 f"{self.name or 'inspect'}: element {position}<{self.num}: {described}\n"
             )
         return x

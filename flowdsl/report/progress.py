@@ -13,6 +13,7 @@ import attrs
 from flowdsl.effects import Effect
 from flowdsl.errors import InvalidFlow
 from flowdsl.nodes import FlowBase
+from flowdsl.resources.streams import is_terminal
 from flowdsl.runtime.run import Run
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def _drawn(run: Run[T], description: str, console: Console) -> Iterator[T]:
 
 def _seen(console: Console | None) -> Console | None:
     """The console to draw on, or None if it cannot show a bar."""
-    if console is None and not sys.stderr.isatty() and "IPython" not in sys.modules:
+    if console is None and not is_terminal(sys.stderr) and "IPython" not in sys.modules:
         return None
     from flowdsl.report.progress_bar import shows, standard_error
 

@@ -20,6 +20,7 @@ from rich.progress import (
 from rich.text import Text
 
 from flowdsl.report.sums import since
+from flowdsl.resources.streams import is_terminal
 from flowdsl.statistics.figures import name, number, share, where
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ class Bar:
             *(columns if description else columns[1:]),
             console=console,
             auto_refresh=False,  # no thread: the user's loop draws
-            redirect_stdout=console.is_jupyter or sys.stdout.isatty(),  # not if it is a file
+            redirect_stdout=console.is_jupyter or is_terminal(sys.stdout),  # not if it is a file
         )
         total = self._before.length
         self._task = self._progress.add_task(description, total=total, rate="")

@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from flowdsl.resources.streams import is_terminal
+
 _EVERY = 0.25
 """The minimum number of seconds between two updates."""
 
@@ -17,7 +19,7 @@ def bar(what: str, total: int | None, *, of_bytes: bool = False) -> Iterator[Cal
 
     Nothing is drawn if standard error is not a terminal.
     """
-    if not sys.stderr.isatty():
+    if not is_terminal(sys.stderr):
         yield lambda _: None
         return
     from rich import progress  # slow to import, and often no bar is shown

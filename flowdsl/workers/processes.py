@@ -317,7 +317,7 @@ class Processes:
             return worker.why
         if status is None:
             return "its exit status is unknown"
-        return f"signal {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
+        return _signal_name(-status) if status < 0 else f"exit status {status}"
 
     def _check_workers(self) -> None:
         """Kill stopped and late workers; the next ``poll`` reports their deaths."""
@@ -407,3 +407,10 @@ def _end(
         context.destroy(0)
         os.close(bell)
         owner.polling.release()
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return f"signal {signal.Signals(number).name}"
+    except ValueError:  # a real-time signal: only the first and the last have names
+        return f"signal {number}"

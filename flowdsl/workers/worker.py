@@ -17,13 +17,14 @@ import sys
 import threading
 import time
 import traceback
-from typing import Any
+from typing import Any, NoReturn
 
 import attrs
 import zmq
 
 from flowdsl.errors import FlowError, NotShippable, travelling
 from flowdsl.executor.execute import Executor, Failure, execute, executor_of
+from flowdsl.resources.streams import write_to_standard_error
 from flowdsl.workers import native_threads
 from flowdsl.workers.backend import result_of
 from flowdsl.workers.malloc_tuning import MOST, UNTOUCHED, Heap
@@ -139,7 +140,10 @@ def run(
     """Run a task until its end or a failure; return the frames of its result."""
     surplus = slabs.begin()
     began = time.perf_counter()
+    process = os.getpid()
     outcome = execute(executor, task.addresses(), supplied)
+    if os.getpid() != process:
+        _end_a_fork()
     failure = outcome.failure
     if failure is not None:
         failure = attrs.evolve(failure, cause=travelling(failure.cause))
@@ -160,6 +164,18 @@ def run(
     seconds = time.perf_counter() - began
     result = result_of(attrs.evolve(outcome, failure=failure, seconds=seconds), task)
     return [pickled((result, places, surplus)), content]
+
+
+def _end_a_fork() -> NoReturn:
+    """End a process that a user's function has forked, and in which it has returned.
+
+    The process shares the sockets and slabs of its parent, which continues with the result.
+    """
+    write_to_standard_error(
+        "flowdsl: a function that is run by a worker process has called os.fork() and returned in "
+        "the child process, which ends here; end it by os._exit() in the function\n"
+    )
+    os._exit(1)
 
 
 def _read(stream: Any, size: int) -> bytes:

@@ -1,0 +1,25 @@
+"""The standard streams, which a program may lack (``pythonw``, daemons) or have replaced."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+
+
+def is_terminal(stream: object) -> bool:
+    """Return True if a standard stream writes to a terminal; False also if there is no stream."""
+    isatty = getattr(stream, "isatty", None)
+    try:
+        return isatty is not None and bool(isatty())
+    except (OSError, ValueError):  # such as "I/O operation on closed file"
+        return False
+
+
+def write_to_standard_error(text: str) -> None:
+    """Write a text for a user to read; without a stream, or if it cannot be written, drop it.
+
+    ``warnings`` does the same: a text that informs must not fail the program that it informs of.
+    """
+    if (stream := sys.stderr) is not None:  # pyright: ignore[reportUnnecessaryComparison]
+        with contextlib.suppress(OSError, ValueError):
+            stream.write(text)
