@@ -524,6 +524,14 @@ def test_escaped_quotes_delimiters_and_newlines_are_text(path: Path) -> None:
     assert "it ends with the escape character" in message_of(unfinished)
 
 
+def test_an_escaped_quote_without_escapechar_is_an_error_with_the_argument(path: Path) -> None:
+    for content in ('a,b\n"5\\"",1\n', 'a,b\n"5\\" wide\nx",1\n2,"3\n"\n'):
+        path.write_text(content)
+        with pytest.raises(SourceError, match=r"escapechar='\\\\' those behind a backslash"):
+            fl.from_csv(path)
+        assert len(fl.from_csv(path, escapechar="\\")) > 0
+
+
 def test_spaces_before_quotes_are_skipped(path: Path) -> None:
     path.write_text('a, b\n  "1", "x,\ny"\n2,  z \n')
     rows = fl.from_csv(path, skipinitialspace=True).collect()

@@ -323,6 +323,15 @@ def from_csv(  # type: ignore[misc]  # pyright: ignore[reportInconsistentOverloa
     [Flower(name='rose, wild', petals=5, height=1.5), Flower(name='lily', petals=6, height=None)]
     [{'petals': '5'}, {'petals': '6'}]
 
+    A file of another program:
+
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with open(f"{folder}/b.csv", "w") as file:
+    ...         _ = file.write('# in meters\nname; petals; height\n"5\\" rose"; 5; 1,5\n')
+    ...     options = dict(delimiter=";", skipinitialspace=True, comment="#", escapechar="\\")
+    ...     fl.from_csv(f"{folder}/b.csv", Flower, decimal=",", **options).collect()
+    [Flower(name='5" rose', petals=5, height=1.5)]
+
     Source: RFC 4180; ``decode_csv`` of TensorFlow.
 
     Elsewhere: tensorpack none; tf.data ``CsvDataset``; Grain none; torchdata ``CSVParser``.

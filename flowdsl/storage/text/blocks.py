@@ -171,7 +171,7 @@ def scan(
                     f"{operator}: {file.path!r}: the row that begins on line {start + 1} has a "
                     f"quote that is closed on line {end + 1}, in the middle of a cell, so it is "
                     f"unclear where rows end; double the quotes in a quoted cell; "
-                    f"quotechar=None reads quotes as characters"
+                    f"{_other_quotes(syntax)}"
                 )
             line += len(found.ends)
             lines, comments = lines_of_rows, found.comments + offset
@@ -196,7 +196,7 @@ def scan(
     if row_ends is not None and row_ends.is_open:
         raise SourceError(
             f"{operator}: {file.path!r}: the row that begins on line {last_line + 1} has a quote "
-            f"that is never closed; quotechar=None reads quotes as characters"
+            f"that is never closed; {_other_quotes(syntax)}"
         )
     rest = file.size - last_start
     is_row = rest > 1 or (rest and (empty or previous_byte != ord("\r")))
@@ -204,6 +204,13 @@ def scan(
         row += 1
     end = np.array([[file.size], [row], [line]])
     return Table(np.concatenate([*parts, end], 1), digest.intdigest())
+
+
+def _other_quotes(syntax: Syntax | None) -> str:
+    """Say which arguments read quotes that have another meaning."""
+    escapes = syntax is not None and syntax.escape is not None
+    also = "" if escapes else ", escapechar='\\\\' those behind a backslash"
+    return f"quotechar=None reads quotes as characters{also}"
 
 
 def digest_of(operator: str, file: ByteFile) -> int:
