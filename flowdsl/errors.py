@@ -20,10 +20,13 @@ Every message names the operator, the argument or element, the value it got, and
 
 from __future__ import annotations
 
+import logging
 import os
 import pickle
 import traceback
-from typing import Self
+from typing import NoReturn, Self
+
+_log = logging.getLogger("flowdsl")
 
 
 class Where(str):
@@ -144,14 +147,16 @@ ZeroDivisionError('integer division or modulo by zero'); the element was 0
         args = (self.operator, self.position, self.epoch, self.origin, self.given)
         return _caused, (args, None if cause is None else travelling(cause))
 
-    def __str__(self) -> str:
+    @property
+    def place(self) -> str:
+        """The element, such as "element 2 (row 2 of from_items(3 items))"."""
         epoch = f" of epoch {self.epoch}" if self.epoch else ""
+        return f"element {self.position}{epoch} ({self.origin})"
+
+    def __str__(self) -> str:
         reason = f": {_reason(self.__cause__)}" if self.__cause__ is not None else ""
         given = f"; {self.given}" if self.given else ""
-        return (
-            f"{self.operator} failed on element {self.position}{epoch} ({self.origin})"
-            f"{reason}{given}"
-        )
+        return f"{self.operator} failed on {self.place}{reason}{given}"
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self)!r})"
@@ -180,26 +185,110 @@ def _caused(
     return error
 
 
+def ending(failed: Exception, cause: BaseException) -> BaseException:
+    """Return the exception that ends a run because an operator raised ``cause``.
+
+    It is ``failed`` with its cause. But what is not an ``Exception`` is not an error of an element:
+    ``SystemExit`` ends the program, also from a signal handler that happens to be called within a
+    function, as does ``KeyboardInterrupt``. These stay as they are, with a note that names operator
+    and element. Python prints neither note nor traceback of ``SystemExit``, so it is logged.
+    """
+    if isinstance(cause, Exception) or not isinstance(failed, ElementError):
+        failed.__cause__ = cause
+        return failed
+    cause.add_note(f"raised by {failed.operator} on {failed.place}")
+    if isinstance(cause, SystemExit):
+        _log.error("%s raised %r on %s", failed.operator, cause, failed.place)
+    return cause
+
+
+def raise_ending(failed: Exception, cause: BaseException) -> NoReturn:
+    """Raise what ``ending`` returns."""
+    try:
+        raise ending(failed, cause)
+    finally:
+        del failed, cause  # or the traceback, which has this frame, would keep the exception alive
+
+
 _FROM = "\nTraceback in process "
 
 
 def travelling(error: BaseException) -> BaseException:
     """The exception in a form that can be sent to another process, with its traceback as a note.
 
-    An exception that cannot be pickled and restored becomes a ``RuntimeError`` that names it.
+    It arrives with its class, its text and what can be pickled of its arguments and attributes. If
+    pickling does not restore it, it is created there without its ``__init__``; if its text would
+    then differ, or its class cannot be sent, it arrives as a ``RuntimeError`` that names it.
     """
-    import cloudpickle  # here: needed only when a flow fails or is sent to a process
-
     trace = "".join(traceback.format_exception(error))
-    try:
-        copy: BaseException = pickle.loads(cloudpickle.dumps(error))
-        sent = error if type(copy) is type(error) else RuntimeError(repr(error))
-    except Exception:
-        sent = RuntimeError(f"{type(error).__qualname__}: {error}")
+    text = _text(error)
+    sent = error
+    if not _arrives(sent, type(error), text):
+        sent = _WithoutInit(error)
+    if not _arrives(sent, type(error), text):
+        sent = RuntimeError(f"{type(error).__qualname__}: {text}")
     sent.__traceback__ = None
     if not any(note.startswith(_FROM) for note in getattr(sent, "__notes__", ())):
         sent.add_note(f"{_FROM}{os.getpid()}:\n{trace}")
     return sent
+
+
+def _arrives(sent: BaseException, kind: type[BaseException], text: str) -> bool:
+    """Return True if the exception, sent to another process, has this class and text there."""
+    import cloudpickle  # here: needed only when a flow fails or is sent to a process
+
+    try:
+        copy = pickle.loads(cloudpickle.dumps(sent))
+    except Exception:
+        return False
+    return type(copy) is kind and _text(copy) == text
+
+
+class _WithoutInit(Exception):
+    """Unpickles to an exception whose ``__init__`` cannot be called with its ``args`` alone."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__()
+        self.kind = type(error)
+        self.arguments: tuple[object, ...]
+        if isinstance(error, BaseExceptionGroup):
+            group: BaseExceptionGroup[BaseException] = error
+            self.arguments = (group.message, [travelling(part) for part in group.exceptions])
+        else:
+            self.arguments = tuple(x if _is_sendable(x) else repr(x) for x in error.args)
+        self.attributes = {k: x for k, x in vars(error).items() if _is_sendable(x)}
+
+    def __reduce__(self) -> tuple[object, ...]:
+        attributes = self.attributes
+        if notes := getattr(self, "__notes__", None):
+            attributes = attributes | {"__notes__": notes}
+        return _without_init, (self.kind, self.arguments, attributes)
+
+
+def _without_init(
+    kind: type[BaseException], arguments: tuple[object, ...], attributes: dict[str, object]
+) -> BaseException:
+    error = kind.__new__(kind, *arguments)
+    error.args = arguments
+    vars(error).update(attributes)
+    return error
+
+
+def _is_sendable(value: object) -> bool:
+    import cloudpickle  # as above
+
+    try:
+        pickle.loads(cloudpickle.dumps(value))
+    except Exception:  # whatever the object's own methods raise
+        return False
+    return True
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as failed:  # whatever the object's own method raises
+        return f"its text cannot be read: str() raised {type(failed).__name__}"
 
 
 class WorkerDied(FlowError):

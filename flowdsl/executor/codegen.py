@@ -17,7 +17,7 @@ operators' lines of code are combined into one function, such as
                     left_out(x, 2)
                     continue
                 yield x
-        except Exception as error:
+        except BaseException as error:
             raise_failure(error, x)
             raise
 
@@ -39,6 +39,7 @@ from typing import Any, Protocol, TypeAlias
 import attrs
 import numpy as np
 
+from flowdsl.errors import raise_ending
 from flowdsl.nodes import DROPPED, Dropped, Failed, Indices, Positions, describe_element
 
 Path: TypeAlias = tuple[int, ...]
@@ -141,13 +142,13 @@ def elements(
         row = len(positions) - length_hint(numbers) - 1
         return int(line.at.epoch[row]), int(line.at.position[row])
 
-    def raise_failure(error: Exception, x: Any) -> None:
+    def raise_failure(error: BaseException, x: Any) -> None:
         assert error.__traceback__ is not None
         k = line_at.get(error.__traceback__.tb_lineno)
         if k is not None:  # otherwise a loop below raised and reported it
             line = lines[k]
             described = None if line.describe is None else line.describe(x)
-            raise watcher.error(line.path, *place_of(line), described) from error
+            raise_ending(watcher.error(line.path, *place_of(line), described), error)
 
     def failure_value(error: Exception, x: Any) -> Failed:
         assert error.__traceback__ is not None
@@ -215,7 +216,7 @@ def _loop(
         f"        for {', '.join(variables)} in rows:",
         *(f"            {line}" for line in body),
         f"            yield {'output_position, x' if with_positions else 'x'}",
-        "    except Exception as error:",
+        "    except BaseException as error:",
         "        raise_failure(error, x)",
         "        raise",
     ]

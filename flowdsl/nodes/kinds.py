@@ -32,7 +32,7 @@ import numpy as np
 from flowdsl.effects import Exact, Reordered
 from flowdsl.elements.preallocated import Allocate
 from flowdsl.elements.specs import Spec, differences, join, without_shapes
-from flowdsl.errors import InvalidFlow, Where
+from flowdsl.errors import InvalidFlow, Where, raise_ending
 from flowdsl.nodes.base import (
     DROPPED,
     A,
@@ -111,8 +111,8 @@ class IndexedSource(Node[T, Exact], Generic[T]):
         for i in range(self.length):
             try:
                 row = read(i)
-            except Exception as error:
-                raise self.failure(epoch, i) from error
+            except BaseException as error:
+                raise_ending(self.failure(epoch, i), error)
             yield i, row
 
     def origin(self, epoch: int, position: int) -> Where:
@@ -175,8 +175,8 @@ class Elementwise(MadeFromLatest[U, E], Reshardable[U, E], Generic[A, U, E]):
     def _applied(self, x: A, epoch: int, position: int, number: int) -> U | Dropped:
         try:
             return self.apply(x, epoch, number)
-        except Exception as error:
-            raise self.failure(epoch, position, describe_element(x)) from error
+        except BaseException as error:
+            raise_ending(self.failure(epoch, position, describe_element(x)), error)
 
     def made_of(self, addresses: Indices) -> Provenance:
         return Provenance.one_each(addresses)
@@ -335,8 +335,8 @@ class Batched(Windowed[A, U, E], Resumable[U, E], Reshardable[U, E], Generic[A, 
                 return
             try:
                 y = self.gather(group)
-            except Exception as error:
-                raise self.failure(epoch, position, describe_group(group)) from error
+            except BaseException as error:
+                raise_ending(self.failure(epoch, position, describe_group(group)), error)
             yield position, y
 
 

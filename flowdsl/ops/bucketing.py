@@ -16,7 +16,7 @@ from flowdsl.effects import Endless, Reordered, Resampled, Tag, Unsized
 from flowdsl.elements.specs import Spec, with_sizes
 from flowdsl.elements.stacking import Collate, CollateByComponent, collated
 from flowdsl.elements.structure import Record
-from flowdsl.errors import ElementError, SpecMismatch
+from flowdsl.errors import ElementError, SpecMismatch, raise_ending
 from flowdsl.nodes import (
     BATCH_KEYWORD_ADVICE,
     PARALLEL_KEYWORD_ADVICE,
@@ -109,8 +109,8 @@ class BatchByShape(Traceable[U, E | Reordered | Unsized], Generic[A, U, E]):
         for position, x in source(epoch):
             try:
                 shape = self._shape(x)
-            except Exception as error:
-                raise self._failure(epoch, [(position, x)]) from error
+            except BaseException as error:
+                raise_ending(self._failure(epoch, [(position, x)]), error)
             groups.setdefault(shape, []).append((position, x))
             if len(groups[shape]) == self.n:
                 yield groups.pop(shape)
@@ -130,8 +130,8 @@ class BatchByShape(Traceable[U, E | Reordered | Unsized], Generic[A, U, E]):
         elements = [x for _, x in group]
         try:
             batch: U = collated(elements, self.collate)
-        except Exception as error:
-            raise self._failure(epoch, group) from error
+        except BaseException as error:
+            raise_ending(self._failure(epoch, group), error)
         return batch
 
     def _failure(self, epoch: int, group: list[Row[A]]) -> ElementError:

@@ -27,7 +27,7 @@ from typing_extensions import TypeVarTuple
 
 from flowdsl.effects import Unsized
 from flowdsl.elements.specs import UNKNOWN, Spec, StructSpec, ValueSpec, spec_of_type
-from flowdsl.errors import ElementError, SpecMismatch
+from flowdsl.errors import ElementError, SpecMismatch, raise_ending
 from flowdsl.nodes import (
     PARALLEL_KEYWORD_ADVICE,
     A,
@@ -207,11 +207,12 @@ class FlatMap(MadeFromLatest[U, E | Unsized], Generic[A, U, E]):
         for position, x in sources[0](epoch):
             try:
                 yield from _iterator(self.func(x))
-            except Exception as error:  # not ``failure``: the source's element failed
+            except GeneratorExit:  # the pass is closed
+                raise
+            except BaseException as error:  # not ``failure``: the source's element failed
                 origin = self.source.origin(epoch, position)
-                raise ElementError(
-                    self.title, position, epoch, origin, describe_element(x)
-                ) from error
+                failed = ElementError(self.title, position, epoch, origin, describe_element(x))
+                raise_ending(failed, error)
 
 
 def _iterator(result: Iterable[A]) -> Iterator[A]:

@@ -34,7 +34,7 @@ from flowdsl.elements.specs import (
     without_sizes,
 )
 from flowdsl.elements.structure import PLAIN, from_dlpack, is_tensor, read_only
-from flowdsl.errors import FlowError, InvalidFlow, SourceError
+from flowdsl.errors import FlowError, InvalidFlow, SourceError, raise_ending
 from flowdsl.nodes import (
     IndexedSource,
     Node,
@@ -579,8 +579,8 @@ def numbered(node: Node[T, Effect], make: Callable[[], Opened[T]], epoch: int) -
                 return
             except FlowError:
                 raise
-            except Exception as error:
-                raise node.failure(epoch, position) from error
+            except BaseException as error:
+                raise_ending(node.failure(epoch, position), error)
             yield position, x
 
 

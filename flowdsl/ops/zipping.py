@@ -16,7 +16,7 @@ from typing_extensions import TypeVarTuple
 
 from flowdsl.effects import Endless, Reordered, Tag, Unmoved, Unsized
 from flowdsl.elements.specs import UNKNOWN, Spec, StructSpec
-from flowdsl.errors import FlowError, InvalidFlow, SpecMismatch
+from flowdsl.errors import FlowError, InvalidFlow, SpecMismatch, raise_ending
 from flowdsl.nodes import (
     E,
     FlowBase,
@@ -109,8 +109,8 @@ class Zip(Joining[T, E], Generic[T, E]):
                 return
             try:
                 y = self.join(group)
-            except Exception as error:
-                raise self.failure(epoch, position, describe_group(group)) from error
+            except BaseException as error:
+                raise_ending(self.failure(epoch, position, describe_group(group)), error)
             yield position, y
 
 

@@ -26,7 +26,7 @@ from typing import Any
 
 import attrs
 
-from flowdsl.errors import FlowError, WorkerDied
+from flowdsl.errors import FlowError, WorkerDied, raise_ending
 from flowdsl.executor.costs import Costs, add_costs, costs_of
 from flowdsl.executor.execute import ReportSkip, SkippedElement, answerable
 from flowdsl.executor.program import InputExhausted, failure_in
@@ -469,7 +469,7 @@ class Pool:
         if failure.path is None:
             raise failure.cause
         where = (failure.path, failure.epoch, failure.position, failure.detail)
-        raise failure_in(self.stage, *where) from failure.cause
+        raise_ending(failure_in(self.stage, *where), failure.cause)
 
     def _skip(self, skipped: SkippedElement) -> None:
         self._counts.skipped += 1

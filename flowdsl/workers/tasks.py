@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import attrs
 
-from flowdsl.errors import ElementError
+from flowdsl.errors import ElementError, ending
 from flowdsl.executor.program import OperatorFailed, Program, TruncatedInput, failure_in, needed
 from flowdsl.nodes import Indices, PassFactory, Row, describe_element
 from flowdsl.plan.plan import Base, Lookup, Stage
@@ -329,8 +329,9 @@ def _look_up(
         for _, x in program.rows(addresses):
             rows.append(x)  # rows before a failure are used
     except OperatorFailed as error:
-        failed = failure_in(base, *error.args)
-        failed.__cause__ = error.__cause__
+        failed = ending(failure_in(base, *error.args), error.__cause__ or error)
+        if not isinstance(failed, Exception):
+            raise failed from failed.__cause__
         return rows, failed
     return rows, None
 

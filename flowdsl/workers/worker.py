@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import signal
 import socket
 import struct
 import sys
@@ -84,6 +85,8 @@ def main(fd: int) -> None:
         setup = unpack(_read(stream, LENGTH.unpack(_read(stream, LENGTH.size))[0]))
     setup.environment.take_on()
     native_threads.use(setup.threads)
+    # Not KeyboardInterrupt, which would appear to come from the user's function.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     threading.Thread(target=_exit_with_consumer, args=(link, setup.consumer), daemon=True).start()
     serve(link, setup, Heap(setup.private_memory))
 
