@@ -14,8 +14,8 @@ from flowdsl.errors import ElementError, FlowError
 
 DECLARED = {
     cls
-    for _, cls in getmembers(errors, isclass)
-    if issubclass(cls, Exception) and cls.__module__ == errors.__name__
+    for name, cls in getmembers(errors, isclass)
+    if issubclass(cls, Exception) and cls.__module__ == errors.__name__ and name[0] != "_"
 }
 
 

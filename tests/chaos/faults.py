@@ -10,7 +10,7 @@ import os
 import signal
 import threading
 import time
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NoReturn, TypeAlias
 
 import attrs
 
@@ -22,7 +22,13 @@ DEADLY: tuple[Kind, ...] = ("exit 0", "exit 3", "kill", "segfault", "stop")
 
 
 class Died(BaseException):
-    """Ends a worker thread; functions of a flow do not catch it."""
+    """Ends a worker thread; functions of a flow do not catch it.
+
+    A worker that has caught it ends nevertheless, as soon as it prepares to send it.
+    """
+
+    def __reduce__(self) -> NoReturn:
+        raise self
 
 
 mortal = threading.local()

@@ -31,7 +31,7 @@ from flowdsl.nodes import Node, flow
 from flowdsl.remote import from_zmq, zmq_ops
 from flowdsl.remote.receiver import Receiver
 from flowdsl.testing import LAWS, Draw, Model, Recipe, Source, models, standard
-from flowdsl.testing.checks import keep
+from flowdsl.testing.checks import check_law
 from flowdsl.testing.elements import Listed, Named, Row, parts_of
 from flowdsl.testing.functions import make_rows
 from flowdsl.testing.laws import (
@@ -263,8 +263,8 @@ def test_sent_flows_obey_the_laws(source: str) -> None:
     def check(recipe: Recipe, place: int) -> None:
         with senders():
             for law in LAWS:
-                keep(law, recipe)
-            keep(running_gives_the_reference, recipe.with_prefetch(place, threads=True), 2)
+                check_law(law, recipe)
+            check_law(running_gives_the_reference, recipe.with_prefetch(place, threads=True), 2)
 
     check()
 

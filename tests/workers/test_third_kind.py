@@ -217,7 +217,13 @@ def _died(worker: Wire, how: str) -> Died:
 
 
 class Ended(BaseException):
-    """Ends a worker; functions of a flow do not catch it."""
+    """Ends a worker; functions of a flow do not catch it.
+
+    A worker that has caught it ends nevertheless, as soon as it prepares to send it.
+    """
+
+    def __reduce__(self) -> NoReturn:
+        raise self
 
 
 def die() -> NoReturn:

@@ -57,7 +57,7 @@ def test_input_workers_share_a_pass_and_end_together(n: int, workers: int, repli
 
 
 def test_flow_of_unknown_length_is_refused_for_shards() -> None:
-    with pytest.raises(fl.InvalidFlow, match=r"known length, or none, .*fixed_size\(n\)"):
+    with pytest.raises(fl.InvalidFlow, match=r"known length or be endless, .*fixed_size\(n\)"):
         distributed_dataset(fl.from_range(5).filter(bool), mirrored())
     with pytest.raises(fl.InvalidFlow, match=r"takes 2 element\(s\), .* has 1"):
         distributed_dataset(fl.from_range(1), mirrored())
