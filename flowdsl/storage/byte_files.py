@@ -91,6 +91,10 @@ class LocalFile:
         except OSError as error:
             raise SourceError(f"{reader}: {path!r} cannot be opened: {error.strerror}") from error
         self.size = status.st_size
+        if not self.size and read_at(self._opened.get().number, 1, 0):
+            raise SourceError(
+                f"{reader}: {path!r} reports no size but has bytes, as files of /proc do: copy it"
+            )
         self._version = _version_of(status)
         self._checking = threading.RLock()
         self._is_checking = False

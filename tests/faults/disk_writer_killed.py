@@ -1,7 +1,7 @@
 """A writer is killed.
 
-An existing file is unchanged; the new rows never appear in part. The next writer removes the
-remains.
+An existing file is unchanged; the new rows never appear in part. Writers remove remains that are
+more than a minute old.
 """
 
 from __future__ import annotations

@@ -135,13 +135,6 @@ def test_byte_order_mark_is_skipped_only_in_utf_8(path: Path) -> None:
         assert fl.from_text(path).collect() == ["a"]
 
 
-def test_each_line_is_decoded_separately(path: Path) -> None:
-    # A shift to another character set holds to the end of its line, whichever line is read first.
-    path.write_bytes(b"\x1b$BF|\n" + b"F|\n")
-    flow = fl.from_text(path, encoding="iso2022_jp")
-    assert flow.collect() == ["\u65e5", "F|"]
-
-
 @pytest.mark.usefixtures("small")
 def test_bytes_outside_the_encoding_are_named(path: Path) -> None:
     good = [f"row {i}" for i in range(20)]
@@ -325,3 +318,21 @@ def test_byte_order_mark_that_would_be_lost_is_refused(path: Path) -> None:
         fl.from_items(["\ufeffa"]).write_text(path)
     fl.from_items(["a", "\ufeffb"]).write_text(path)
     assert fl.from_text(path).collect() == ["a", "\ufeffb"]
+
+
+def test_a_shift_that_does_not_end_with_its_line_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(b'plain\n\x1b$B$"\n$$\x1b(B\n\x1b(J~\n')
+    flow = fl.from_text(path, encoding="iso-2022-jp")
+    assert flow.take(1).collect() == ["plain"]
+    for k in (1, 3):
+        with pytest.raises(fl.ElementError, match="iso2022_jp"):
+            flow.skip(k).take(1).collect()
+    path.write_bytes("あ\nい\n".encode("iso-2022-jp"))
+    assert fl.from_text(path, encoding="iso-2022-jp").collect() == ["あ", "い"]
+
+
+@pytest.mark.skipif(not Path("/proc/version").exists(), reason="needs /proc")
+def test_a_file_that_reports_no_size_is_refused() -> None:
+    with pytest.raises(fl.SourceError, match="reports no size but has bytes"):
+        fl.from_text("/proc/version")

@@ -328,8 +328,10 @@ def from_csv(  # type: ignore[misc]  # pyright: ignore[reportInconsistentOverloa
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     with open(f"{folder}/b.csv", "w") as file:
     ...         _ = file.write('# in meters\nname; petals; height\n"5\\" rose"; 5; 1,5\n')
-    ...     options = dict(delimiter=";", skipinitialspace=True, comment="#", escapechar="\\")
-    ...     fl.from_csv(f"{folder}/b.csv", Flower, decimal=",", **options).collect()
+    ...     fl.from_csv(
+    ...         f"{folder}/b.csv", Flower, delimiter=";", decimal=",", comment="#",
+    ...         escapechar="\\", skipinitialspace=True,
+    ...     ).collect()
     [Flower(name='5" rose', petals=5, height=1.5)]
 
     Source: RFC 4180; ``decode_csv`` of TensorFlow.

@@ -80,7 +80,7 @@ def decode_image(
     returns the index of each pixel's colour in the palette of a PNG, GIF or BMP, as masks store
     classes, or the grey of a grey image, as ``uint8[height, width, 1]``.
 
-    ``crop=(top, left, height, width)`` cuts out a part, in pixels of the stored image. ``resize``,
+    ``crop=(top, left, height, width)`` cuts out a part, in pixels of the whole image. ``resize``,
     a side or ``(height, width)``, scales the part to this size, ignoring its aspect ratio: bilinear
     when it grows, and smoothed when it shrinks. With ``antialias=False``, shrinking is bilinear
     too, which is faster but skips pixels. Of indices, the nearest is taken. A JPEG that is resized
@@ -233,7 +233,8 @@ class _EncodedImage:
         """Return the error of a decoder."""
         hint = ""
         if truncated == "error" and not self.has_end():
-            hint = "; it is cut off: pass truncated='allow' to decode what there is"
+            what_for = "if only its end is missing" if self.kind == "GIF" else "to decode the rest"
+            hint = f"; it is cut off: pass truncated='allow' {what_for}"
         return SourceError(f"this {self.kind} image is damaged{what}{hint}")
 
 

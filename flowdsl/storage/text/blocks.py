@@ -300,9 +300,9 @@ def decoded(data: bytes, encoding: str, syntax: Syntax | None = None) -> list[st
     Raises:
         UnicodeDecodeError: The block is not valid in this encoding.
     """
-    if _shared_bytes(encoding) is None:  # a shift to other characters ends with its line
+    if _shared_bytes(encoding) is None:
         lines = data.split(b"\n")
-        return [line.decode(encoding) for line in (lines if lines[-1] else lines[:-1])]
+        return [_unshifted(line, encoding) for line in (lines if lines[-1] else lines[:-1])]
     text = data.decode(encoding)
     rows = text.split("\n")
     if not rows[-1]:
@@ -311,6 +311,17 @@ def decoded(data: bytes, encoding: str, syntax: Syntax | None = None) -> list[st
     if quotes is None or quotes.mark not in text:
         return rows
     return _joined(rows, quotes.is_odd if quotes.all_quote_cells(text) else quotes.is_open)
+
+
+def _unshifted(line: bytes, encoding: str) -> str:
+    """Decode a line; it is an error if the line ends within a shift to other characters."""
+    decoder = codecs.getincrementaldecoder(encoding)()
+    begin = decoder.getstate()
+    text = decoder.decode(line + b"\n", final=True)  # some encodings end shifts at a newline
+    if decoder.getstate() != begin:
+        why = "the line ends within a shift to other characters"
+        raise UnicodeDecodeError(encoding, line, len(line) - 1, len(line), why)
+    return text[:-1]
 
 
 _EMPTY_LINES = (b"", b"\n", b"\r", b"\r\n")

@@ -98,7 +98,7 @@ def untracked(
 class _Group(tf.Module):
     def __init__(self, variables: Mapping[str, Variable]) -> None:
         super().__init__()
-        self.by_position = dict(variables)
+        self.by_place = dict(variables)  # checkpoints store this name
 
 
 def group(variables: Mapping[str, Variable]) -> tf.Module:
