@@ -59,22 +59,32 @@ class _File:
     """An ArrayRecord file, open for reading.
 
     Raises:
-        SourceError: The file is missing, damaged or not an ArrayRecord file.
+        SourceError: The file is missing or damaged, or has changed.
     """
 
-    def __init__(self, file: ByteFile) -> None:
-        self._file = file
-        self.path = file.path
-        self._reader = Reopened(partial(_reader_of, file.path))
-        self.length = self._reader.get().num_records()
+    def __init__(self, part: RecordFile) -> None:
+        self.path = part.path
+        self._version = part.version
+        self._opened = Reopened(self._open)
+        self._opened.get()
+
+    def _open(self) -> tuple[Any, ByteFile]:
+        """Return the library's reader and the file that is checked, which are closed together.
+
+        One that is opened again alone may be of another file, which replaced the first.
+        """
+        self._version.open("from_arrayrecord")  # what replaced it may not be an ArrayRecord file
+        reader = _reader_of(self.path)
+        return reader, self._version.open("from_arrayrecord")  # no older than what is read
 
     def records(self, start: int, end: int) -> list[bytes]:
         """Return the records ``start`` to ``end``; raises SourceError if one is damaged."""
+        reader, file = self._opened.get()
         try:
-            records: list[bytes] = self._reader.get().read(start, end)
+            records: list[bytes] = reader.read(start, end)
         except (RuntimeError, ValueError, MemoryError) as error:
             raise SourceError(f"{self.path!r}: row {start} cannot be read: {error}") from error
-        self._file.check()
+        file.check()
         if len(records) != end - start:
             raise SourceError(f"{self.path!r}: rows {start} to {end} are {len(records)} rows")
         return records
@@ -121,14 +131,14 @@ class FromArrayRecord(IndexedSource[T], Generic[T]):
 
     def open(self) -> Callable[[int], T]:
         shards = Shards([part.length for part in self.parts])
-        files = {0: self._opened(self.parts[0])}  # fails at once if it was rewritten
+        files = {0: _File(self.parts[0])}  # fails at once if it was rewritten
         decoder = _same if self.row_spec == ValueSpec(bytes) else _Decoder(self.row_spec)
 
         def rows(i: int, in_order: bool) -> list[T]:
             k, j = shards.find(i)
             part = self.parts[k]
             if k not in files:
-                files[k] = self._opened(part)
+                files[k] = _File(part)
             ahead = _AHEAD_BYTES * part.length // max(1, part.size) if in_order else 1
             end = min(j + max(1, min(ahead, _AHEAD)), part.length)
             try:
@@ -138,9 +148,6 @@ class FromArrayRecord(IndexedSource[T], Generic[T]):
                 return [decoder(files[k].records(j, j + 1)[0], part.path, j)]
 
         return by_number(rows)
-
-    def _opened(self, part: RecordFile) -> _File:
-        return _File(part.version.open("from_arrayrecord"))
 
 
 def _same(record: bytes, path: str, i: int) -> Any:
@@ -206,7 +213,7 @@ def from_arrayrecord(paths: Paths, element: Any = bytes) -> Flow[Any, Exact]:
     spec = spec_declared("from_arrayrecord: rows", element)
     library(_MODULE, "from_arrayrecord", "arrayrecord")
     files = [open_file("from_arrayrecord", name) for name in names]
-    lengths = [_File(file).length for file in files]
+    lengths = [_reader_of(name).num_records() for name in names]
     pairs = zip(versions_of(files), files, lengths, strict=True)
     parts = tuple(RecordFile(version, file.size, length) for version, file, length in pairs)
     return nodes.flow(FromArrayRecord[Any](parts, spec))
