@@ -68,18 +68,22 @@ def all_paths(operator: str, paths: Paths) -> tuple[str, ...]:
             that stand for too many names.
         SourceError: No file matches a pattern, or a path is a folder.
     """
+    return tuple(name for _, names in named_paths(operator, paths) for name in names)
+
+
+def named_paths(operator: str, paths: Paths) -> list[tuple[str, list[str]]]:
+    """Return each path or pattern, without braces, with the files that it names."""
     listed: object = [paths] if isinstance(paths, str | os.PathLike) else paths
     if not isinstance(listed, Sequence) or isinstance(listed, bytes | bytearray) or not listed:
         raise InvalidFlow(
             f"{operator}: path must be a str or path, or a list of at least one, got "
             f"{without_secrets(repr(paths))}"
         )
-    return tuple(
-        name
+    return [
+        (one, _named(operator, one))
         for path in listed
         for one in _without_braces(operator, one_path(operator, path))
-        for name in _named(operator, one)
-    )
+    ]
 
 
 _MOST_NAMES = 1_000_000

@@ -34,6 +34,7 @@ from flowdsl.storage import libraries
 from flowdsl.storage.parquet import files as parquet_files
 from flowdsl.storage.parquet.columns import spec_of_column
 from flowdsl.storage.parquet.files import ParquetFile
+from flowdsl.storage.parquet.folders import keys_of
 from flowdsl.testing.elements import same
 
 
@@ -704,6 +705,40 @@ def test_names_of_folders_are_columns(tmp_path: Path) -> None:
     )
     assert declared.at(0) == Visit("New York", 2024, 1)
     assert type(declared.at(0).year) is int
+
+
+def test_where_a_table_is_does_not_change_its_rows(tmp_path: Path) -> None:
+    in_folders(tmp_path, "lr=0.1/year={}", "2023", "2024")
+    run = tmp_path / "lr=0.1"
+    one = fl.from_parquet(run / "year=2024" / "0.parquet")
+    assert one.at(0) == fl.from_parquet(run / "year=2024" / "*.parquet").at(0) == {"n": 1}
+    both = [run / f"year={year}" / "0.parquet" for year in (2023, 2024)]
+    for named in (run / "year=*" / "*", both, run / "year={2023,2024}" / "*.parquet"):
+        assert fl.from_parquet(named).at(2) == {"n": 1, "year": 2024}
+    assert fl.from_parquet(run / "*=2024" / "*").at(0) == {"n": 1, "year": 2024}
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "https://me:k=secret@h.org/a=1/{}/x.parquet?s=/k=secret/0",
+        "https://k=secret@h.org/a=1/{}/x.parquet#k=secret/0",
+        "zip://a=1/{}/x.parquet::https://me:k=secret@h.org/k=secret/x.zip?k=secret/0",
+        "s3://bucket/a=1/{}/x.parquet",
+    ],
+)
+def test_only_the_path_of_a_url_has_keys(pattern: str) -> None:
+    one, two = pattern.format("b=1"), pattern.format("b=2")
+    assert keys_of([one], [pattern.format("*")]) == [{"b": "1"}]
+    assert keys_of([one, two], [one, two]) == [{"b": "1"}, {"b": "2"}]
+    assert keys_of([one], [one]) == [{}]
+    other = one.replace("secret", "other")
+    assert keys_of([one, other], [one, other]) == [{}, {}]
+
+
+def test_keys_of_urls_are_columns(tmp_path: Path) -> None:
+    in_folders(tmp_path, "a=1/b={}", "2", "3")
+    assert fl.from_parquet(f"file://{tmp_path}/a=1/*/*.parquet").at(2) == {"n": 1, "b": 3}
 
 
 def test_names_of_folders_may_be_left_out(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 from urllib.parse import unquote
 
 import numpy as np
@@ -17,17 +17,41 @@ from flowdsl.storage.csv.cells import CellType
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 """The value that Hive and Spark write for a null."""
 
+Keys: TypeAlias = dict[str, str | None]
+"""The columns in the names of a file's folders, with the text of their values."""
+
 _WHOLE = re.compile(r"-?[0-9]{1,18}")
 """Text that is read as an int64 if no type is declared, as Spark, Polars and pyarrow do."""
 
 
-def keys_of(path: str) -> dict[str, str | None]:
-    """Return the keys in the names of a file's folders, with the text of their values.
+def keys_of(paths: Sequence[str], given: Sequence[str]) -> list[Keys]:
+    """Return the keys in the names of folders of each file.
 
-    >>> keys_of("/data/year=2024/city=New%20York/part-0.parquet")
-    {'year': '2024', 'city': 'New York'}
+    Folders above all the files and patterns in ``given`` have no keys: where a table is, is not
+    part of its rows.
+
+    >>> folder = "/runs/lr=0.1/year=2024"
+    >>> keys_of([f"{folder}/city=New%20York/0.parquet"], ["/runs/lr=0.1/year=*/**"])
+    [{'year': '2024', 'city': 'New York'}]
+    >>> keys_of([f"{folder}/0.parquet"], [f"{folder}/0.parquet"])
+    [{}]
     """
-    pairs = [name.partition("=") for name in re.split(r"[/\\]", os.path.dirname(path))]
+    folders = [_folders(path) for path in paths]
+    above = len(os.path.commonprefix([*folders, *map(_folders, given)]))  # noqa: RUF071  # of lists
+    return [_keys(names[above:]) for names in folders]
+
+
+def _folders(path: str) -> list[str]:
+    """Return the names of a file's folders; of a URL without its scheme, user, and query."""
+    _, is_url, rest = path.partition("://")
+    if is_url:
+        host, _, path = re.split(r"[?#]|::", rest)[0].partition("/")
+        path = f"{host.rpartition('@')[2]}/{path}"
+    return [name for name in re.split(r"[/\\]", path)[:-1] if name]
+
+
+def _keys(names: Sequence[str]) -> Keys:
+    pairs = [name.partition("=") for name in names]
     named = {unquote(key): unquote(text) for key, mark, text in pairs if key and mark}
     return {key: None if text == _NULL else text for key, text in named.items()}
 

@@ -10,7 +10,6 @@ from typing import (
     TYPE_CHECKING,
     Any,
     Generic,
-    TypeAlias,
     TypeVar,
     get_args,
     get_origin,
@@ -49,8 +48,8 @@ from flowdsl.storage.parquet.columns import (
     values_of,
 )
 from flowdsl.storage.parquet.files import ParquetFile
-from flowdsl.storage.parquet.folders import keys_of, values_of_key
-from flowdsl.storage.paths import Paths, all_paths, title_of
+from flowdsl.storage.parquet.folders import Keys, keys_of, values_of_key
+from flowdsl.storage.paths import Paths, named_paths, title_of
 from flowdsl.storage.read_ahead import by_number
 from flowdsl.storage.schema import checked_against
 
@@ -309,9 +308,11 @@ def from_parquet(
     ``int`` or ``float`` is declared.
 
     Names of folders such as ``year=2024`` are columns too, after those in the files, which take
-    precedence. With ``element`` or ``columns`` such a column is read only if it is named there. Its
-    values are ``np.int64`` if all are whole numbers, else ``str``, or as declared: ``str``,
-    ``int``, ``float``, ``bool`` or a NumPy scalar.
+    precedence: of folders below the one that contains all the files, and, with a pattern, below its
+    leading folders without ``*``, ``?`` or ``[``. So ``data/*/*.parquet`` reads ``year`` from
+    ``data/year=2024/0.parquet``, and that path alone does not. With ``element`` or ``columns`` such
+    a column is read only if it is named there. Its values are ``np.int64`` if all are whole
+    numbers, else ``str``, or as declared: ``str``, ``int``, ``float``, ``bool`` or a NumPy scalar.
 
     Numbers keep their dtype: a column of 32-bit integers is read as ``np.int32``, as batches need
     it. If Python's ``int``, ``float`` or ``bool`` is declared, rows have these types. Text is
@@ -353,9 +354,10 @@ def from_parquet(
     """
     if max_bytes is not None:
         max_bytes = checked_int("from_parquet: max_bytes", max_bytes, 1)
-    names = all_paths("from_parquet", paths)
+    named = named_paths("from_parquet", paths)
+    names = [name for _, files in named for name in files]
     files = [ParquetFile("from_parquet", name) for name in names]
-    keys = [_keys_of(file) for file in files]
+    keys = list(map(_new_keys, files, keys_of(names, [given for given, _ in named])))
     form = files[0].form
     chosen = _chosen(files[0], keys[0], columns, element)
     _check_alike(files, keys, chosen)
@@ -380,15 +382,11 @@ def from_parquet(
     return nodes.flow(FromParquet[Any](parts, tuple(c for c, _ in seen), form, spec, max_bytes))
 
 
-Keys: TypeAlias = dict[str, str | None]
-"""The columns in the names of a file's folders, with the text of their values."""
-
-
-def _keys_of(file: ParquetFile) -> Keys:
-    """Return the columns in the names of a file's folders, except those in the file itself."""
+def _new_keys(file: ParquetFile, keys: Keys) -> Keys:
+    """Return the keys of a file's folders that are not columns in the file itself."""
     if file.form != "dict":  # its rows have no names, or only those that were written
         return {}
-    return {name: text for name, text in keys_of(file.path).items() if name not in file.types}
+    return {name: text for name, text in keys.items() if name not in file.types}
 
 
 def _chosen(
