@@ -60,7 +60,8 @@ def from_files(pattern: Pattern | Sequence[Pattern]) -> Flow[str, Exact]:
     ``run[1]/*.png``; a leading ``~`` is your home folder. Names are relative or absolute like their
     pattern, without duplicates. Files are matched when the flow is built; files created later
     are not included. A saved state
-    depends only on names relative to the files' common folder, so that folder may be moved.
+    depends on the name of the files' common folder and the names below it, so that folder may be
+    moved or copied but not renamed.
 
     Length: the number of matching files.
 

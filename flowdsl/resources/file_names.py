@@ -92,16 +92,21 @@ def _shown(url: re.Match[str]) -> str:
 
 
 def names_digest(names: Sequence[str]) -> str:
-    """Return a digest of the names of files below the folder that contains them all.
+    """Return a digest of the names of files, from the folder that contains them all.
 
-    A flow over files is the same flow where the folder is copied, mounted or unpacked elsewhere.
+    A flow over files is the same flow where this folder is copied, mounted or unpacked elsewhere.
+    The name of the folder counts: ``train`` and ``val`` often have files of equal names.
 
-    >>> names_digest(["/a/x/1.png", "/a/y/1.png"]) == names_digest(["/b/c/x/1.png", "/b/c/y/1.png"])
+    >>> train = names_digest(["/a/train/x/1.png", "/a/train/y/1.png"])
+    >>> names_digest(["/b/c/train/x/1.png", "/b/c/train/y/1.png"]) == train
     True
+    >>> names_digest(["/a/val/x/1.png", "/a/val/y/1.png"]) == train
+    False
     """
     from hashlib import blake2b  # here: it loads OpenSSL
 
     names = [name.replace(os.sep, "/") for name in names]
-    root = os.path.commonprefix(names).rpartition("/")[0]  # noqa: RUF071  # names may be URLs
+    folder = os.path.commonprefix(names).rpartition("/")[0]  # noqa: RUF071  # names may be URLs
+    root = folder.rpartition("/")[0]
     below = "\0".join(name[len(root) :] for name in names).encode(errors="surrogateescape")
     return blake2b(below, digest_size=8).hexdigest()

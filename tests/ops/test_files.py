@@ -119,15 +119,21 @@ class TestPromises:
             fl.from_files("*").resume(state)
 
     def test_a_state_is_resumed_in_another_folder(self, folder: Path) -> None:
-        make(folder, "a/x/1", "a/y/1", "b/c/x/1", "b/c/y/1", "d/x/1", "d/z/1", "d/1")
+        make(folder, "a/x/1", "a/y/1", "b/a/x/1", "b/a/y/1", "c/a/x/1", "c/a/z/1", "c/a/1")
         state = iter(fl.from_files("a/*/*")).state_dict()
-        assert list(fl.from_files(folder / "b/c/**/?").resume(state)) == [
-            str(folder / "b/c/x/1"),
-            str(folder / "b/c/y/1"),
+        assert list(fl.from_files(folder / "b/a/**/?").resume(state)) == [
+            str(folder / "b/a/x/1"),
+            str(folder / "b/a/y/1"),
         ]
-        for pattern in ("d/*/*", ["a/x/1", "d/1"]):
+        for pattern in ("c/a/*/*", ["c/a/x/1", "c/a/1"]):
             with pytest.raises(StateMismatch, match="of another flow"):
                 fl.from_files(pattern).resume(state)
+
+    def test_a_state_is_not_resumed_in_a_folder_of_another_name(self, folder: Path) -> None:
+        make(folder, "train/0", "train/1", "val/0", "val/1")
+        state = iter(fl.from_files("train/*")).state_dict()
+        with pytest.raises(StateMismatch, match="of another flow"):
+            fl.from_files("val/*").resume(state)
 
 
 class TestRefusals:

@@ -812,11 +812,15 @@ def test_a_state_is_resumed_where_the_images_are_in_another_folder(
     run = iter(fl.from_images(folder / "*.png"))
     next(run)
     state = run.state_dict()
-    shutil.copytree(folder, tmp_path / "job 2" / "data")
+    again_there = tmp_path / "job 2" / folder.name
+    shutil.copytree(folder, again_there)
     with fl.from_images(tmp_path / "job 2" / "*" / "?.png").resume(state) as again:
         assert [int(image[0, 0, 0]) for image in again] == [1, 2]
-    (tmp_path / "job 2" / "data" / "b.png").rename(tmp_path / "job 2" / "b.png")
-    moved = [tmp_path / "job 2" / name for name in ("data/a.png", "b.png", "data/c.png")]
+    renamed = again_there.rename(again_there.with_name("val"))
+    with pytest.raises(StateMismatch):
+        next(fl.from_images(renamed / "*.png").resume(state))
+    (renamed / "b.png").rename(tmp_path / "job 2" / "b.png")
+    moved = [tmp_path / "job 2" / name for name in ("val/a.png", "b.png", "val/c.png")]
     with pytest.raises(StateMismatch):
         next(fl.from_images(moved).resume(state))
 
