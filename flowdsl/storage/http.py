@@ -16,8 +16,8 @@ import tempfile
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import IO, Any, cast
 
 import aiohttp
@@ -80,7 +80,8 @@ class WebFile(RemoteFile):
                 return self.read_parts(start, count)
             except _NoParts:
                 self._sends_parts = False
-        return read_at(self._copy().file.fileno(), max(0, min(count, self.size - start)), start)
+        copy = self._copy()  # a reference, as another thread may need the space
+        return read_at(copy.file.fileno(), max(0, min(count, self.size - start)), start)
 
     def copy_to(self, copy: IO[bytes], progress: Callable[[int], None]) -> None:
         """Write all bytes to a file: in parts if the server sends them, as each is tried again."""
@@ -126,17 +127,36 @@ class WebFile(RemoteFile):
         return self.path, self.stamp
 
     def _copied(self) -> _Copy:
-        copy = _Copy()
+        with self._writing():
+            copy = _Copy()
         self._copy_whole(copy.file, lambda _: None, self._version)
-        copy.file.flush()
+        with self._writing():
+            copy.file.flush()
         return copy
 
     def _copy_whole(
         self, copy: IO[bytes], progress: Callable[[int], None], version: _Version | None
     ) -> None:
         """Write all bytes of a version to a file; of any version if it is None."""
-        write = partial(sync, self._fs.loop, self._whole, copy, progress, version)
+        last = 0
+
+        def write() -> None:
+            nonlocal last
+            last = this = last + 1
+            # all tries run in the thread of the loop, so one that was given up writes no more
+            sync(self._fs.loop, self._whole, copy, progress, version, lambda: this == last)
+
         tried(self._reader, self.path, write, self._most_seconds)
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Raise SourceError for an error of the disk, so that nothing is tried again."""
+        try:
+            yield
+        except OSError as error:
+            raise SourceError(
+                f"{self._reader}: a copy of {self.path!r} cannot be written: {error.strerror}"
+            ) from error
 
     @property
     def _most_seconds(self) -> float:
@@ -168,23 +188,25 @@ class WebFile(RemoteFile):
         return bytes(data)
 
     async def _whole(
-        self, copy: IO[bytes], progress: Callable[[int], None], version: _Version | None
+        self,
+        copy: IO[bytes],
+        progress: Callable[[int], None],
+        version: _Version | None,
+        is_last_try: Callable[[], bool],
     ) -> None:
-        copy.seek(0)
-        copy.truncate()
+        with self._writing():
+            copy.seek(0)
+            copy.truncate()
         count = 0
         async with await self._request(self._most_seconds) as answer:
             await self._check(answer, version)
             async for chunk in answer.content.iter_any():
                 count += len(chunk)
                 self._check_count(count, self.size)
-                try:
+                if not is_last_try():
+                    raise TimeoutError("it was given up")
+                with self._writing():
                     copy.write(chunk)
-                except OSError as error:  # not of the network: it is not tried again
-                    raise SourceError(
-                        f"{self._reader}: a copy of {self.path!r} cannot be written: "
-                        f"{error.strerror}"
-                    ) from error
                 progress(count)
         self._check_count(count, self.size, at_end=True)
 

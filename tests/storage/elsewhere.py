@@ -27,14 +27,14 @@ class Server:
         self.endless = False
         """True if answers never end, whatever they say."""
         self.faults: list[str] = []
-        """``"error"``, ``"cut"``, ``"stall"``, ``"forbid"`` or ``"unmet"``, for the next reads."""
+        """Of the next reads: "error", "cut", "stall", "pause", "forbid", "unmet", or "" for none."""
         self.ranges = True
         self.reads: Counter[str] = Counter()
         self.address = ""
         self.over = threading.Event()
         """Set to end stalled answers."""
         self.most_at_once = 0
-        self._at_once = 0
+        self.at_once = 0
         self._lock = threading.Lock()
 
     def url(self, name: str) -> str:
@@ -44,14 +44,14 @@ class Server:
     def reading(self, name: str) -> Iterator[str | None]:
         with self._lock:
             self.reads[name] += 1
-            self._at_once += 1
-            self.most_at_once = max(self.most_at_once, self._at_once)
+            self.at_once += 1
+            self.most_at_once = max(self.most_at_once, self.at_once)
             fault = self.faults.pop(0) if self.faults else None
         try:
             yield fault
         finally:
             with self._lock:
-                self._at_once -= 1
+                self.at_once -= 1
 
 
 @contextmanager
@@ -119,6 +119,10 @@ def served() -> Iterator[Server]:
                 data = data[: len(data) // 2]
                 self.close_connection = True
             with suppress(ConnectionError):  # the client has read enough
+                if fault == "pause":
+                    self.wfile.write(data[: len(data) // 2])
+                    server.over.wait()
+                    data = data[len(data) // 2 :]
                 self.wfile.write(data)
                 server.sent += len(data)
                 while server.endless and server.sent < 1 << 32:

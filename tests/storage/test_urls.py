@@ -7,6 +7,8 @@ import io
 import os
 import pickle
 import sys
+import tempfile
+import time
 import traceback
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -17,10 +19,12 @@ from typing import Any
 import attrs
 import numpy as np
 import pytest
+from aiohttp import ClientTimeout
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import flowdsl as fl
+from flowdsl.resources import systems
 from flowdsl.resources.file_names import Url
 from flowdsl.storage import http, urls
 from flowdsl.storage.byte_files import open_file
@@ -261,6 +265,57 @@ def test_a_copy_that_cannot_be_written_is_not_tried_again(server: Server) -> Non
     with pytest.raises(fl.SourceError, match=r"fetch: a copy of '.*' cannot be written: No space"):
         file.copy_to(Full(), lambda _: None)
     assert server.reads["a.bin"] == 2
+
+
+def test_a_copy_stays_open_while_it_is_read(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read_at(number: int, count: int, start: int) -> bytes:
+        http._copies.clear()  # another thread needs the space
+        return systems.read_at(number, count, start)
+
+    monkeypatch.setattr(http, "read_at", read_at)
+    server.ranges = False
+    file = open_file("read", server.url("a.bin"))
+    assert file.read(9_000, 500) == DATA[9_000:9_500]
+
+
+@pytest.mark.parametrize("method", ["none", "seek", "write", "flush"])
+def test_a_copy_that_cannot_be_made_is_an_error_that_names_the_url(
+    server: Server, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    def full(*args: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def file(**options: object) -> io.BytesIO:
+        if method == "none":
+            full()
+        return type("Full", (io.BytesIO,), {method: full})()  # type: ignore[no-any-return]  # a subclass
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", file)
+    server.ranges = False
+    message = r"^from_x: a copy of '.*a\.bin' cannot be written: No space left"
+    with pytest.raises(fl.SourceError, match=message):
+        open_file("from_x", server.url("a.bin")).read(9_000, 500)
+    assert server.reads["a.bin"] <= 2
+
+
+def test_a_try_that_was_given_up_writes_no_more(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = open_file("fetch", server.url("a.bin"))
+    assert isinstance(file, http.WebFile)
+    monkeypatch.setitem(file._fs.kwargs, "timeout", ClientTimeout(total=None))  # of the user
+    monkeypatch.setattr(http.WebFile, "_most_seconds", 0.2)
+    server.ranges, server.faults, copy = False, ["", "pause"], io.BytesIO()
+    file.copy_to(copy, lambda _: None)
+    assert copy.getvalue() == DATA
+    server.over.set()
+    while server.at_once:
+        time.sleep(0.01)
+    time.sleep(0.05)
+    server.over.clear()
+    assert copy.getvalue() == DATA
 
 
 def test_sequential_reading_fetches_blocks_ahead(server: Server) -> None:
