@@ -16,6 +16,7 @@ import signal
 import sys
 import tempfile
 import traceback
+import warnings
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -105,6 +106,9 @@ def _run(fault: Fault, folder: str, writing: int) -> None:
     sys.stdout = os.fdopen(1, "w", buffering=1, closefd=False)
     sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
     os.chdir(folder)
+    # Python 3.12 and later warn of every fork of a process with threads.
+    warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
+    os.environ["PYTHONWARNINGS"] = "ignore::DeprecationWarning"  # in worker processes
     signal.alarm(_SECONDS)
     try:
         runpy.run_path(str(fault.path), run_name="__main__")

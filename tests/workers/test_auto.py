@@ -151,7 +151,7 @@ def workers_in(run: fl.Run[Any]) -> int:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_next_pass_begins_with_the_tuned_number(kind: str) -> None:
-    flow = ROWS.prefetch(**KINDS[kind])
+    flow = fl.from_range(5000).map(abs).prefetch(**KINDS[kind])
     with changing(*[3] * 10_000):
         list(flow)
     with mock.patch.object(Tuner, "observe"):  # nothing is found from here on
