@@ -173,6 +173,14 @@ def test_lists_of_any_length_are_arrays(path: Path, how: dict[str, Any], dtype: 
         fl.from_hdf5(path, "x", NDArray[np.uint8])
 
 
+@pytest.mark.parametrize("dtype", [">i4", ">f8", ">c16"])
+def test_lists_in_another_byte_order_are_refused(path: Path, dtype: str) -> None:
+    with h5py.File(path, "w") as file:
+        file.create_dataset("x", (2,), h5py.vlen_dtype(np.dtype(dtype)))[0] = np.ones(2, dtype)
+    with pytest.raises(SourceError, match=rf"'x' holds lists of {dtype} in the byte order of an"):
+        fl.from_hdf5(path, "x")
+
+
 def test_long_lists_are_not_read_together(path: Path) -> None:
     with h5py.File(path, "w") as file:
         stored = file.create_dataset("x", (40,), h5py.vlen_dtype(np.uint8))

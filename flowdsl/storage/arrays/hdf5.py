@@ -245,7 +245,7 @@ class RowsFile:
             shape = tuple(map(int, dataset.shape[1:]))
             item = _item_dtype(h5py, dataset.dtype)
             if item is not None:
-                form, dtype = LIST, np.dtype(item.str).newbyteorder("=")  # as h5py reads them
+                form, dtype = LIST, np.dtype(item.str)
             elif dataset.dtype.hasobject:
                 form, dtype = "str", TEXT
             else:
@@ -316,6 +316,12 @@ class RowsFile:
             raise SourceError(
                 f"from_hdf5: {self.path!r}: {name!r} holds {shown}; only numbers, text and "
                 f"lists of numbers can be read, not compounds, references or other lists"
+            )
+        if item is not None and not item.isnative:  # h5py does not swap their bytes
+            raise SourceError(
+                f"from_hdf5: {self.path!r}: {name!r} holds lists of {item} in the byte order of "
+                f"another machine, which h5py reads as other numbers; write it as {item.name} in "
+                f"this machine's order"
             )
         if dtype.hasobject and len(dataset.shape) > 1:
             kinds = "texts" if item is None else "lists"
