@@ -19,13 +19,26 @@ def matches(pattern: str) -> list[str]:
 
 def with_literal_folders(pattern: str, sep: str, is_folder: Callable[[str], bool]) -> str:
     """Return a pattern with the characters of a pattern escaped in leading folders that exist."""
-    parts = pattern.split(sep)
-    first = len(parts) - 1  # the first part that is a pattern
-    for k, part in enumerate(parts[:-1]):
-        if _MAGIC.search(part) and not is_folder(sep.join(parts[: k + 1])):
-            first = k
+    end = end_of_literal_folders(pattern, sep, "*?[", is_folder)
+    return _MAGIC.sub(r"[\g<0>]", pattern[:end]) + pattern[end:]
+
+
+def end_of_literal_folders(
+    pattern: str, sep: str, marks: str, is_folder: Callable[[str], bool]
+) -> int:
+    """Return where the leading folders end that exist, or have no ``marks`` of a pattern.
+
+    >>> end_of_literal_folders("/run[1]/a/*/b.txt", "/", "*[", lambda folder: folder == "/run[1]")
+    10
+    """
+    end, next_end = 0, pattern.find(sep) + 1
+    while next_end:
+        if any(c in pattern[end:next_end] for c in marks) and not is_folder(
+            pattern[: next_end - 1]
+        ):
             break
-    return sep.join([*(_MAGIC.sub(r"[\g<0>]", part) for part in parts[:first]), *parts[first:]])
+        end, next_end = next_end, pattern.find(sep, next_end) + 1
+    return end
 
 
 _MAGIC = re.compile(r"[*?[]")

@@ -9,7 +9,13 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from flowdsl.errors import InvalidFlow, SourceError
-from flowdsl.resources.file_names import Url, about_folder, matches, without_secrets
+from flowdsl.resources.file_names import (
+    Url,
+    about_folder,
+    end_of_literal_folders,
+    matches,
+    without_secrets,
+)
 
 OnePath: TypeAlias = "str | os.PathLike[str]"
 Paths: TypeAlias = "OnePath | Sequence[OnePath]"
@@ -61,7 +67,7 @@ def all_paths(operator: str, paths: Paths) -> tuple[str, ...]:
     In a pattern, ``*`` and ``?`` match characters of a name, ``[ab]`` one of these characters, and
     ``**`` any number of folders. ``{000..146}`` stands for these numbers and ``{a,b}`` for these
     texts, each in a name of its own, in this order. A name that exists as a file is not treated as
-    a pattern, nor are leading folders that exist, as in ``run[1]/*.txt``.
+    a pattern, nor are leading folders that exist, as in ``run[1]/*.txt`` or ``{a,b}/*.txt``.
 
     Raises:
         InvalidFlow: The argument is neither a path nor a list of at least one path, or has braces
@@ -99,10 +105,12 @@ def _without_braces(operator: str, path: str) -> list[str]:
     >>> _without_braces("from_text", "{a,b}-{08..10}.txt")
     ['a-08.txt', 'a-09.txt', 'a-10.txt', 'b-08.txt', 'b-09.txt', 'b-10.txt']
     """
-    if "{" not in path or (not is_url(path) and os.path.exists(path)):
+    is_local = not is_url(path)
+    if "{" not in path or (is_local and os.path.exists(path)):
         return [path]
+    start = end_of_literal_folders(path, os.sep, "{", os.path.isdir) if is_local else 0
     names, count, at = [""], 1, 0
-    for braces in _BRACES.finditer(path):
+    for braces in _BRACES.finditer(path, start):
         parts = _numbers(braces[1], braces[2]) if braces[1] else braces[3].split(",")
         count *= len(parts)
         if count > _MOST_NAMES:

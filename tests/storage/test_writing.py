@@ -134,6 +134,20 @@ def test_a_file_whose_name_has_braces_is_read(tmp_path: Path) -> None:
     assert names == (str(tmp_path / "c1"),) * 2
 
 
+def test_braces_in_a_folder_that_exists_are_literal(tmp_path: Path) -> None:
+    names = [tmp_path / "{a,b}" / "run[1]" / f"{n}.txt" for n in (1, 2)]
+    names[0].parent.mkdir(parents=True)
+    for name in names:
+        name.touch()
+    wanted = tuple(map(str, names))
+    for pattern in ("{a,b}/run[1]/*.txt", "{a,b}/run[1]/{1,2}.txt", "{a,b}/*/{1..2}.txt"):
+        assert all_paths("from_rows", tmp_path / pattern) == wanted
+    (tmp_path / "a").mkdir()
+    assert all_paths("from_rows", tmp_path / "{a,b}" / "{x,y}" / "3.txt") == tuple(
+        str(tmp_path / "{a,b}" / folder / "3.txt") for folder in "xy"
+    )
+
+
 def test_braces_of_too_many_names_are_refused() -> None:
     for path in ("{0..999999999999999}", "{1..1001}{1..1000}"):
         with pytest.raises(fl.InvalidFlow, match=r"from_rows: the braces in .* stand for 1,00"):
