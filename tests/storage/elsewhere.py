@@ -27,7 +27,7 @@ class Server:
         self.endless = False
         """True if answers never end, whatever they say."""
         self.faults: list[str] = []
-        """Of the next reads: "error", "cut", "stall", "pause", "forbid", "unmet", or "" for none."""
+        """Of the next reads: "error", "cut", "stall", "pause", "forbid", "unmet"; "" for none."""
         self.ranges = True
         self.reads: Counter[str] = Counter()
         self.address = ""

@@ -5,9 +5,11 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+from threading import Event
 from typing import Any, NamedTuple, TypedDict
 
 import attrs
@@ -20,6 +22,7 @@ from numpy.typing import NDArray
 import flowdsl as fl
 from flowdsl.errors import ElementError, FlowError, InvalidFlow, SourceError, SpecMismatch
 from flowdsl.nodes import IndexedSource
+from flowdsl.storage.csv.reading import _size_allowed
 from flowdsl.storage.text import blocks as text_blocks
 from tests.sampling import examples
 
@@ -572,6 +575,28 @@ def test_the_programs_limit_on_cells_is_kept(path: Path) -> None:
         with pytest.raises(ElementError):
             fl.from_csv(path).collect()
         assert csv.field_size_limit() == 3
+    finally:
+        csv.field_size_limit(limit)
+
+
+def test_a_thread_does_not_rely_on_the_limit_on_cells_of_another() -> None:
+    entered, left = Event(), Event()
+
+    def limit_in_another() -> int:
+        with _size_allowed(3000):
+            entered.set()
+            left.wait()
+            return csv.field_size_limit()
+
+    limit = csv.field_size_limit(2000)
+    try:
+        with ThreadPoolExecutor(1) as thread:
+            with _size_allowed(4000):
+                other = thread.submit(limit_in_another)
+                entered.wait(0.05)
+            left.set()
+            assert other.result() == 3000
+        assert csv.field_size_limit() == 2000
     finally:
         csv.field_size_limit(limit)
 

@@ -132,7 +132,9 @@ def _size_allowed(size: int) -> Iterator[None]:
 
     The limit is one for the whole process, and may have been set by the program.
     """
-    if size <= csv.field_size_limit():
+    with _size_lock:  # another thread may have raised the limit, and sets it back
+        is_allowed = size <= csv.field_size_limit()
+    if is_allowed:
         yield
         return
     with _size_lock:
