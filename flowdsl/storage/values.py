@@ -67,9 +67,12 @@ def spelling_of(dtype: np.dtype[Any]) -> str | None:
     """
     if is_small(dtype):
         return dtype.name if dtype.isnative else None
-    if _DTYPE.fullmatch(dtype.str) is None or np.dtype(dtype.str) != dtype:
+    if _DTYPE.fullmatch(dtype.str) is None:
         return None
-    return dtype.str
+    try:
+        return dtype.str if np.dtype(dtype.str) == dtype else None
+    except TypeError:  # of another package, such as an 8-bit float
+        return None
 
 
 def is_small(dtype: np.dtype[Any]) -> bool:

@@ -306,3 +306,12 @@ def test_a_damaged_heap_is_an_error(tmp_path: Path, compression: str | None, blo
     path.write_bytes(content[: at + 24] + b"\xff" * 8 + content[at + 32 :])
     with pytest.raises(SourceError, match=f"the heap at byte {at} is damaged"):
         fl.from_hdf5(path, "x")
+
+
+def test_a_dtype_that_numpy_cannot_spell_has_no_spelling() -> None:
+    class OfAnotherPackage:
+        str = "<f1"
+        type = int
+
+    unknown: Any = OfAnotherPackage()
+    assert spelling_of(unknown) is None

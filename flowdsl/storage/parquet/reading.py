@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import (
     TYPE_CHECKING,
@@ -191,12 +190,16 @@ class _Rows:
 
     def _values_of(self, table: Any, column: Column, file: ParquetFile) -> Values:
         stored = table.column(column.name)
-        with _named(file.path, column.name):
+        try:
             decoded = values_of(stored, column.wanted)
+        except _UNREADABLE as error:
+            raise _unreadable(file.path, column.name, error) from error
 
         def values(start: int, end: int) -> list[Any]:
-            with _named(file.path, column.name):
+            try:  # a context manager would take as long as the row
                 return decoded(start, end)
+            except _UNREADABLE as error:
+                raise _unreadable(file.path, column.name, error) from error
 
         if column.optional or not stored.null_count:
             return values
@@ -221,15 +224,12 @@ class _Rows:
         return self._files[k]
 
 
-@contextmanager
-def _named(path: str, name: str) -> Iterator[None]:
-    """Name the file and the column in errors of values that cannot be read."""
-    try:
-        yield
-    except (SourceError, ValueError, OverflowError) as error:
-        raise SourceError(
-            f"from_parquet: {path!r}: column {name!r} cannot be read: {error}"
-        ) from error
+_UNREADABLE = (SourceError, ValueError, OverflowError)
+"""Errors of values that cannot be read, which name neither the file nor the column."""
+
+
+def _unreadable(path: str, name: str, error: Exception) -> SourceError:
+    return SourceError(f"from_parquet: {path!r}: column {name!r} cannot be read: {error}")
 
 
 def _constant(value: Any) -> Values:
@@ -312,7 +312,8 @@ def from_parquet(
     leading folders without ``*``, ``?`` or ``[``. So ``data/*/*.parquet`` reads ``year`` from
     ``data/year=2024/0.parquet``, and that path alone does not. With ``element`` or ``columns`` such
     a column is read only if it is named there. Its values are ``np.int64`` if all are whole
-    numbers, else ``str``, or as declared: ``str``, ``int``, ``float``, ``bool`` or a NumPy scalar.
+    numbers, else ``str``, or as declared: ``str``, ``int``, ``float``, ``bool``, or NumPy's
+    integers, floats up to ``float64`` and ``bool``.
 
     Numbers keep their dtype: a column of 32-bit integers is read as ``np.int32``, as batches need
     it. If Python's ``int``, ``float`` or ``bool`` is declared, rows have these types. Text is
@@ -498,9 +499,11 @@ def _column(
     wanted = declared.spec
     if wanted == UNKNOWN and files[0].is_python(name):
         wanted = in_python(files[0].types[name])
-    with _named(files[0].path, name):
+    try:
         form = joined([file.types[name] for file in files], wanted)
         spec = UNKNOWN if form is None else spec_of_column(form, wanted)
+    except _UNREADABLE as error:
+        raise _unreadable(files[0].path, name, error) from error
     if form is None:
         raise _differs(files, name, wanted)
     missing = [file.nulls(name) for file in files]
