@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-import types
 from collections.abc import Callable, Iterable, Sequence
 from itertools import starmap
-from typing import Any, Generic, Union, get_args, get_origin, get_type_hints
+from typing import Any, Generic, get_args, get_origin, get_type_hints
 
 import attrs
 import numpy as np
 
-from flowdsl.elements.specs import StructSpec, ValueSpec, spec_declared
+from flowdsl.elements.specs import StructSpec, ValueSpec, spec_declared, without_none
 from flowdsl.elements.structure import assemble
 from flowdsl.errors import InvalidFlow, SpecMismatch
 from flowdsl.nodes import T
@@ -179,15 +178,13 @@ def _hints(form: type) -> dict[str, Any]:
 
 
 def _cell(name: str, hint: Any, decimal: str) -> CellType:
-    parts = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
-    kinds = [part for part in parts if part is not types.NoneType]
-    kind = kinds[0] if len(kinds) == 1 else None
+    kind, optional = without_none(hint)
     if not isinstance(kind, type) or kind not in {*_KINDS, *SCALARS}:
         raise InvalidFlow(
             f"from_csv: component {name!r} must be declared str, int, float, bool, a NumPy scalar "
             f"such as np.float32, or one of these or None, got {hint!r}"
         )
-    return CellType(kind, len(parts) > 1, decimal)
+    return CellType(kind, optional, decimal)
 
 
 def text_spec(form: type, names: Sequence[str]) -> StructSpec:

@@ -5,14 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from types import NoneType, UnionType
 from typing import (
     TYPE_CHECKING,
     Any,
     Generic,
     TypeVar,
-    Union,
-    get_args,
     get_origin,
     get_type_hints,
     overload,
@@ -31,6 +28,7 @@ from flowdsl.elements.specs import (
     ValueSpec,
     optional_components,
     spec_of_type,
+    without_none,
 )
 from flowdsl.elements.structure import assemble
 from flowdsl.errors import InvalidFlow, SourceError, SpecMismatch
@@ -338,15 +336,14 @@ def _fields(element: Any) -> tuple[tuple[tuple[str, Field], ...], Spec, type | N
 
 
 def _field(name: str, hint: Any, left_out: bool) -> Field:
-    optional = get_origin(hint) in (Union, UnionType) and NoneType in get_args(hint)
-    inner = [part for part in get_args(hint) if part is not NoneType] if optional else [hint]
+    inner, optional = without_none(hint)
     allowed = (str,) if name == KEY else (bytes, str, int, object)
-    if len(inner) != 1 or inner[0] not in allowed or (optional and name == KEY):
+    if inner not in allowed or (optional and name == KEY):
         raise InvalidFlow(
             f"from_webdataset: {name} cannot be {hint!r}: a file is bytes, str or int, "
             f"and {KEY} is str"
         )
-    return Field(inner[0], optional, left_out)
+    return Field(inner, optional, left_out)
 
 
 def write(flow: FlowBase[object, Finite], path: OnePath, overwrite: bool = False) -> int:
