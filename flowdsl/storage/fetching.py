@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from contextlib import suppress
 from pathlib import Path
@@ -10,10 +11,14 @@ from pathlib import Path
 import xxhash
 
 from flowdsl.errors import InvalidFlow, SourceError
+from flowdsl.resources.file_names import without_secrets
 from flowdsl.storage.paths import OnePath, Paths, all_paths, base_name, is_url, local_path
 from flowdsl.storage.progress import bar
 from flowdsl.storage.temp_dirs import temporary_directory
 from flowdsl.storage.urls import remote_file
+
+_HOST = re.compile(r"https?://[^/]*/*")
+"""A URL without a path."""
 
 
 def fetch(paths: Paths, folder: OnePath) -> list[str]:
@@ -50,7 +55,7 @@ def fetch(paths: Paths, folder: OnePath) -> list[str]:
 
 def _copied(url: str, folder: Path) -> str:
     file = remote_file("fetch", url)
-    name = base_name(url)
+    name = "file" if _HOST.fullmatch(without_secrets(url).partition("?")[0]) else base_name(url)
     stem, dot, suffix = name.rpartition(".")
     mark = xxhash.xxh3_64_hexdigest(f"{url}\n{file.stamp}".encode())
     target = folder / (f"{stem}-{mark}.{suffix}" if dot and stem else f"{name}-{mark}")

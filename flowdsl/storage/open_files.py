@@ -107,14 +107,22 @@ _kept: deque[weakref.ref[Reopened[object]]] = deque()
 """The handles in the order in which they are considered. Each operation on a deque is atomic."""
 
 
+_opened = 0
+"""The files that were opened since entries of closed ones were dropped."""
+
+
 def _keep(one: Reopened[H]) -> None:
     """Add an open handle, and close others beyond the limit."""
+    global _opened
     _kept.append(weakref.ref(one))  # type: ignore[arg-type]  # only ``handle`` is set, to None
+    _opened += 1
     most = most_open_files() // 4
+    if len(_kept) > most and _opened > most // 8:  # so it costs a few steps for each file
+        _opened = 0
+        _drop_closed()
     while len(_kept) > most:
-        try:
-            reference = _kept.popleft()
-        except IndexError:  # another thread took the last one
+        reference = _next()
+        if reference is None:
             return
         oldest = reference()
         if oldest is None or oldest.handle is None:
@@ -124,3 +132,22 @@ def _keep(one: Reopened[H]) -> None:
             _kept.append(reference)
         else:
             oldest.handle = None
+
+
+def _drop_closed() -> None:
+    """Drop the entries of files that are closed, most of which were garbage-collected."""
+    for _ in range(len(_kept)):
+        reference = _next()
+        if reference is None:
+            return
+        one = reference()
+        if one is not None and one.handle is not None:
+            _kept.append(reference)
+
+
+def _next() -> weakref.ref[Reopened[object]] | None:
+    """Remove and return the entry to consider next; None if another thread took the last one."""
+    try:
+        return _kept.popleft()
+    except IndexError:
+        return None

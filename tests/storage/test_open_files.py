@@ -143,6 +143,19 @@ def test_a_file_of_a_library_that_is_replaced_while_it_is_closed_is_an_error(
             assert "changed since" in str(error)  # noqa: PT017  # or it is still open
 
 
+def test_files_that_are_used_no_more_are_not_counted(tmp_path: Path) -> None:
+    path, other = tmp_path / "a", tmp_path / "b"
+    for one in (path, other):
+        one.write_bytes(b"bytes")
+    first = open_file("read", str(path))
+    for _ in range(10 * KEPT):
+        open_file("read", str(other)).read(0, 1)
+        assert _open_in(tmp_path) == 1
+    path.unlink()
+    with pytest.raises(fl.SourceError, match="has changed"):  # of its times: it is open
+        first.read(0, 1)
+
+
 def test_a_flow_over_files_that_change_while_they_are_closed_is_an_error(tmp_path: Path) -> None:
     paths = [tmp_path / f"{k:02}.txt" for k in range(FILES)]
     for k, path in enumerate(paths):

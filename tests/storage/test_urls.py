@@ -355,6 +355,29 @@ def test_a_link_in_the_place_of_a_copy_is_replaced(server: Server, tmp_path: Pat
     assert other.read_bytes() == bytes(len(DATA))
 
 
+@pytest.mark.parametrize(
+    ("name", "copied"),
+    [
+        ("", "file"),
+        ("?key=1", "file"),
+        ("a.bin?key=1", "a"),
+        ("folder/b", "b"),
+        ("folder/", "folder"),
+    ],
+)
+def test_a_copy_is_not_named_after_the_host(
+    server: Server, tmp_path: Path, name: str, copied: str
+) -> None:
+    server.files[name] = DATA
+    url = server.url(name).replace("//", "//me:password@")
+    (copy,) = fl.fetch(url, tmp_path)
+    assert Path(copy).name.rpartition("-")[0] == copied
+    fsspec.filesystem("memory").pipe("/file.bin", DATA)
+    (copy,) = fl.fetch("memory://file.bin", tmp_path)
+    assert Path(copy).name.startswith("file-")
+    assert Path(copy).suffix == ".bin"
+
+
 def test_failed_fetch_leaves_no_file(server: Server, tmp_path: Path) -> None:
     server.faults = ["error"] * 1000
     with pytest.raises(fl.SourceError, match=r"a\.bin' cannot be read, after 4 tries"):
