@@ -98,8 +98,13 @@ def table_of(file: ByteFile, form: str, columns: int, scan: Callable[[ByteFile],
 
 def _sample_digest(file: ByteFile) -> str:
     digest = xxhash.xxh3_64()
-    last = max(0, file.size - _SAMPLE_BYTES)
-    for start in sorted({last * k // (_SAMPLES - 1) for k in range(_SAMPLES)}):
+    starts: Sequence[int]
+    if file.size <= _SAMPLES * _SAMPLE_BYTES:
+        starts = range(0, file.size, _SAMPLE_BYTES)
+    else:
+        last = file.size - _SAMPLE_BYTES
+        starts = [last * k // (_SAMPLES - 1) for k in range(_SAMPLES)]
+    for start in starts:
         digest.update(file.read(start, _SAMPLE_BYTES))
     return digest.hexdigest()
 
