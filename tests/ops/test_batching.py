@@ -551,3 +551,18 @@ class TestFilledBatches:
 
 def image(i: int) -> NDArray[np.float32]:
     return np.full((64, 64), i, np.float32)
+
+
+def test_batches_of_two_record_classes_keep_their_classes() -> None:
+    class Left(NamedTuple):
+        x: int
+
+    class Right(NamedTuple):
+        x: int
+
+    left: Any = fl.from_range(2).map(Left)
+    right: Any = fl.from_range(2).map(Right)
+    found = left.batch(2).concat(right.batch(2)).collect()
+    assert [type(batch) for batch in found] == [Left, Right]
+    with pytest.raises(fl.ElementError, match=r"row 0 of the batch is Left.*row 1 is Right"):
+        left.take(1).concat(right).batch(2).collect()
