@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import tracemalloc
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -248,3 +250,23 @@ def test_file_may_also_be_open_in_h5py(path: Path) -> None:
         assert next(rows) == np.asarray(file["x"])[0]
     with h5py.File(path) as file:
         assert next(rows) == np.asarray(file["x"])[1]
+
+
+WRITING = """
+import sys, h5py
+with h5py.File(sys.argv[1], "w") as file:
+    file.create_dataset("x", (1000,), "i4")[:500] = 1
+    print("open", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_file_that_another_program_is_writing_is_refused(path: Path) -> None:
+    command = [sys.executable, "-c", WRITING, str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as writer:
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == b"open\n"
+        with pytest.raises(SourceError, match="another program has it open for writing"):
+            fl.from_hdf5(path, "x")
+        writer.communicate()
+    assert fl.from_hdf5(path, "x").collect() == [1] * 500 + [0] * 500
