@@ -187,7 +187,7 @@ def _array_of_list(
             return np.array(items, dtype)
         except OverflowError as error:
             raise SpecMismatch(f"{where} has an int too large for int64") from error
-        except ValueError:  # it is ragged: there is no other reason for a ValueError here
+        except ValueError:  # only ragged lists raise a ValueError here
             pass
     if isinstance(items[0], list):
         parts = _with_equal_rank([_array_of_list(item, dtype, where, join) for item in items])

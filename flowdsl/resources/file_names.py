@@ -1,4 +1,4 @@
-"""Names of files: those of a pattern, a digest of many of any folder, and URLs with secrets."""
+"""File names: matching patterns, digests of many names, and hiding the secrets of URLs."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ import sys
 
 
 def is_terminal(stream: object) -> bool:
-    """Return True if a standard stream writes to a terminal; False also if there is no stream."""
+    """Return True if a standard stream exists and writes to a terminal."""
     isatty = getattr(stream, "isatty", None)
     try:
         return isatty is not None and bool(isatty())
@@ -20,6 +20,6 @@ def write_to_standard_error(text: str) -> None:
 
     ``warnings`` does the same: a text that informs must not fail the program that it informs of.
     """
-    if (stream := sys.stderr) is not None:  # pyright: ignore[reportUnnecessaryComparison]
+    if (stream := sys.stderr) is not None:  # pyright: ignore[reportUnnecessaryComparison]  # its type says never
         with contextlib.suppress(OSError, ValueError):
             stream.write(text)

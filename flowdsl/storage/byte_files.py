@@ -93,7 +93,8 @@ class LocalFile:
         self.size = status.st_size
         if not self.size and read_at(self._opened.get().number, 1, 0):
             raise SourceError(
-                f"{reader}: {path!r} reports no size but has bytes, as files of /proc do: copy it"
+                f"{reader}: {path!r} reports a size of 0 but contains bytes, as files in /proc do; "
+                f"copy it to a regular file"
             )
         self._version = _version_of(status)
         self._checking = threading.RLock()

@@ -1,7 +1,7 @@
 """A function in a worker process forks and returns in both processes.
 
-The elements are those of the worker. The child process, which would write into the same memory,
-ends where the function returns, and says why.
+The flow yields the worker's elements. The child process, which shares the worker's memory, is ended
+when the function returns, with a message.
 """
 
 from __future__ import annotations

@@ -334,5 +334,5 @@ def test_a_shift_that_does_not_end_with_its_line_is_an_error(tmp_path: Path) -> 
 
 @pytest.mark.skipif(not Path("/proc/version").exists(), reason="needs /proc")
 def test_a_file_that_reports_no_size_is_refused() -> None:
-    with pytest.raises(fl.SourceError, match="reports no size but has bytes"):
+    with pytest.raises(fl.SourceError, match="reports a size of 0 but contains bytes"):
         fl.from_text("/proc/version")

@@ -171,7 +171,7 @@ def jpeg_segments(data: memoryview) -> Iterator[tuple[int, int, int]]:
             break
         mark, code, size = _SEGMENT.unpack_from(data, at)
         if mark != 0xFF:
-            raise SourceError(f"this JPEG image is damaged: there is no marker at byte {at}")
+            raise SourceError(f"this JPEG image is damaged: expected a marker at byte {at}")
         if code == 0xFF:  # a fill byte
             at += 1
         elif code == 0x01 or 0xD0 <= code <= 0xD8:  # markers without content

@@ -68,7 +68,7 @@ def _gif(data: bytes) -> bytes | None:
         parts.append(bytes(extension))
         at = end + 1
     if data[at] != 0x2C:
-        raise SourceError(f"this GIF image is damaged: there is no image at byte {at}")
+        raise SourceError(f"this GIF image is damaged: expected an image at byte {at}")
     flags = data[at + 9]
     parts += [data[at : at + 9], bytes([flags & 0x7F])]  # without a palette of its own
     parts.append(data[at + 10 + _colours(flags) * _BYTES_OF_A_COLOUR :])
