@@ -18,6 +18,7 @@ from tensorpack.dataflow.serialize import HDF5Serializer  # type: ignore[import-
 import flowdsl as fl
 from flowdsl.elements.specs import ArraySpec, StructSpec, join, spec_of
 from flowdsl.errors import ElementError, InvalidFlow, SourceError, SpecMismatch
+from flowdsl.storage.arrays import hdf5
 from flowdsl.testing.elements import same
 
 
@@ -270,3 +271,23 @@ def test_a_file_that_another_program_is_writing_is_refused(path: Path) -> None:
             fl.from_hdf5(path, "x")
         writer.communicate()
     assert fl.from_hdf5(path, "x").collect() == [1] * 500 + [0] * 500
+
+
+def test_a_file_that_is_replaced_while_it_is_opened_is_refused(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = tmp_path / "other.h5"
+    for file, value in ((path, 1), (other, 2)):
+        with h5py.File(file, "w") as made:
+            made["x"] = np.full(5, value)
+    opened = hdf5._opened
+
+    def replaced(h5py: Any, name: str) -> Any:
+        if other.exists():
+            other.replace(path)
+        return opened(h5py, name)
+
+    monkeypatch.setattr(hdf5, "_opened", replaced)
+    with pytest.raises(SourceError, match="has changed while it was opened"):
+        fl.from_hdf5(path, "x")
+    assert fl.from_hdf5(path, "x").collect() == [2] * 5

@@ -195,6 +195,9 @@ class RowsFile:
         with self._errors("it is damaged, not an HDF5 file, or locked by a program that writes it"):
             self._file = _opened(h5py, path)
             self.header = self._header()
+        if LocalFile("from_hdf5", path).stamp != self._bytes.stamp:
+            # h5py may have opened another file than the one that later reads are compared with
+            raise SourceError(f"from_hdf5: {path!r} has changed while it was opened; try again")
         self._columns = [] if self._is_empty(names) else [self._open(h5py, name) for name in names]
         self.columns = [column.column for column in self._columns]
         self.length = self._length(names)
