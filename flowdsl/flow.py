@@ -33,6 +33,7 @@ from flowdsl.ops.unbatching import Unbatching
 from flowdsl.ops.zipping import Zipping
 from flowdsl.ray.methods import ToRay
 from flowdsl.remote.send_zmq import Sending
+from flowdsl.resources.any_depth import any_depth
 from flowdsl.storage.write_methods import WriteMethods
 from flowdsl.torch.methods import ToTorch
 
@@ -414,6 +415,7 @@ class Flow(
         return Flow(operator(self.node, *args, **kw))
 
 
+@any_depth
 def _chain_text(node: AnyNode) -> str:
     """The chain of a flow, written with the titles of its operators."""
     if not node.sources:
@@ -424,6 +426,7 @@ def _chain_text(node: AnyNode) -> str:
     return f"{first}.{title}"
 
 
+@any_depth
 def _unsized_part(node: AnyNode) -> str:
     """The title of the first operator whose length is unknown."""
     for source in node.sources:

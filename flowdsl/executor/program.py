@@ -45,6 +45,7 @@ from flowdsl.nodes import (
 from flowdsl.nodes.failures import Attempt, AttemptToRead, SkipFailed
 from flowdsl.plan.lower import Supplied
 from flowdsl.plan.plan import Base
+from flowdsl.resources.any_depth import any_depth
 
 
 class OperatorFailed(Exception):
@@ -115,7 +116,7 @@ class Program:
     """The operators whose output leaves the program: only their arrays use ``allocate``."""
 
     def __attrs_post_init__(self) -> None:
-        self._last = list(_last(self.root))
+        self._last = _last(self.root)
 
     @property
     def drops(self) -> bool:
@@ -167,6 +168,7 @@ class Program:
         """Count an element that the operator at ``path`` left out, or its failure."""
         self.filtered += 1
 
+    @any_depth
     def _elements(
         self,
         node: AnyNode,
@@ -305,12 +307,11 @@ def _line_owner(node: Elementwise[Any, Any, Any]) -> tuple[AnyNode, int]:
     return (node.held.node, node.number) if isinstance(node, Attempt) else (node, -1)
 
 
-def _last(node: AnyNode) -> Iterator[AnyNode]:
+@any_depth
+def _last(node: AnyNode) -> list[AnyNode]:
     if isinstance(node, IndexTransform | Merging | Joining):
-        for source in node.sources:
-            yield from _last(source)
-    else:
-        yield node
+        return [*chain.from_iterable(map(_last, node.sources))]
+    return [node]
 
 
 def without_repeats(addresses: Indices) -> tuple[Indices, NDArray[np.bool_]]:
@@ -348,6 +349,7 @@ def members_of(
     return Indices(addresses.epoch, first).and_next(new_counts), new_counts, shared
 
 
+@any_depth
 def needed(node: AnyNode, addresses: Indices) -> dict[int, Indices]:
     """For each base, the addresses of the rows needed for the elements at these addresses."""
     if isinstance(node, Supplied):

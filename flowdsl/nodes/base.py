@@ -36,6 +36,7 @@ from flowdsl.elements.batch_types import Element, WithEffects
 from flowdsl.elements.specs import Spec
 from flowdsl.errors import ElementError, InvalidFlow, Where, travelling
 from flowdsl.nodes.validation import POSITION_LIMIT, method_name
+from flowdsl.resources.any_depth import any_depth
 
 if TYPE_CHECKING:
     from flowdsl.flow import Flow
@@ -175,12 +176,13 @@ def cached_per_node(compute: Callable[Concatenate[N, P], A]) -> Callable[Concate
 
     The arguments, if any, must be hashable.
     """
+    compute_at_any_depth = any_depth(compute)
 
     @wraps(compute)
     def cached(node: N, /, *args: P.args, **named: P.kwargs) -> A:
         key = compute, args, *named.values()
         if key not in node._memory:
-            node._memory[key] = compute(node, *args, **named)
+            node._memory[key] = compute_at_any_depth(node, *args, **named)
         result: A = node._memory[key]
         return result
 
@@ -284,6 +286,7 @@ class Node(ABC, Generic[T, E]):
         return True
 
     @property
+    @cached_per_node
     def replayable(self) -> bool:
         """True if a second pass is possible."""
         return all(source.replayable for source in self.sources)
@@ -319,6 +322,7 @@ class Node(ABC, Generic[T, E]):
         del addresses
         return None
 
+    @any_depth
     def origin(self, epoch: int, position: int) -> Where:
         """The source row from which the element at this position was made, for messages."""
         members = self.made_of(Indices.at(epoch, [position]))
@@ -419,6 +423,7 @@ def flow(node: Node[A, F]) -> Flow[A, F]:
     return _surface[0](node)  # type: ignore[no-any-return]  # untyped: Flow is in a layer above
 
 
+@any_depth
 def endless_part(node: AnyNode) -> str:
     """The operator that makes a flow endless."""
     for source in node.sources:

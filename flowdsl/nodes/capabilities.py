@@ -15,6 +15,7 @@ from typing import Any, Generic, TypeAlias, final
 import attrs
 
 from flowdsl.nodes.base import A, AnyNode, E, Failed, Node, PassFactory, Row, T
+from flowdsl.resources.any_depth import any_depth
 
 # -- to resume -------------------------------------------------------------------------------------
 
@@ -57,6 +58,7 @@ class Reshardable(Node[T, E], Generic[T, E]):
         """
 
 
+@any_depth
 def position_after_reshard(node: AnyNode, saved_flow: AnyNode, position: int) -> int | None:
     """The position of any node after a change of shards: None if it is not ``Reshardable``."""
     if not isinstance(node, Reshardable):

@@ -16,7 +16,7 @@ treat all ``Elementwise``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, ClassVar, Generic, TypeAlias
 
 import attrs
@@ -40,6 +40,7 @@ from flowdsl.nodes.base import (
 from flowdsl.nodes.capabilities import SkippedByProbe
 from flowdsl.nodes.kinds import Elementwise, IndexedMap, IndexedSource
 from flowdsl.nodes.validation import describe_element
+from flowdsl.resources.any_depth import any_depth
 
 _MAX_PROBED = 1000
 """A probe tries at most this many elements, then leaves the spec unknown."""
@@ -272,11 +273,10 @@ class SkipFailed(
         return self.source.spec(probe)
 
 
-def attempts(node: AnyNode) -> Iterator[Attempt[Any, Any] | AttemptToRead]:
+@any_depth
+def attempts(node: AnyNode) -> list[Attempt[Any, Any] | AttemptToRead]:
     """The attempted operators whose failures can be among this node's elements."""
     if isinstance(node, SkipFailed):
-        return
-    if isinstance(node, Attempt | AttemptToRead):
-        yield node
-    for source in node.sources:
-        yield from attempts(source)
+        return []
+    own = [node] if isinstance(node, Attempt | AttemptToRead) else []
+    return [*chain.from_iterable(map(attempts, node.sources)), *own]

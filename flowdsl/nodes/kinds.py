@@ -63,6 +63,7 @@ from flowdsl.nodes.capabilities import (
     trace,
 )
 from flowdsl.nodes.validation import POSITION_LIMIT, describe_element, describe_group, method_name
+from flowdsl.resources.any_depth import any_depth
 from flowdsl.resources.worker_kinds import PROCESSES, WorkerKind, Workers
 
 _Number = TypeVar("_Number", int, Positions)
@@ -486,6 +487,7 @@ class Merging(PassThrough[T, E], Generic[T, E]):
         return Provenance.one_each(part_addresses, part)
 
 
+@any_depth
 def _below_identities(node: AnyNode) -> AnyNode:
     """The operator that makes the elements, below any prefetch."""
     return _below_identities(node.source) if isinstance(node, Identity) else node

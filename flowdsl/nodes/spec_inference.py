@@ -67,7 +67,7 @@ def probed(node: AnyNode, known: Spec, made_of: MadeOf = _all) -> Spec:
     part of the source that ``made_of`` selects, such as the first axis of a batch, an axis of the
     same size in the result is assumed to vary too.
     """
-    if is_known(known) or not node.replayable:
+    if is_known(known) or not node.replayable or node.depth > _MAX_DEPTH_PROBED:
         return known
     first = next(_unmoved(node).reference(0), None)
     if first is None:
@@ -85,6 +85,10 @@ def probed(node: AnyNode, known: Spec, made_of: MadeOf = _all) -> Spec:
     met = meet(known, seen, f"{node.title}: element 0")
     return with_sizes(met, known) if _for_all_elements.get() else met
 
+
+_MAX_DEPTH_PROBED = 200
+"""A probe of an operator computes an element of each operator below it; those of a longer chain
+would take seconds, and more nested iterators than Python allows."""
 
 _for_all_elements: ContextVar[bool] = ContextVar("_for_all_elements", default=False)
 """True while probes leave sizes unknown that they know only from the first element."""

@@ -40,6 +40,7 @@ from flowdsl.nodes.failures import (
     attempts,
 )
 from flowdsl.ops.ordering import Cache, Kept
+from flowdsl.resources.any_depth import any_depth
 
 OnError: TypeAlias = Literal["raise", "skip"] | Callable[[ElementError], object]
 """The reaction to an element that fails: raise, skip it, or call a function with its error."""
@@ -98,6 +99,7 @@ class _Leaving:
         argument = '"skip"' if self.handler is None else name_of(self.handler)
         return SkipFailed(node, self.handler, argument)
 
+    @any_depth
     def _attempted(self, node: AnyNode) -> AnyNode:
         if isinstance(node, SkipFailed):
             return node  # it leaves out the elements that fail below it
@@ -139,5 +141,6 @@ def _attempt_at(node: Elementwise[Any, Any, Any]) -> type[Attempt[Any, Any]]:
     return AttemptToFilter if node.drops else Attempt
 
 
+@any_depth
 def _leaves_out(node: AnyNode) -> bool:
     return isinstance(node, SkipFailed) or any(map(_leaves_out, node.sources))

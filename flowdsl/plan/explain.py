@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from itertools import groupby
-from typing import Any
+from collections.abc import Iterator
+from itertools import chain, groupby
+from typing import Any, TypeAlias
 
 from flowdsl.effects import Endless, Resampled, describe
 from flowdsl.elements.specs import Spec
@@ -14,6 +14,7 @@ from flowdsl.plan.lower import plan_of
 from flowdsl.plan.optimize import optimize
 from flowdsl.plan.plan import Ahead, Base, Hosted, Lookup, Plan, Stage
 from flowdsl.plan.tree import Step, steps_of, walk
+from flowdsl.resources.any_depth import any_depth
 from flowdsl.resources.worker_kinds import Workers
 
 _HERE = "in this process"
@@ -40,7 +41,7 @@ def explain(node: AnyNode, stage: str = "plan", plan: Plan[object] | None = None
         case "rules":
             places = [("", step) for step in walk(optimize(steps_of(node)))]
         case "plan":
-            places = list(_placed((plan or plan_of(node)).root))
+            places = _placed((plan or plan_of(node)).root)
         case _:
             raise InvalidFlow(f"explain: stage must be one of flow, rules, plan, got {stage!r}")
     specs = _Specs()
@@ -102,41 +103,42 @@ def _difference(node: Merging[Any, Any]) -> str | None:
         return None
 
 
+@any_depth
 def _shuffled_by(node: AnyNode) -> AnyNode | None:
     """The operator that reorders the elements in each epoch: this operator, or one below."""
+    while node.order_varies_by_epoch is None and len(node.sources) == 1:
+        (node,) = node.sources
     if node.order_varies_by_epoch is not None:
         return node if node.order_varies_by_epoch else None
     return next(filter(None, map(_shuffled_by, node.sources)), None)
 
 
-def _placed(part: Base) -> Iterator[tuple[str, Step]]:
+_Placed: TypeAlias = list[tuple[str, Step]]
+"""Operators, each with the place where it runs."""
+
+
+@any_depth
+def _placed(part: Base) -> _Placed:
     """Every operator with its place; the bases of a stage come before the stage."""
     if isinstance(part, Stage):
-        for base in part.bases:
-            yield from _placed(base) if isinstance(base, Lookup) else _read_ahead(base)
-        yield from ((_where(part), step) for step in part.steps)
-    elif isinstance(part, Hosted):
+        bases = [_placed(b) if isinstance(b, Lookup) else _read_ahead(b) for b in part.bases]
+        return [*chain.from_iterable(bases), *((_where(part), step) for step in part.steps)]
+    if isinstance(part, Hosted):
         if isinstance(part.top.node, Copying):
             where = (
                 f"in {Workers(count=len(part.sources))}, a copy in each: elements come back in turn"
             )
-            yield from ((where, step) for _, step in _placed(part.sources[0]))
+            below = [(where, step) for _, step in _placed(part.sources[0])]
         else:
-            yield from _all_placed(part.sources)
-        yield _HERE, part.top
-    elif isinstance(part, Ahead):
-        yield from _read_ahead(part.source)
-    else:
-        yield from ((_HERE, step) for step in part.steps)
+            below = [*chain.from_iterable(map(_placed, part.sources))]
+        return [*below, (_HERE, part.top)]
+    if isinstance(part, Ahead):
+        return _read_ahead(part.source)
+    return [(_HERE, step) for step in part.steps]
 
 
-def _read_ahead(part: Base) -> Iterator[tuple[str, Step]]:
-    return ((_AHEAD if where == _HERE else where, step) for where, step in _placed(part))
-
-
-def _all_placed(parts: Iterable[Base]) -> Iterator[tuple[str, Step]]:
-    for part in parts:
-        yield from _placed(part)
+def _read_ahead(part: Base) -> _Placed:
+    return [(_AHEAD if where == _HERE else where, step) for where, step in _placed(part)]
 
 
 def _where(stage: Stage) -> str:

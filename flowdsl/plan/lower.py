@@ -33,6 +33,7 @@ from flowdsl.nodes.failures import SkipFailed
 from flowdsl.plan.optimize import optimize
 from flowdsl.plan.plan import NO_WORKERS, Ahead, Base, Hosted, Lookup, Part, Plan, Stage
 from flowdsl.plan.tree import Step, bases_of, from_positions, is_read_alone, steps_of, walk
+from flowdsl.resources.any_depth import any_depth
 from flowdsl.resources.worker_kinds import WorkerKind
 
 
@@ -85,6 +86,7 @@ def plan_of(node: Node[T, Effect]) -> Plan[T]:
     return Plan(node, root, tuple(lowering.stages))
 
 
+@any_depth
 def _workers_of(step: Step) -> int:
     """The number of workers in the plan of these steps."""
     node = step.node
@@ -101,6 +103,7 @@ class _Lowering:
     workers: int
     stages: list[Stage] = attrs.field(factory=list[Stage])
 
+    @any_depth
     def part(self, step: Step) -> Part:
         node = step.node
         if isinstance(node, Placement):
@@ -145,6 +148,7 @@ class _Lowering:
         return stage
 
 
+@any_depth
 def _supplied(step: Step, slots: dict[int, int]) -> AnyNode:
     """The program: with ``Supplied`` in place of the bases, and without handlers of failures."""
     if id(step) in slots:
@@ -158,6 +162,7 @@ def held_above(root: Part, stage: Stage) -> int:
     return (_held(root, stage) or (1, 0))[1]
 
 
+@any_depth
 def _held(part: Base, stage: Stage) -> tuple[int, int] | None:
     """The number of the stage's elements in one element of the part, and the number kept below."""
     if part is stage:

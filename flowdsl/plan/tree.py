@@ -22,6 +22,7 @@ from flowdsl.nodes import (
     Windowed,
     with_sources,
 )
+from flowdsl.resources.any_depth import any_depth
 
 
 @attrs.frozen(eq=False)
@@ -60,6 +61,7 @@ def steps_of(node: AnyNode) -> Step:
     return _step(node, count(1), 0)
 
 
+@any_depth
 def _step(node: AnyNode, numbers: Iterator[int], depth: int) -> Step:
     sources = tuple(_step(s, numbers, depth + (k > 0)) for k, s in enumerate(node.sources))
     return Step(node, sources, 0 if is_of_prefetch(node) else next(numbers), depth)
@@ -83,6 +85,7 @@ def walk(tree: Any) -> list[Any]:
     return visited[::-1]
 
 
+@any_depth
 def rewrite(step: Step, change: Callable[[Step], Step]) -> Step:
     """Apply ``change`` to every step, sources first."""
     return change(step.with_sources(*(rewrite(source, change) for source in step.sources)))
@@ -97,6 +100,7 @@ def runs_in_worker(node: AnyNode) -> bool:
     return node.indexable
 
 
+@any_depth
 def bases_of(step: Step) -> tuple[Step, ...]:
     """The parts of a workers' flow that only this process can run, in the order of the walk.
 
@@ -132,6 +136,7 @@ def is_read_alone(step: Step) -> bool:
     return not from_positions(step.node) and _is_read_here(step) and not has_own_work(step)
 
 
+@any_depth
 def _is_read_here(step: Step) -> bool:
     """Return True if it reads a stream other than the results of prefetches further down."""
     if isinstance(step.node, Placement):
@@ -139,6 +144,7 @@ def _is_read_here(step: Step) -> bool:
     return not step.sources or from_positions(step.node) or any(map(_is_read_here, step.sources))
 
 
+@any_depth
 def from_positions(node: AnyNode) -> bool:
     """Return True if a flow is random-access, or elementwise over a random-access flow."""
     if isinstance(node, Elementwise) and not isinstance(node, IndexedMap):
@@ -146,6 +152,7 @@ def from_positions(node: AnyNode) -> bool:
     return node.indexable
 
 
+@any_depth
 def has_own_work(step: Step) -> bool:
     """Return True if there is work for workers down to the next prefetch."""
     if isinstance(step.node, Placement):

@@ -15,6 +15,7 @@ without a place on this path make the pass begin at its first element.
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from itertools import compress, islice, pairwise, repeat
@@ -25,11 +26,12 @@ from weakref import WeakSet
 import attrs
 
 from flowdsl.errors import FORKED, FlowError
-from flowdsl.nodes import POSITION_LIMIT, PassFactory, Resumable, Row
+from flowdsl.nodes import POSITION_LIMIT, Node, PassFactory, Resumable, Row
 from flowdsl.nodes.failures import SkipFailed
 from flowdsl.plan.lower import held_above
 from flowdsl.plan.plan import Ahead, Lookup, Part, Plan, Stage
 from flowdsl.plan.tree import walk
+from flowdsl.resources.any_depth import any_depth
 from flowdsl.runtime.channels import (
     AheadChannel,
     Channel,
@@ -120,6 +122,8 @@ class Execution(Generic[T]):
             self._cut_short = True
             self._end_passes(error)
             self.close()
+            if isinstance(error, RecursionError):  # one of a function would be an ElementError
+                raise _nested_too_deeply(self.node) from error
             raise
         self.ended = True
         first = self._closed is None
@@ -294,6 +298,7 @@ class Execution(Generic[T]):
             yield element
             self._outside += time.perf_counter() - began
 
+    @any_depth
     def _bind(self, part: Part, thread: ThreadChannels) -> Channel:
         """Create the channel for the rows of a part of the plan, which one thread reads."""
         timer = TimeSpent() if self._profile else None
@@ -368,6 +373,7 @@ def _resumable_channels(root: Channel) -> Iterator[StageChannel | HostedChannel 
         yield channel
 
 
+@any_depth
 def _places_of(passed: Sequence[Channel], count: int) -> Callable[[], tuple[Place, ...]]:
     """Return a function that returns the places of the first ``count`` channels with a progress.
 
@@ -399,3 +405,12 @@ def _forked() -> None:
 
 if hasattr(os, "register_at_fork"):  # not every system can fork
     os.register_at_fork(after_in_child=_forked)
+
+
+def _nested_too_deeply(node: Node[Any, Any]) -> FlowError:
+    return FlowError(
+        f"{node.title}: the flow is a chain of {node.depth} operators, and the iterators of those "
+        f"that do not run as one loop are nested deeper than the {sys.getrecursionlimit()} calls "
+        f"that Python allows; use one operator for several (one concat of all flows, one map of "
+        f"all functions), or raise sys.setrecursionlimit"
+    )

@@ -35,6 +35,7 @@ from flowdsl.nodes import (
 )
 from flowdsl.plan.lower import plan_of
 from flowdsl.plan.tree import Step, steps_of
+from flowdsl.resources.any_depth import any_depth
 from flowdsl.runtime.random_access import beyond, element_at, without_workers
 
 
@@ -88,6 +89,7 @@ def _of(step: Step, epoch: int, position: int, row: int | None = None) -> tuple[
     return origins
 
 
+@any_depth
 def _row(step: Step, addresses: Indices, row: int) -> tuple[Step, Indices]:
     """Return the address of a row of a batch, or of the element if its rows cannot be traced."""
     members = step.node.made_of(addresses)
@@ -99,6 +101,7 @@ def _row(step: Step, addresses: Indices, row: int) -> tuple[Step, Indices]:
     return step, addresses
 
 
+@any_depth
 def _rows(step: Step, addresses: Indices) -> list[tuple[Origin, ...]]:
     """Return the origins of each element."""
     members = step.node.made_of(addresses)

@@ -9,6 +9,7 @@ from flowdsl.nodes import AnyNode, Node, Placement, Unordered, with_sources
 from flowdsl.plan.lower import plan_of
 from flowdsl.plan.plan import Plan
 from flowdsl.plan.tree import walk
+from flowdsl.resources.any_depth import any_depth
 from flowdsl.runtime.run import Run
 
 T = TypeVar("T")
@@ -43,6 +44,7 @@ def without_workers(node: AnyNode, method: str) -> AnyNode:
     return without_placements(node)
 
 
+@any_depth
 def without_placements(node: AnyNode) -> AnyNode:
     """Return the flow without its placements, so that no workers start."""
     if isinstance(node, Placement):
@@ -50,6 +52,7 @@ def without_placements(node: AnyNode) -> AnyNode:
     return with_sources(node, tuple(map(without_placements, node.sources)))
 
 
+@any_depth
 def part_read_once(node: AnyNode) -> AnyNode:
     """Return the source over which a pass cannot be repeated."""
     return next((part_read_once(source) for source in node.sources if not source.replayable), node)

@@ -54,7 +54,8 @@ def ship(program: AnyNode, kind: WorkerKind, beside: bool = False) -> Shipped:
         NotShippable: An argument of an operator cannot be sent; the error names both.
     """
     try:
-        return _ship(program, beside)
+        # Sources first: pickle refers to what it has pickled, so a chain of any depth can be sent.
+        return _ship(walk(program), beside)
     except Exception as error:
         raise _culprit(program, kind) or NotShippable(str(error)) from error
 

@@ -110,7 +110,7 @@ def serve(link: socket.socket, setup: Setup, heap: Heap = UNTOUCHED) -> None:
         control.connect(setup.address)
         try:
             program_arrays = [] if setup.program_arrays is None else mapped(setup.program_arrays)
-            program = unpack(setup.program, program_arrays)
+            *_, program = unpack(setup.program, program_arrays)
             _reseed()
             executor = executor_of(program, setup.end_to_end, slabs.allocate, setup.time_operators)
         except Exception:

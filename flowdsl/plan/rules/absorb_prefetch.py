@@ -6,6 +6,7 @@ import attrs
 
 from flowdsl.nodes import Placement, Windowed
 from flowdsl.plan.tree import Step, runs_in_worker
+from flowdsl.resources.any_depth import any_depth
 from flowdsl.resources.worker_kinds import Workers
 
 
@@ -24,6 +25,7 @@ def absorb_prefetch(step: Step) -> Step:
     return step
 
 
+@any_depth
 def _without_prefetch(step: Step, rows: int, absorbed: list[Workers]) -> Step:
     """Remove the prefetches; ``rows`` of this step's elements form one element at the top."""
     node = step.node

@@ -6,8 +6,10 @@ import attrs
 
 from flowdsl.nodes import Placement
 from flowdsl.plan.tree import Step, has_work, is_read_alone, runs_in_worker
+from flowdsl.resources.any_depth import any_depth
 
 
+@any_depth
 def sink_prefetch(step: Step) -> Step:
     """``x.filter(f).batch(n).prefetch(p)`` becomes ``x.filter(f).prefetch(p).batch(n)``.
 
@@ -25,7 +27,10 @@ def sink_prefetch(step: Step) -> Step:
                 return step
             share = step.node.workers.share(sum(busy))
             moved = (
-                attrs.evolve(step.with_sources(source, workers=share), depth=source.depth)
+                # at once to its place: with one operator a round, long chains would not settle
+                sink_prefetch(
+                    attrs.evolve(step.with_sources(source, workers=share), depth=source.depth)
+                )
                 if works or is_read_alone(source)
                 else source
                 for source, works in zip(below.sources, busy, strict=True)

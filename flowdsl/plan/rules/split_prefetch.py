@@ -6,6 +6,7 @@ import attrs
 
 from flowdsl.nodes import Elementwise, Placement, Windowed
 from flowdsl.plan.tree import Step, bases_of, is_for_workers, rewrite, runs_in_worker, walk
+from flowdsl.resources.any_depth import any_depth
 from flowdsl.resources.worker_kinds import Workers
 
 
@@ -48,6 +49,7 @@ def _divided(workers: Workers, base: Step, functions: bool) -> tuple[Workers, Wo
     )
 
 
+@any_depth
 def _worker_groups(step: Step, joins_above: bool = False) -> int:
     """The number of groups of operators, up to this step, that each need their own workers.
 
