@@ -7,11 +7,14 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
+from math import inf
 from typing import Any, Protocol, TypeAlias
 
 import attrs
+import numpy as np
 
 from flowdsl.elements.preallocated import Allocate
+from flowdsl.elements.structure import NUMBERS, nbytes_of
 from flowdsl.executor.codegen import Path
 from flowdsl.executor.program import OperatorFailed, Program
 from flowdsl.nodes import AnyNode, Dropped, Failed, Identity, IndexTransform, Indices, Merging, Row
@@ -62,6 +65,11 @@ class TaskOutcome:
     """The seconds of each element, if there are at most ``MAX_TIMED``."""
     costs: dict[Path, tuple[int, float]] = attrs.field(factory=dict[Path, tuple[int, float]])
     """The calls and seconds of each operator, if operators are timed."""
+    done: int = 0
+    """The number of addresses that were computed: fewer than requested if the elements became too
+    large, and after a failure."""
+    nbytes: int = 0
+    """The approximate bytes of the elements."""
 
 
 class Executor(Protocol):
@@ -75,6 +83,10 @@ class Executor(Protocol):
     @property
     def drops(self) -> bool:
         """True if it may leave elements out."""
+        ...
+
+    def is_due(self, addresses: Indices) -> bool:
+        """False if the elements before these addresses are to be computed first."""
         ...
 
     def rows(
@@ -111,10 +123,19 @@ class EndToEnd:
     made: list[Any] = attrs.field(factory=list[Any])
     _rows: Iterator[Any] = attrs.field(factory=lambda: iter(()), init=False)
     _next: tuple[int, int] = (-1, -1)
+    _end: tuple[int, int] = (-1, -1)
+    """The end of the last task, which lies ahead of ``_next`` if the task was cut short."""
 
     @property
     def drops(self) -> bool:
         return True  # as far as is known
+
+    def is_due(self, addresses: Indices) -> bool:
+        # The task after one that was cut short may have been sent before its rest.
+        start = int(addresses.epoch[0]), int(addresses.position[0])
+        early = self._next < self._end == start
+        self._end = (-1, -1)
+        return not early
 
     def rows(
         self, addresses: Indices, supplied: Sequence[Iterable[Any]] = ()
@@ -127,8 +148,8 @@ class EndToEnd:
             self._rows = (x for _, x in self._pass(self.root, (), epoch))
             deque(islice(self._rows, start), maxlen=0)
             self.skipped.clear()  # another worker reported the failures before the start
-        self._next = epoch, start + len(addresses.position)
-        return islice(self._rows, len(addresses.position))
+        self._end = epoch, start + len(addresses.position)
+        return self._counted(epoch, start, len(addresses.position))
 
     @property
     def costs(self) -> dict[Path, tuple[int, float]]:
@@ -136,6 +157,13 @@ class EndToEnd:
 
     def park(self) -> None:
         self._rows, self._next = iter(()), (-1, -1)
+
+    def _counted(self, epoch: int, start: int, count: int) -> Iterator[Any]:
+        self._next = self._end
+        for position, x in enumerate(islice(self._rows, count), start + 1):
+            self._next = epoch, position  # if the task is cut short here
+            yield x
+            self._next = self._end
 
     def _pass(self, node: AnyNode, path: Path, epoch: int) -> Iterator[Row[Any]]:
         """The reference, which also records the elements that are left out."""
@@ -154,6 +182,9 @@ class _Counted(Program):
 
     skipped: list[SkippedElement] = attrs.field(factory=list[SkippedElement], init=False)
     made: list[Any] = attrs.field(factory=list[Any], init=False)
+
+    def is_due(self, addresses: Indices) -> bool:
+        return True
 
     def park(self) -> None:
         """Keep readers open for the next pass, as they read by number."""
@@ -196,10 +227,22 @@ def answerable(step: Step, epoch: int, position: int) -> tuple[Step | None, int,
     return step, epoch, position
 
 
-def execute(making: Executor, addresses: Indices, supplied: Sequence[Iterable[Any]]) -> TaskOutcome:
-    """Compute the elements at these addresses."""
+def execute(
+    making: Executor,
+    addresses: Indices,
+    supplied: Sequence[Iterable[Any]],
+    most_bytes: float = inf,
+) -> TaskOutcome:
+    """Compute the elements at these addresses, up to the one with which they reach ``most_bytes``.
+
+    The size of each is compared as soon as it is computed, since the size of a task rests on the
+    elements before it, and the next one may be a million times as large.
+    """
     made = TaskOutcome([], [])
+    if not making.is_due(addresses):
+        return made
     positions, elements, times = made.positions, made.elements, made.times
+    nbytes, is_full = 0, False
     making.made = elements
     clock = time.perf_counter
     began = last = clock()
@@ -214,8 +257,19 @@ def execute(making: Executor, addresses: Indices, supplied: Sequence[Iterable[An
                     now = clock()
                     times.append(now - last)
                     last = now
+                nbytes += nbytes_of(element)
+                if nbytes >= most_bytes:
+                    is_full = True
+                    break
         else:
-            elements.extend(making.elements(addresses, supplied))  # up to one that fails
+            append = elements.append
+            for element in making.elements(addresses, supplied):
+                append(element)
+                if type(element) not in NUMBERS:
+                    nbytes += nbytes_of(element)
+                    if nbytes >= most_bytes:
+                        is_full = True
+                        break
     except OperatorFailed as error:
         made.failure = Failure(
             error.path, error.epoch, error.position, error.__cause__ or error, error.detail
@@ -225,6 +279,9 @@ def execute(making: Executor, addresses: Indices, supplied: Sequence[Iterable[An
     made.seconds = clock() - began
     if not positions:
         positions.extend(addresses.position[: len(elements)].tolist())
+    made.nbytes, made.done = nbytes, len(addresses.position)
+    if is_full:  # after the last element, a filter may have more to leave out
+        made.done = int(np.searchsorted(addresses.position, positions[-1])) + 1
     made.filtered, making.filtered = making.filtered, 0
     made.skipped, making.skipped = making.skipped, []
     made.cpu = time.thread_time() - computed

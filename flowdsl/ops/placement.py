@@ -275,11 +275,20 @@ class Placing(FlowBase[T, E]):
         elements counts for each of them.
 
         ``ordered=False`` yields elements as they are ready, each once. ``memory`` limits the bytes
-        in flight: results, and data sent to workers, without the elements that an operator such as
-        ``shuffle(buffer=...)`` keeps below the consumer, and without the elements that the consumer
-        keeps. At least one element is always allowed. The same amount again, and two results for
-        each process, may be kept for reuse: shared memory, and in each process up to 64 MB that
-        functions have freed, unless environment variables (``MALLOC_*``) configure the allocator.
+        in flight, by default to 1 GiB: results, rows that are sent to workers or read ahead for
+        them, and elements that an operator such as ``shuffle(buffer=...)`` keeps. A worker returns
+        what it has as soon as it reaches its share, an eighth of ``memory / procs``, so each of its
+        two tasks exceeds the share by one element at most. With ``e``, the bytes of the largest
+        element together with the rows that it is made from, at most ``memory + 2 * procs * e``
+        bytes are in flight, even if the first million elements have a byte each and the next one
+        has a gigabyte. A worker process computes an element in its own memory before it copies it
+        into memory that it shares with this process, unless ``batch`` stacks it there; and it keeps
+        as much memory again for reuse: shared memory, and up to 64 MB that functions have freed,
+        unless environment variables (``MALLOC_*``) configure the allocator. So the workers and this
+        process use at most ``2 * memory + 4 * procs * e`` bytes for the flow. Not counted are
+        elements that the consumer keeps, interpreters with their modules, what functions keep or
+        need while they run, and objects that are neither arrays, text, numbers nor containers of
+        them, unless they have ``nbytes``.
 
         ``on_error="skip"`` leaves out elements that fail up to here: the source cannot read a row,
         a function raises, or workers die. ``on_error`` may also be a function, which is called with

@@ -53,6 +53,8 @@ class Result:
     cpu: float
     times: list[float]
     costs: dict[Path, tuple[int, float]]
+    done: int
+    """The number of the task's elements that are settled; the rest is for another task."""
 
 
 def result_of(outcome: TaskOutcome, task: Task) -> Result:
@@ -69,6 +71,7 @@ def result_of(outcome: TaskOutcome, task: Task) -> Result:
         outcome.cpu,
         outcome.times,
         outcome.costs,
+        outcome.done,
     )
 
 

@@ -224,8 +224,9 @@ class Pool:
         self._expected = 0
         """The number of elements of the assigned tasks."""
         self._retries: list[TaskInput] = []
-        """Tasks to retry, in order of position. The results that wait for them keep their credit,
-        so there is always room for a retry."""
+        """Tasks to submit before others, in order of position: those of workers that died, and the
+        rest of those whose elements became too large. The results that wait for them keep their
+        credit, so there is always room for them."""
         self._arrived: dict[int, _Arrived] = {}
         """Tasks that wait for delivery, by the position at which they start."""
         self._in_flight = 0
@@ -310,8 +311,12 @@ class Pool:
                 f"about {self._most_bytes:,.0f} bytes that are held above "
                 f"{self.stage.meaning.title}; give at least {2 * held:,.0f}, or a smaller buffer"
             )
-        next_size = self._pace.size(None)
-        coming = (self._expected + next_size) * self._most_bytes + next_size * self._most_sent
+        next_size, share = self._pace.size(None), self._bytes_per_task
+        coming = max(
+            (self._expected + next_size) * self._most_bytes, (len(self._assigned) + 1) * share
+        )
+        if self.stage.bases:
+            coming += max(next_size * self._most_sent, share)
         stream = self._work.reading
         ahead = 0 if stream is None else stream.nbytes
         return self._in_flight + held + ahead + coming <= self._memory
@@ -361,12 +366,17 @@ class Pool:
         self._most_bytes = max(nbytes / max(1, result.count), 0.9 * self._most_bytes)
         self._most_sent = max(task_input.nbytes / task_input.size, 0.9 * self._most_sent)
         self._in_flight += nbytes - task_input.nbytes
-        count = result.count if self.stage.end_to_end else task_input.size
+        is_part = result.failure is None and result.done < task_input.size
+        count = result.count if self.stage.end_to_end else result.done
         if result.failure is None and count:
             self._pace.observe(count, result.seconds, max(nbytes, task_input.nbytes))
-        self._arrived[task.start] = _Arrived(task, nbytes, result, event.delivery)
-        if self.stage.end_to_end and result.failure is None and result.count < task_input.size:
+        if is_part:
+            task = task.part(task.number, task.start, task.start + result.done)
+            self._retry(self._work.rest(task_input, result.done))
+        elif self.stage.end_to_end and result.failure is None and result.count < task_input.size:
             self._exhausted = True
+        if result.done or result.failure is not None:
+            self._arrived[task.start] = _Arrived(task, nbytes, result, event.delivery)
 
     def _on_death(self, event: Died) -> None:
         """Replace a dead worker and decide what happens to the tasks it held.
@@ -403,10 +413,14 @@ class Pool:
                 retries.append(self._work.renumbered(task_input))
             else:
                 self._give_up(task_input, event)
-        self._retries = sorted(
-            [*retries, *self._retries], key=lambda task_input: task_input.task.start
-        )
+        self._retry(retries)
         self.backend.replace(worker)
+
+    def _retry(self, task_inputs: list[TaskInput]) -> None:
+        """Submit these tasks before those of later elements."""
+        self._retries = sorted(
+            [*task_inputs, *self._retries], key=lambda task_input: task_input.task.start
+        )
 
     def _give_up(self, task_input: TaskInput, event: Died) -> None:
         task, meaning = task_input.task, self.stage.meaning

@@ -20,6 +20,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
+from math import inf
 from typing import Generic, TypeVar
 
 from flowdsl.elements.structure import nbytes_of
@@ -72,13 +73,14 @@ class ReadAhead(Generic[A]):
         """The error that ended the stream; raise it after ``take`` has returned all rows."""
         return self._reading.error
 
-    def take(self, most: int, group_size: int = 1) -> list[Row[A]] | None:
+    def take(self, most: int, group_size: int = 1, most_bytes: float = inf) -> list[Row[A]] | None:
         """Return available rows in whole groups of ``group_size``; None if no group is complete.
 
-        ``most``, the maximum number of rows, is a multiple of ``group_size``. At the end of the
-        stream, the last call returns an incomplete group, or an empty list.
+        ``most``, the maximum number of rows, is a multiple of ``group_size``. The last group is the
+        one with which they reach ``most_bytes``. At the end of the stream, the last call returns an
+        incomplete group, or an empty list.
         """
-        return self._reading.take(most, group_size)
+        return self._reading.take(most, group_size, most_bytes)
 
     def wait(self) -> None:
         """Wait for a row or the end of the stream. Ctrl-C interrupts the wait."""
@@ -127,7 +129,7 @@ class _Reading(Generic[A]):
     def nbytes(self) -> int:
         return self._read_bytes - self._taken_bytes
 
-    def take(self, most: int, group_size: int) -> list[Row[A]] | None:
+    def take(self, most: int, group_size: int, most_bytes: float) -> list[Row[A]] | None:
         if os.getpid() != self._process:
             raise FlowError(FORKED)
         # The thread appends a row before it reads ``_rows_awaited``; this method writes
@@ -142,10 +144,13 @@ class _Reading(Generic[A]):
             return None
         self._rows_awaited = 0
         rows = list[Row[A]]()
+        enough = self._taken_bytes + most_bytes
         for _ in range(min(most, count if over else count - count % group_size)):
             row, size = self._rows.popleft()
             rows.append(row)
             self._taken_bytes += size
+            if self._taken_bytes >= enough and not len(rows) % group_size:
+                break
         with self._changed:
             self._changed.notify_all()
         return rows

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Sequence
-from itertools import count, islice
+from itertools import count, islice, pairwise
+from math import inf
 from typing import Any, TypeAlias
 
 import attrs
 
+from flowdsl.elements.structure import nbytes_of
 from flowdsl.errors import ElementError, ending
 from flowdsl.executor.program import OperatorFailed, Program, TruncatedInput, failure_in, needed
 from flowdsl.nodes import Indices, PassFactory, Row, describe_element
@@ -43,6 +45,15 @@ class Task:
     stop: int
     positions: list[int] | None = None
     """The position of each element if the stage's base left gaps; None if they are consecutive."""
+    most_bytes: int = BYTES_IN_FLIGHT
+    """A worker returns the elements that it has as soon as they have this size."""
+
+    def part(self, number: int, start: int, stop: int) -> Task:
+        """Return a task for the elements from ``start`` to ``stop`` of this one."""
+        positions = self.positions
+        if positions is not None:
+            positions = positions[start - self.start : stop - self.start]
+        return attrs.evolve(self, number=number, start=start, stop=stop, positions=positions)
 
     @property
     def first(self) -> int:
@@ -96,12 +107,15 @@ class TaskSizer:
         mistaken for an element that never ends.
         """
         self._timeout = timeout
+        self.most_bytes = nbytes
+        """The bytes at which a task ends, whatever its size: of its result, and of its rows."""
         self.share(workers, nbytes)
         self._size = 1
 
     def share(self, workers: int, nbytes: int) -> None:
         """Change the number of workers and the maximum bytes of a result."""
         self._workers = workers
+        self.most_bytes = nbytes
         timeout = self._timeout
         self._most = [
             (seconds if timeout is None else min(seconds, timeout / 5), min(nbytes, most))
@@ -184,28 +198,31 @@ class TaskSource:
     def split(self, task_input: TaskInput) -> list[TaskInput]:
         """Split a task input into task inputs of one element each, with new numbers."""
         task = task_input.task
-        singles = [
-            Task(
-                next(self.numbers),
-                task.epoch,
-                i,
-                i + 1,
-                None if task.positions is None else task.positions[i - task.start :][:1],
-            )
-            for i in range(task.start, task.stop)
-        ]
+        return self._parts(task_input, range(task.start, task.stop + 1))
+
+    def rest(self, task_input: TaskInput, done: int) -> list[TaskInput]:
+        """Return task inputs of the current size for all but the first ``done`` elements of one."""
+        task = task_input.task
+        size = self.pace.size(None)
+        return self._parts(task_input, [*range(task.start + done, task.stop, size), task.stop])
+
+    def _parts(self, task_input: TaskInput, ends: Sequence[int]) -> list[TaskInput]:
+        """Divide a task input at these places, from the first to the last."""
+        task = task_input.task
+        tasks = [task.part(next(self.numbers), a, b) for a, b in pairwise(ends)]
         if self.programs:
-            parts = list(self._looked_up(iter(singles)))
+            parts = list(self._looked_up(iter(tasks)))
         elif not self.bases:
-            parts = list(map(TaskInput, singles))
+            parts = list(map(TaskInput, tasks))
         else:
             ratio = self.stage.rows_per_element
             (rows,) = task_input.rows
             assert not isinstance(rows, TruncatedInput), "truncated input of more than one element"
-            own = ([rows[k * ratio : (k + 1) * ratio]] for k in range(len(singles)))
+            starts = [(part.start - task.start) * ratio for part in tasks]
+            own = [[rows[a:b]] for a, b in pairwise([*starts, len(rows)])]
             parts = [
-                TaskInput(single, mine, *self.pack(mine))
-                for single, mine in zip(singles, own, strict=True)
+                TaskInput(part, mine, *self.pack(mine))
+                for part, mine in zip(tasks, own, strict=True)
             ]
         return [attrs.evolve(part, deaths=task_input.deaths) for part in parts]
 
@@ -220,21 +237,33 @@ class TaskSource:
         while end is None or start < end:
             size = self.pace.size(None if end is None else end - start)
             stop = start + size if end is None else min(start + size, end)
-            yield Task(next(self.numbers), epoch, start, stop)
+            yield self._task(epoch, start, stop)
             start = stop
+
+    def _task(self, epoch: int, start: int, stop: int, positions: list[int] | None = None) -> Task:
+        return Task(next(self.numbers), epoch, start, stop, positions, self.pace.most_bytes)
 
     def _looked_up(self, tasks: Iterator[Task]) -> Iterator[TaskInput]:
         """Yield task inputs with rows from this process's memory."""
         bases = self.stage.bases
-        for task in tasks:
+        waiting = list[Task]()
+        while (task := waiting.pop() if waiting else next(tasks, None)) is not None:
             addresses = needed(self.stage.program, task.addresses())
             rows: list[list[Any]] = []
             failures: dict[int, Exception] = {}
+            room = task.most_bytes if task.stop - task.start > 1 else inf
             for slot, (base, program) in enumerate(zip(bases, self.programs, strict=True)):
-                found, failed = _look_up(base, program, addresses[slot])
+                found, failed, room = _look_up(base, program, addresses[slot], room)
                 rows.append(found)
                 if failed is not None:
                     failures[slot] = failed
+            if room < 0:
+                middle = (task.start + task.stop) // 2
+                waiting += [
+                    task.part(next(self.numbers), middle, task.stop),
+                    task.part(next(self.numbers), task.start, middle),
+                ]
+                continue
             packed, bad = self._packed(rows)
             for slot, (i, cause) in bad.items():
                 x = rows[slot][i]
@@ -275,7 +304,7 @@ class TaskSource:
         ratio, (base,) = self.stage.rows_per_element, self.stage.bases
         ended = False
         while not ended and not self.failures:
-            rows = stream.take(self.pace.size(None) * ratio, ratio)
+            rows = stream.take(self.pace.size(None) * ratio, ratio, self.pace.most_bytes)
             if rows is None:
                 yield None
                 continue
@@ -300,11 +329,11 @@ class TaskSource:
                 positions = [position for position, _ in rows] if ratio == 1 else None
                 if positions == list(range(start, stop)):
                     positions = None
-                task = Task(next(self.numbers), epoch, start, stop, positions)
+                task = self._task(epoch, start, stop, positions)
                 yield TaskInput(task, [[x for _, x in rows]], *packed)
                 start = stop
             if rest:
-                last = Task(next(self.numbers), epoch, start, start + 1)
+                last = self._task(epoch, start, start + 1)
                 yield self._cut_short(last, [[x for _, x in rest]], self.failures)
 
     def _packed(
@@ -321,19 +350,26 @@ class TaskSource:
 
 
 def _look_up(
-    base: Base, program: Program, addresses: Indices
-) -> tuple[list[Any], Exception | None]:
-    """Return the rows of a base at these addresses up to the first failure, and its error."""
+    base: Base, program: Program, addresses: Indices, room: float
+) -> tuple[list[Any], Exception | None, float]:
+    """Return the rows of a base at these addresses up to the first failure, and its error.
+
+    Also return what is left of ``room``, the bytes that they may have; it is below 0 if they have
+    more, and then not all rows are returned.
+    """
     rows: list[Any] = []
     try:
         for _, x in program.rows(addresses):
             rows.append(x)  # rows before a failure are used
+            room -= nbytes_of(x)
+            if room < 0:
+                break
     except OperatorFailed as error:
         failed = ending(failure_in(base, *error.args), error.__cause__ or error)
         if not isinstance(failed, Exception):
             raise failed from failed.__cause__
-        return rows, failed
-    return rows, None
+        return rows, failed, room
+    return rows, None, room
 
 
 def _not_sendable(

@@ -16,7 +16,6 @@ from typing import Any
 
 import attrs
 
-from flowdsl.elements.structure import nbytes_of
 from flowdsl.executor.execute import execute, executor_of
 from flowdsl.plan.plan import Stage
 from flowdsl.workers.backend import POLL_SECONDS, Done, Event, Owner, Worker, result_of
@@ -130,9 +129,9 @@ def _serve(
         making = executor_of(stage.program, stage.end_to_end, time_operators=time_operators)
         while (task_input := worker.inbox.get()) is not None and not leave.is_set():
             task = task_input.task
-            outcome = execute(making, task.addresses(), task_input.rows)
-            nbytes = sum(map(nbytes_of, outcome.elements[:1])) * len(outcome.elements)
-            events.put(Done(worker, result_of(outcome, task), _InMemory(outcome.elements, nbytes)))
+            outcome = execute(making, task.addresses(), task_input.rows, task.most_bytes)
+            delivery = _InMemory(outcome.elements, outcome.nbytes)
+            events.put(Done(worker, result_of(outcome, task), delivery))
     except BaseException as error:  # also SystemExit, from a function that ends its process
         events.put(error)
 

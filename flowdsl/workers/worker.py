@@ -144,7 +144,7 @@ def run(
     surplus = slabs.begin()
     began = time.perf_counter()
     process = os.getpid()
-    outcome = execute(executor, task.addresses(), supplied)
+    outcome = execute(executor, task.addresses(), supplied, task.most_bytes)
     if os.getpid() != process:
         _end_a_fork()
     failure = outcome.failure

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import numpy as np
+import pytest
 from hypothesis import given
 
 from flowdsl.elements.specs import (
@@ -21,6 +23,7 @@ from flowdsl.elements.structure import (
     components,
     form_of,
     leaves,
+    nbytes_of,
 )
 from flowdsl.testing.elements import same
 from tests.rows import ELEMENTS, Derived, Point, PointBatch
@@ -55,3 +58,40 @@ def test_a_record_names_its_batch_type() -> None:
 def test_a_selector_picks_by_position() -> None:
     picked: list[Callable[..., object]] = [c0, c1, c2, c3]
     assert [pick(("a", "b", "c", "d")) for pick in picked] == ["a", "b", "c", "d"]
+
+
+class Sized:
+    nbytes = 100
+
+
+class Broken:
+    @property
+    def nbytes(self) -> int:
+        raise OSError
+
+
+@pytest.mark.parametrize(
+    ("value", "nbytes"),
+    [
+        (7, 8),
+        (np.float32(7), 8),
+        ("abc", 3),
+        (np.zeros(5), 40),
+        (np.array([bytes(100), 1], object), 108),
+        (np.ma.zeros(5), 40),
+        ([1, [2, 3], {"a": (b"abc", None)}], 35),
+        (Point(np.zeros(3), 1), 32),
+        (Sized(), 100),
+        ((Sized(), 1), 108),
+    ],
+    ids=repr,
+)
+def test_bytes_of_values(value: object, nbytes: int) -> None:
+    assert nbytes_of(value) == nbytes
+
+
+def test_bytes_of_values_that_cannot_be_measured() -> None:
+    """They count as little, quickly, and no exception is raised."""
+    ring: list[object] = []
+    ring += [ring, ring, Broken()]
+    assert 0 < nbytes_of(ring) < 1_000_000

@@ -22,6 +22,7 @@ from flowdsl import Flow, FlowError
 from flowdsl.runtime.run import Run
 from flowdsl.workers import pool
 from flowdsl.workers.slabs import _MOST_FREE
+from flowdsl.workers.tasks import BYTES_IN_FLIGHT
 from tests.paces import paced
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -146,6 +147,91 @@ class TestBytesInFlight:
 
         flow = fl.from_range(80).map(sometimes).prefetch(procs=2, memory=MIB)
         assert [int(x[-1]) for x in flow] == list(range(80))
+
+
+JUMP = 3000
+"""The number of small elements before the large ones: tasks have thousands of elements then."""
+
+
+def jumping(large: Any) -> Callable[[int], Any]:
+    return lambda i: large[:4] if i < JUMP else large[:]
+
+
+def private(pid: int) -> int:
+    """The bytes of memory that a process shares with no other."""
+    text = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    found = re.findall(r"Private_(?:Clean|Dirty): +(\d+)", text)
+    return KIB * sum(map(int, found))
+
+
+class TestElementsThatGrow:
+    """The bytes in flight are limited although the next element may be any times as large."""
+
+    @pytest.mark.parametrize("large", [np.zeros(MIB, np.uint8), bytes(MIB)], ids=["array", "bytes"])
+    @pytest.mark.parametrize("where", ["source", "stream", "items", "end to end"])
+    def test_from_bytes_to_a_megabyte(self, where: str, large: Any) -> None:
+        """Each worker exceeds the limit by its last element, of which it has two tasks at most."""
+        grow, memory, procs = jumping(large), 8 * MIB, 2
+        if where == "source":
+            flow: Flow[Any, Any] = fl.from_range(JUMP + 100).map(grow)
+        elif where == "items":
+            flow = fl.from_items([grow(i) for i in range(JUMP + 100)]).map(lambda x: x)
+        else:
+            flow = fl.from_iterable(lambda: map(grow, range(JUMP + 100))).map(lambda x: x)
+        if where == "end to end":
+            flow = flow.replicate(procs=1)
+            procs, memory = 1, BYTES_IN_FLIGHT
+        else:
+            flow = flow.prefetch(procs=procs, memory=memory)
+        run = iter(flow)
+        for i in range(JUMP + 100):
+            assert len(next(run)) == (4 if i < JUMP else MIB)
+            if i >= JUMP:
+                (at_work,) = run._execution.pools
+                assert at_work._in_flight <= memory + 2 * procs * 2.2 * MIB  # result, and its row
+        assert list(run) == []
+
+    def test_private_memory_and_slabs_of_workers(self) -> None:
+        memory, large = 4 * MIB, np.zeros(4 * MIB, np.uint8)
+        run = iter(fl.from_range(JUMP + 40).map(jumping(large)).prefetch(procs=2, memory=memory))
+        list(islice(run, JUMP // 2))
+        before = sum(map(private, workers_of(run)))
+        most = 0
+        for x in run:
+            if len(x) > 4:
+                now = sum(map(private, workers_of(run)))
+                most = max(most, now - before + shared(run))
+        assert most <= 2 * memory + 4 * 2 * large.nbytes
+
+    def test_giants_of_a_hundred_megabytes(self) -> None:
+        giant = 100 * MIB
+        run = iter(
+            fl.from_range(6)
+            .map(lambda i: np.zeros(giant if i > 2 else 4, np.uint8))
+            .prefetch(procs=1, memory=4 * MIB)
+        )
+        next(run)
+        (worker,) = workers_of(run)
+        before, most = private(worker), 0
+        for _ in run:
+            most = max(most, private(worker) - before + shared(run))
+        assert most <= 2 * 4 * MIB + 4 * giant
+
+    def test_in_threads(self) -> None:
+        flow = fl.from_range(JUMP + 100).map(jumping(bytes(MIB)))
+        run = iter(flow.prefetch(threads=2, memory=8 * MIB))
+        for i in range(JUMP + 100):
+            assert len(next(run)) == (4 if i < JUMP else MIB)
+            assert run._execution.pools[0]._in_flight <= 8 * MIB + 4 * MIB + 64 * KIB
+
+    def test_some_are_left_out(self) -> None:
+        """A filter leaves gaps, also behind the last element of a task that is cut short."""
+        flow = fl.from_range(JUMP + 99).filter(lambda i: i % 3 == 1).map(jumping(bytes(MIB)))
+        run = iter(flow.prefetch(procs=2, memory=4 * MIB))
+        expected = [4 if i < JUMP else MIB for i in range(JUMP + 99) if i % 3 == 1]
+        assert [len(x) for x in run] == expected
+        (stage,) = run.statistics().stages
+        assert (stage.entered, stage.delivered) == (JUMP + 99, len(expected))
 
 
 class TestTasksInFlight:

@@ -10,6 +10,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import chain, cycle, islice, repeat
+from math import inf
 from typing import Any
 from unittest import mock
 
@@ -62,6 +63,8 @@ class ChosenEvents:
     choices: Iterator[int]
     poison: frozenset[int] = frozenset()
     nbytes_each: int = 0
+    limits: Iterator[float] = attrs.field(factory=lambda: repeat(inf))
+    """The bytes at which each task ends, of which an element has 8."""
     deaths_left: int = MAX_DEATHS
     deaths: Counter[int] = attrs.field(factory=Counter[int])
     """The deaths of tasks of one element, by position."""
@@ -112,7 +115,8 @@ class ChosenEvents:
             self.stage.program, self.stage.end_to_end
         )
         self.makers[id(worker)] = making
-        made = execute(making, task_input.task.addresses(), task_input.rows)
+        addresses, limit = task_input.task.addresses(), next(self.limits)
+        made = execute(making, addresses, task_input.rows, limit)
         return Done(worker, result_of(made, task_input.task), Handed(self, made.elements))
 
     def wake(self) -> None:
@@ -165,6 +169,7 @@ FLOWS: dict[str, Flow[Any, Any]] = {
 }
 
 
+limits = st.lists(st.sampled_from([inf, 1, 9, 17, 33]), min_size=1, max_size=4)
 courses = st.lists(st.integers(0, 7), min_size=1, max_size=60)
 
 
@@ -179,6 +184,7 @@ courses = st.lists(st.integers(0, 7), min_size=1, max_size=60)
     st.integers(0, 5),
     st.booleans(),
     st.none() | st.lists(st.integers(1, 4), min_size=1),
+    limits,
 )
 def test_random_event_orders_yield_the_reference(
     name: str,
@@ -190,12 +196,13 @@ def test_random_event_orders_yield_the_reference(
     start: int,
     ordered: bool,
     numbers: list[int] | None,
+    most: list[float],
 ) -> None:
-    """For any events, and any changes of the number of workers."""
+    """For any events, any changes of the number of workers, and any bytes at which tasks end."""
     flow = FLOWS[name]
     whole = flow.collect()
     stage = stage_of(flow.prefetch(procs, memory=memory, ordered=ordered, deaths=MAX_DEATHS + 1))
-    backend = ChosenEvents(stage, cycle(choices), nbytes_each=10)
+    backend = ChosenEvents(stage, cycle(choices), nbytes_each=10, limits=cycle(most))
     if numbers is not None:
         stage = attrs.evolve(stage, workers=attrs.evolve(stage.workers, auto=True))
     with mock.patch.object(pools, "TASKS_AHEAD", ahead), paced(sizes), tuned(numbers or [1]):
@@ -260,18 +267,35 @@ def test_an_element_that_kills_workers_is_found(
 
 
 @settings(max_examples=examples(100))
-@given(courses, whims, st.integers(0, 12), st.integers(0, 12))
+@given(courses, whims, st.integers(0, 12), st.integers(0, 12), limits)
 def test_a_flow_that_one_worker_runs_from_end_to_end(
-    choices: list[int], sizes: list[int], n: int, start: int
+    choices: list[int], sizes: list[int], n: int, start: int, most: list[float]
 ) -> None:
     flow = fl.from_iterable(range(n)).map(abs).batch(3, collate=list)
     plan = plan_of(flow.replicate(procs=2).node).root
     assert isinstance(plan, Hosted)
     (stage, _) = plan.sources
     assert isinstance(stage, Stage)
-    backend = ChosenEvents(stage, cycle(choices), deaths_left=2)
+    backend = ChosenEvents(stage, cycle(choices), deaths_left=2, limits=cycle(most))
     with paced(sizes):
         assert [x for _, x in pool_of(stage, backend).rows(0, start)] == flow.collect()[start:]
+
+
+def test_a_flow_that_is_run_from_end_to_end_is_not_begun_again_for_a_task_cut_short() -> None:
+    begun: list[int] = []
+
+    def stream() -> Iterator[int]:
+        begun.append(1)
+        yield from range(60)
+
+    plan = plan_of(fl.from_iterable(stream).map(abs).replicate(procs=2).node).root
+    assert isinstance(plan, Hosted)
+    (stage, _) = plan.sources
+    assert isinstance(stage, Stage)
+    backend = ChosenEvents(stage, repeat(1), limits=cycle([9, inf]))
+    with paced([5]):
+        assert [x for _, x in pool_of(stage, backend).rows(0)] == list(range(60))
+    assert len(begun) == 1
 
 
 @settings(max_examples=examples(100))

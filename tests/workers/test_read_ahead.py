@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from itertools import count, islice
@@ -110,6 +111,17 @@ class TestReader:
             if (taken := rows.take(3, 3)) is not None:
                 got.append(taken)
         assert got == [[(0, 0), (1, 1), (2, 2)], [(3, 3), (4, 4), (5, 5)]]
+        rows.stop()
+
+    @pytest.mark.parametrize(("group", "count"), [(1, 3), (2, 4), (5, 5)])
+    def test_rows_are_taken_up_to_a_limit_in_bytes(self, group: int, count: int) -> None:
+        rows = reader(lambda: ((i, bytes(100)) for i in range(40)), most=20, nbytes=10**9)
+        rows.wait()
+        while rows.nbytes < 2000:
+            time.sleep(0.001)
+        taken = rows.take(20, group, most_bytes=250)
+        assert taken is not None
+        assert [position for position, _ in taken] == list(range(count))
         rows.stop()
 
     def test_the_thread_has_the_context_of_its_creator(self) -> None:

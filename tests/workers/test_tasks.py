@@ -55,7 +55,7 @@ class AtOnce:
         self.error: Exception | None = None
         self.nbytes = 0
 
-    def take(self, most: int, group_size: int) -> list[Any]:
+    def take(self, most: int, group_size: int, most_bytes: float) -> list[Any]:
         rows: list[Any] = []
         try:
             for row in islice(self._rows, most):
@@ -302,6 +302,23 @@ class TestTaskInputs:
         assert [only(next(work).packed), only(next(work).packed)] == [[0, 1, 2, 3], [4]]
         with pytest.raises(ElementError, match="failed on element 5"):
             next(work)
+
+
+@settings(max_examples=examples(100))
+@given(whims, st.lists(st.integers(0, 30), max_size=20), st.integers(1, 40), st.booleans())
+def test_rows_of_a_task_have_limited_bytes(
+    sizes: list[int], lengths: list[int], most: int, one_by_one: bool
+) -> None:
+    """The rows are in this process's memory; a task of one element has what it needs."""
+    flow = fl.from_items([bytes(n) for n in lengths]).map(len)
+    stage = stage_of(flow)
+    assert stage is not None
+    pace = Whim(sizes)
+    pace.most_bytes = most
+    for task_input in there(work_of(stage, pace).task_inputs(0, 0)):
+        (rows,) = task_input.rows
+        assert sum(map(len, rows)) <= most or task_input.size == 1
+    assert list(work_off(work_of(stage, pace), one_by_one=one_by_one)) == lengths
 
 
 class TestTaskSizer:
