@@ -23,6 +23,7 @@ from __future__ import annotations
 import logging
 import os
 import pickle
+import re
 import traceback
 from typing import NoReturn, Self
 
@@ -154,7 +155,8 @@ ZeroDivisionError('integer division or modulo by zero'); the element was 0
         return f"element {self.position}{epoch} ({self.origin})"
 
     def __str__(self) -> str:
-        reason = f": {_reason(self.__cause__)}" if self.__cause__ is not None else ""
+        cause = self.__cause__
+        reason = "" if cause is None else f": {_reason(cause)}{_advice(cause)}"
         given = f"; {self.given}" if self.given else ""
         return f"{self.operator} failed on {self.place}{reason}{given}"
 
@@ -175,6 +177,17 @@ def _reason(cause: BaseException) -> str:
     except Exception as error:  # an error message must not fail itself
         text = f"{type(cause).__name__}, whose repr raised {type(error).__name__}"
     return text if len(text) <= _MAX_REASON_LENGTH else f"{text[: _MAX_REASON_LENGTH - 3]}..."
+
+
+def _advice(cause: BaseException) -> str:
+    """What to write instead, if a function has written to a read-only array."""
+    of_an_array = isinstance(cause, (ValueError, TypeError)) or type(cause).__module__ == "cv2"
+    if not of_an_array or _READ_ONLY.search(_text(cause)) is None:
+        return ""
+    return "; copy it first, x = x.copy(), as other passes or elements share its memory"
+
+
+_READ_ONLY = re.compile(r"\bread-?only\b")
 
 
 def _caused(

@@ -7,14 +7,18 @@ that names the type of its batches. An element is immutable once yielded.
 
 from __future__ import annotations
 
+import copy
 import sys
-from collections import OrderedDict, defaultdict, namedtuple
+from array import array as typed_array
+from collections import OrderedDict, defaultdict, deque, namedtuple
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import MISSING, fields, is_dataclass
 from functools import lru_cache
-from itertools import chain, islice
+from io import BytesIO, StringIO
+from itertools import chain
 from operator import is_
+from random import Random
 from types import MemberDescriptorType
 from typing import Any, Generic, Protocol, TypeAlias, cast, get_args, get_origin
 
@@ -305,11 +309,11 @@ def read_only(element: Any, of_array: OfArray = _view_to_read) -> Any:
     """The element for one of several readers, which cannot change the elements of the others.
 
     Its arrays become read-only views (``of_array`` may copy them instead); masked arrays, and other
-    arrays with arrays as attributes, are copied. The dicts, lists and records around them are
-    copied, so a reader may change its own copy. The first items of a list decide for all: a list of
-    numbers or text, or of lists of them, is copied without checking each item. Objects of other
-    classes are returned unchanged, and so are records that cannot be made without their
-    constructor.
+    arrays with arrays as attributes, are copied. The dicts, lists, records and arrays of objects
+    around them are copied, and so are sets, byte arrays, buffers in memory, generators of random
+    numbers and PyTorch's tensors, so a reader may change its own copy. Objects of other classes are
+    returned unchanged, since only their class knows what belongs to them, and so are records that
+    cannot be made without their constructor.
 
     >>> image = np.zeros(2)
     >>> row = read_only({"image": image, "label": 7})
@@ -325,7 +329,7 @@ def read_only(element: Any, of_array: OfArray = _view_to_read) -> Any:
 def _read_only(element: Any, of_array: OfArray, seen: _Seen | None) -> Any:
     kind = type(element)
     if kind is np.ndarray:
-        return of_array(element)
+        return _read_only_array(element, of_array, seen)
     if kind is list:
         return _read_only_list(element, of_array, seen)
     if kind is dict and PLAIN.issuperset(map(type, element.values())):
@@ -345,23 +349,56 @@ def _read_only(element: Any, of_array: OfArray, seen: _Seen | None) -> Any:
         for name, value in element.items():
             made[name] = value if type(value) in PLAIN else _read_only(value, of_array, seen)
         return made
+    if isinstance(element, (list, deque)):
+        return _read_only_sequence(element, of_array, seen)
+    hashable: Any = kind  # mypy does not accept a type as hashable
+    if (copier := _copier_of(hashable)) is not None:
+        try:
+            return copier(element)
+        except Exception:  # a closed buffer, or a tensor that is a result of others: not a value
+            return element
     return _read_only_record(element, of_array, seen)
 
 
-_LOOKED_AT = 8
-"""The number of first items of a list that are checked."""
+@lru_cache(maxsize=256)
+def _copier_of(kind: type) -> Callable[[Any], Any] | None:
+    """The function that copies values of a class that can change and has no components."""
+    if issubclass(kind, (set, bytearray, typed_array, BytesIO, StringIO)):
+        return copy.copy  # what they contain cannot change
+    generators = (Random, np.random.Generator, np.random.RandomState)
+    of_torch = is_tensor(kind) and hasattr(kind, "clone")  # other libraries' cannot change
+    return copy.deepcopy if issubclass(kind, generators) or of_torch else None
+
+
+def _read_only_array(array: NDArray[Any], of_array: OfArray, seen: _Seen | None) -> NDArray[Any]:
+    if not array.dtype.hasobject:
+        return of_array(array)
+    if array.dtype.names is not None:
+        twin = array.copy(order="K")
+        for name in array.dtype.names:
+            if twin[name].dtype.hasobject:
+                twin[name] = _read_only_array(array[name], of_array, seen)
+    elif PLAIN.issuperset(map(type, array.flat)):
+        return of_array(array)
+    else:
+        seen = {} if seen is None else seen
+        if id(array) in seen:
+            return cast("NDArray[Any]", seen[id(array)][1])
+        made = np.empty(array.size, object)
+        twin = made.reshape(array.shape)
+        seen[id(array)] = array, twin
+        for i, x in enumerate(array.flat):  # one by one: a list is an item here, not items
+            made[i] = x if type(x) in PLAIN else _read_only(x, of_array, seen)
+    twin.setflags(write=False)
+    return twin
 
 
 def _read_only_list(items: list[Any], of_array: OfArray, seen: _Seen | None) -> list[Any]:
-    first = items[:_LOOKED_AT]
-    kinds = set(map(type, first))
+    kinds = set(map(type, items))
     if kinds <= PLAIN:
         return items.copy()
-    if kinds == {list}:
-        inner = list(islice(chain.from_iterable(first), _LOOKED_AT))
-        if inner and PLAIN.issuperset(map(type, inner)):
-            with suppress(TypeError):  # one of the others is not a list
-                return list(map(list.copy, items))
+    if kinds == {list} and PLAIN.issuperset(map(type, chain.from_iterable(items))):
+        return list(map(list.copy, items))
     seen = {} if seen is None else seen
     if id(items) in seen:
         return cast("list[Any]", seen[id(items)][1])
@@ -369,6 +406,20 @@ def _read_only_list(items: list[Any], of_array: OfArray, seen: _Seen | None) -> 
     seen[id(items)] = items, made
     made.extend([x if type(x) in PLAIN else _read_only(x, of_array, seen) for x in items])
     return made
+
+
+def _read_only_sequence(items: Any, of_array: OfArray, seen: _Seen) -> Any:
+    """A copy of a deque, or of an instance of a subclass of list."""
+    twin = _twin(items)
+    if twin is items:
+        return items
+    seen[id(items)] = items, twin
+    base: Any = _base_of(type(items))
+    if base is deque:
+        deque.__init__(twin, (), items.maxlen)
+    made = (x if type(x) in PLAIN else _read_only(x, of_array, seen) for x in base.__iter__(items))
+    base.extend(twin, made)
+    return twin
 
 
 def _read_only_tuple(element: Rows, of_array: OfArray, seen: _Seen | None) -> Rows:
@@ -426,16 +477,15 @@ def _setter(kind: type) -> Callable[[Any, str, Any], None]:
 
 def _base_of(kind: type) -> Any:
     """The class whose ``__new__`` makes an empty instance."""
-    return next(
-        (base for base in (defaultdict, OrderedDict, dict) if issubclass(kind, base)), object
-    )
+    bases = (defaultdict, OrderedDict, dict, list, deque)
+    return next((base for base in bases if issubclass(kind, base)), object)
 
 
 def _twin(record: Any) -> Any:
     """A shallow copy, made without the record's own copy methods, which may fail or do more.
 
-    Its attributes are the same objects; a dict has no items yet. Return the record itself if its
-    class is an extension's, whose instances cannot be made this way.
+    Its attributes are the same objects; a dict, list or deque has no items yet. Return the record
+    itself if its class is an extension's, whose instances cannot be made this way.
     """
     kind = type(record)
     if hasattr(kind, "__struct_fields__"):

@@ -191,12 +191,12 @@ class Program:
                 owner, number = _line_owner(node)
                 lines.append(Line(path, addresses, partial(getattr, owner), _form(node), number))
             elif isinstance(node, IndexTransform):
-                source_at, is_new = without_repeats(node.resolve(addresses))
-                if len(source_at.position) < len(addresses.position):
+                addresses = node.resolve(addresses)
+                if node.shares:
+                    source_at, is_new = without_repeats(addresses)
                     once = self._elements(node.source, source_at, supplied, below)
-                    loop_input = _repeat_elements(once, is_new.tolist())
+                    loop_input = map(read_only, _repeat_elements(once, is_new.tolist()))
                     break
-                addresses = source_at
             else:
                 loop_input, first = self._loop_input(node, addresses, supplied, path)
                 lines += [first] if first is not None else []
@@ -362,7 +362,8 @@ def needed(node: AnyNode, addresses: Indices) -> dict[int, Indices]:
     elif isinstance(node, Windowed):
         inputs = [needed(node.source, members_of(node, addresses)[0])]
     elif isinstance(node, IndexTransform):
-        inputs = [needed(node.source, without_repeats(node.resolve(addresses))[0])]
+        source_at = node.resolve(addresses)
+        inputs = [needed(node.source, without_repeats(source_at)[0] if node.shares else source_at)]
     else:
         inputs = [needed(source, addresses) for source in node.sources]
     return {slot: base_at for bases in inputs for slot, base_at in bases.items()}

@@ -351,6 +351,9 @@ class IndexTransform(PassThrough[T, E], Generic[T, E]):
     keeps_positions: ClassVar[bool] = False
     """True if each element keeps the position that it has in the source."""
 
+    shares: ClassVar[bool] = False
+    """True if an element is computed once for several positions, and so has to be read-only."""
+
     @property
     def shard(self) -> tuple[int, int] | None:
         """The number of shards and the selected shard; None if it does not shard the source."""

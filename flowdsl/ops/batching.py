@@ -213,7 +213,7 @@ class Window(Windowed[A, tuple[A, ...], E | Resampled], Generic[A, E]):
         return None if rows is None else max(0, (rows - self.n) // self.stride + 1)
 
     def gather(self, group: Sequence[A], allocate: Allocate | None = None) -> tuple[A, ...]:
-        return tuple(group)
+        return tuple(map(read_only, group)) if self.shares else tuple(group)
 
     @cached_per_node
     def spec(self, probe: bool) -> Spec:

@@ -285,8 +285,10 @@ class Mapping(FlowBase[T, E]):
         """Apply ``func`` to every element.
 
         ``func`` must depend on its argument only: it may run in any process, at any time, and in
-        no particular order; results come in the order of their elements. It must not change its
-        argument, which may be in use elsewhere: ``x = x + 1``, and not ``x += 1``.
+        no particular order; results come in the order of their elements. It should not change its
+        argument: ``x = x + 1``, and not ``x += 1``. An array that other passes or elements share is
+        read-only, and lists, dicts and records are copies, but an object of another class may be in
+        use elsewhere.
 
         Length: the source's.
 
@@ -337,7 +339,7 @@ class Mapping(FlowBase[T, E]):
         element's position: never on the worker. So the draws are the same on any number of
         processes, and differ between epochs. The place is the number of operators below: if two
         flows are combined, operators with equal seeds at equal places draw the same numbers, so use
-        different seeds. As for ``map``, ``func`` must not change its argument. Numbers that it
+        different seeds. As for ``map``, ``func`` should not change its argument. Numbers that it
         draws from elsewhere, as from ``np.random``, ``random`` or a generator that it keeps, differ
         between passes and between workers: draw from the generator that is its argument, or use it
         to seed others.

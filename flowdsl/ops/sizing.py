@@ -206,6 +206,7 @@ def _has_failed(x: object) -> bool:
 class RepeatEach(IndexTransform[T, E | Resampled], Generic[T, E]):
     """Every element ``n`` times in a row."""
 
+    shares: ClassVar[bool] = True
     n: int = attrs.field(converter=plain_int, validator=at_least(1))
 
     @property
@@ -408,9 +409,9 @@ class Sizing(FlowBase[T, E]):
     def repeat_each(self, n: int) -> Flow[T, E | Resampled]:
         """Yield every element ``n`` times in a row.
 
-        The ``n`` copies are equal: random operators below draw once for all of them, and over a
-        stream they share their arrays, which are read-only then. A ``shuffle(buffer)`` above
-        spreads the copies over its window.
+        The ``n`` copies are equal: random operators below draw once for all of them. They share
+        their arrays, which are read-only; lists, dicts and records are separate copies. A
+        ``shuffle(buffer)`` above spreads the copies over its window.
 
         Length: ``n`` times the source's; unknown if that is unknown.
 

@@ -365,9 +365,9 @@ def from_items(items: Any) -> Flow[Any, Exact]:
     workers compute them.
 
     Arrays are read-only, in lists, tuples, dicts and records too: copy an array before writing to
-    it, ``x = x.copy()``; ``augment`` copies arrays itself. Dicts, lists and records are copied, so
-    they may be changed. Tensors of other libraries and objects of other classes are not copied, and
-    a change to one is seen by the next pass.
+    it, ``x = x.copy()``; ``augment`` copies arrays itself. Lists, dicts, sets, byte arrays, records
+    and PyTorch's tensors are copied, so they may be changed. Objects of other classes are not
+    copied, and a change to one is seen by the next pass.
 
     The items stay in this process; the items that workers need are sent to them. They must not
     change while a pass runs, and their number must be the same as when the flow was built.

@@ -7,6 +7,7 @@ message frames from consumer to worker.
 
 from __future__ import annotations
 
+import copyreg
 import io
 import pickle
 import sys
@@ -25,6 +26,7 @@ from flowdsl.nodes import AnyNode
 from flowdsl.plan.plan import Stage
 from flowdsl.plan.tree import walk
 from flowdsl.resources.worker_kinds import WorkerKind, Workers
+from flowdsl.workers.array_pickling import ARRAYS
 from flowdsl.workers.modules import installed, module_of
 from flowdsl.workers.pickling import SCRIPTS, code_made_of, is_importable, made_of, send_the_script
 from flowdsl.workers.shared_arrays import LARGE, reduced, reduced_tensor
@@ -101,7 +103,9 @@ class PackedStage:
 class _Pickler(cloudpickle.Pickler):
     """Pickles objects by value if no other process can import them."""
 
-    dispatch_table = cloudpickle.Pickler.dispatch_table.new_child({CodeType: code_made_of})
+    dispatch_table = cloudpickle.Pickler.dispatch_table.new_child(
+        {CodeType: code_made_of, **ARRAYS}
+    )
 
     def reducer_override(self, obj: Any) -> Any:
         if is_struct(obj) and not is_importable(obj):
@@ -168,9 +172,21 @@ def nbytes_of_frames(frames: Sequence[Frame]) -> int:
 def pack(value: object) -> tuple[bytes, list[memoryview]]:
     """Pickle a value; return the pickle and the contents of large arrays out of band."""
     try:
-        return _pickle(pickle.dumps, value)
+        return _pickle(_dumps_by_name, value)
     except (pickle.PicklingError, AttributeError, TypeError):  # a class or function without a name
         return _pickle(_dumps, value)
+
+
+def _dumps_by_name(
+    value: object,
+    protocol: int = 5,
+    buffer_callback: Callable[[pickle.PickleBuffer], object] | None = None,
+) -> bytes:
+    with io.BytesIO() as buffer:
+        pickler = pickle.Pickler(buffer, protocol, buffer_callback=buffer_callback)
+        pickler.dispatch_table = {**copyreg.dispatch_table, **ARRAYS}
+        pickler.dump(value)
+        return buffer.getvalue()
 
 
 def _dumps(
@@ -236,7 +252,7 @@ def first_unpackable(elements: Sequence[Any]) -> tuple[int, Exception] | None:
     return None
 
 
-def unpack(data: bytes, buffers: Sequence[Any] = ()) -> Any:
+def unpack(data: bytes | bytearray, buffers: Sequence[Any] = ()) -> Any:
     """Return the value of a pickle and its out-of-band buffers."""
     return pickle.loads(data, buffers=buffers)
 

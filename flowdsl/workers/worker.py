@@ -123,7 +123,8 @@ def serve(link: socket.socket, setup: Setup, heap: Heap = UNTOUCHED) -> None:
         poller.register(link, zmq.POLLIN)
         timeout: int | None = FIRST_TASK_TIMEOUT_MS
         while control in dict(poller.poll(timeout)):  # the link is readable only at its end
-            frames = control.recv_multipart()
+            # copied, so that they are aligned, and writable: an array that is not shared is so
+            frames = [bytearray(frame.buffer) for frame in control.recv_multipart(copy=False)]
             if frames[0].startswith(PARK):
                 (timeout,) = LENGTH.unpack(frames[0][len(PARK) :])
                 executor.park()

@@ -25,5 +25,5 @@ images.augment(blacken, copy=False).collect()
 # Seen:
 # 0 255
 # flowdsl.errors.ElementError: augment(blacken, copy=False) failed on element 0 (row 0 of
-# from_items(1 items)): ValueError('assignment destination is read-only'); the element was uint8[2,
-# 2]
+# from_items(1 items)): ValueError('assignment destination is read-only'); copy it first, x =
+# x.copy(), as other passes or elements share its memory; the element was uint8[2, 2]

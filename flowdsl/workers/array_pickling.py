@@ -1,0 +1,46 @@
+"""Pickling of arrays so that a read-only array arrives read-only.
+
+NumPy's own pickles do so for the contents of a contiguous array. An array of another layout, of
+objects or of times, and a masked array, would arrive writable; and the entry of a structured array
+would arrive such that writing to it changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+
+def _array_made_of(array: Any) -> tuple[Any, ...]:
+    how: tuple[Any, ...] = array.__reduce_ex__(5)
+    if array.flags.writeable or len(how) < 3:  # without a state: its contents are a buffer
+        return how
+    return *how[:3], None, None, _set_state_of_read_only
+
+
+def _set_state_of_read_only(array: Any, state: Any) -> None:
+    array.__setstate__(state)
+    array.setflags(write=False)
+
+
+def _entry_made_of(entry: Any) -> tuple[Any, ...]:
+    if entry.dtype.names is None or not entry.dtype.itemsize:
+        return tuple(entry.__reduce__())
+    array = np.array([entry])
+    array.setflags(write=entry.flags.writeable)
+    return _entry_of, (array,)
+
+
+def _entry_of(array: Any) -> Any:
+    return array[0]
+
+
+ARRAYS: dict[type, Callable[[Any], tuple[Any, ...]]] = {
+    np.ndarray: _array_made_of,
+    np.recarray: _array_made_of,
+    np.ma.MaskedArray: _array_made_of,
+    np.void: _entry_made_of,
+}
+"""The functions that return the ``__reduce__`` tuples of arrays, by class."""
