@@ -29,6 +29,7 @@ from flowdsl.errors import FlowError, InvalidFlow
 from flowdsl.feeding.stall_report import whereabouts
 from flowdsl.nodes import checked_int
 from flowdsl.resources.cancellation import cancelled_when
+from flowdsl.resources.limits import start_thread
 
 if TYPE_CHECKING:
     from flowdsl.runtime.run import Run
@@ -227,7 +228,7 @@ class _Transfer(Generic[T]):
         self._turnstile = threading.Lock()
         self._process = os.getpid()
         self._thread = threading.Thread(target=self._move_all, name=name, daemon=True)
-        self._thread.start()
+        start_thread(self._thread, name)
 
     @property
     def fill(self) -> int:

@@ -19,6 +19,7 @@ from flowdsl.remote.handshakes import Handshakes
 from flowdsl.remote.message import MAX_ARRAY_FRAMES, MAX_FRAME_BYTES, Frame, Route
 from flowdsl.remote.security import Curve, check_address
 from flowdsl.resources.cancellation import is_cancelled
+from flowdsl.resources.limits import check_room
 
 if TYPE_CHECKING:
     from zmq.auth.thread import ThreadAuthenticator
@@ -31,6 +32,8 @@ LINGER_OF_ERRORS: Final = 0.2
 """Seconds to wait for the last messages after an error or Ctrl-C, while the user waits."""
 _MAX_AT_ONCE = 1000
 _SOCKETS, _SOCKETS_AN_ADDRESS = 1000, 4
+_FILES, _FILES_AN_ADDRESS = 9, 4
+"""What a context of libzmq opens, and each of its sockets with one peer."""
 """The limit on sockets of a context: a base, and four per address, two of them monitors."""
 _DOMAIN = "flowdsl"
 _SECOND = 1000
@@ -107,6 +110,8 @@ class Link:
     def __init__(self, endpoint: Endpoint, kind: int) -> None:
         """``kind`` is the ZMQ socket type. Raises SourceError if an address is not available."""
         self._endpoint = endpoint
+        count = len(endpoint.addresses)
+        check_room(endpoint.who, threads=2, descriptors=_FILES + _FILES_AN_ADDRESS * count)
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._context.set(zmq.MAX_SOCKETS, _SOCKETS + _SOCKETS_AN_ADDRESS * len(endpoint.addresses))
         self._sockets: list[zmq.Socket[bytes]] = []

@@ -17,6 +17,7 @@ from typing import IO, Any, Generic, TypeVar
 
 from flowdsl.errors import SourceError
 from flowdsl.resources.file_names import with_literal_folders, without_secrets
+from flowdsl.resources.limits import start_thread
 from flowdsl.storage.libraries import library
 
 R = TypeVar("R")
@@ -224,7 +225,7 @@ class Started(Generic[R]):
         self._done = threading.Event()
         self._value: list[R] = []
         self._error: BaseException | None = None
-        threading.Thread(target=self._run, daemon=True).start()
+        start_thread(threading.Thread(target=self._run, daemon=True), "reading a URL")
 
     def _run(self) -> None:
         try:

@@ -25,8 +25,13 @@ def _limits() -> dict[int, tuple[int, int]]:
 
 
 def _umask() -> int:
-    status = Path("/proc/self/status").read_text()  # os.umask returns it only by setting another
-    return int(status.partition("Umask:")[2].split(maxsplit=1)[0], 8)
+    try:
+        status = Path("/proc/self/status").read_text()
+        return int(status.partition("Umask:")[2].split(maxsplit=1)[0], 8)
+    except FileNotFoundError:  # os.umask returns it only by setting another, for other threads too
+        mask = os.umask(0o077)
+        os.umask(mask)
+        return mask
 
 
 @attrs.frozen

@@ -28,6 +28,7 @@ import zmq
 from flowdsl.errors import FlowError, NotShippable
 from flowdsl.plan.plan import Stage
 from flowdsl.resources.cores import cores
+from flowdsl.resources.limits import check_room, explained
 from flowdsl.workers import launching
 from flowdsl.workers.backend import (
     POLL_SECONDS,
@@ -46,7 +47,19 @@ from flowdsl.workers.shared_arrays import SharedArrays
 from flowdsl.workers.slabs import Place, Window
 from flowdsl.workers.tasks import BYTES_IN_FLIGHT, InputRows, TaskInput
 from flowdsl.workers.wire import PackedStage, nbytes_of_frames, pickled, supply, unpack
-from flowdsl.workers.worker import FIRST_TASK_TIMEOUT_MS, LENGTH, PARK, READY, Setup
+from flowdsl.workers.worker import (
+    FILES_OF_ZMQ,
+    FIRST_TASK_TIMEOUT_MS,
+    LENGTH,
+    PARK,
+    READY,
+    THREADS_OF_ZMQ,
+    Setup,
+)
+
+FILES_OF_A_WORKER = 8
+"""The most descriptors that this process needs at once to start a worker, and to receive from it;
+libzmq opens one of them later, and without it the worker would wait forever."""
 
 SECONDS_TO_LEAVE = 0.5
 SECONDS_STOPPED = 5.0
@@ -156,6 +169,7 @@ class Processes:
 
     def _open(self) -> None:
         """Open the socket to which workers connect."""
+        check_room("prefetch, for worker processes", THREADS_OF_ZMQ, FILES_OF_ZMQ)
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._control = context.socket(zmq.ROUTER)
         self._control.setsockopt(zmq.ROUTER_MANDATORY, 1)
@@ -260,6 +274,7 @@ class Processes:
 
     def _add(self) -> None:
         packed = self._packed
+        check_room("prefetch, for a worker process", 0, FILES_OF_A_WORKER)
         setup = Setup(
             self._address,
             secrets.token_bytes(16),
@@ -274,7 +289,12 @@ class Processes:
             packed.classes,
             share_of(cores(), packed.together),
         )
-        worker = self.spawn(setup)
+        try:
+            worker = self.spawn(setup)
+        except OSError as error:
+            raise FlowError(
+                f"prefetch: a worker process cannot be started: {explained(error)}"
+            ) from error
         self._members[worker.identity] = worker
         self._poller.register(worker.link, zmq.POLLIN)
         self._poller.register(worker.end, zmq.POLLIN)
@@ -367,16 +387,18 @@ def _attach_slab(worker: Process) -> bool:
         return False
     if not data:
         return False
-    full = FlowError(
-        "no file descriptor is left for shared memory, and every large result that is held needs "
-        "one: raise ulimit -n, or hold copies"
-    )
     if not fds:
-        raise full
+        raise FlowError(
+            "this process has no file descriptor left to receive a result from a worker process: "
+            "close files, or raise ulimit -n"
+        )
     try:
         worker.window.attach(LENGTH.unpack(data)[0], fds[0])
     except OSError as error:
-        raise full from error
+        raise FlowError(
+            f"this process cannot map the memory of a result from a worker process: "
+            f"{explained(error)}; each result that is held needs a map (vm.max_map_count)"
+        ) from error
     return True
 
 

@@ -27,6 +27,7 @@ from flowdsl.elements.structure import nbytes_of
 from flowdsl.errors import FORKED, FlowError
 from flowdsl.nodes import Row
 from flowdsl.resources.cancellation import cancelled_when
+from flowdsl.resources.limits import start_thread
 
 A = TypeVar("A")
 
@@ -123,7 +124,7 @@ class _Reading(Generic[A]):
         self._thread = threading.Thread(
             target=context.run, args=(self._read,), name=f"{title}, read ahead", daemon=True
         )
-        self._thread.start()
+        start_thread(self._thread, f"{title}, which a thread reads ahead")
 
     @property
     def nbytes(self) -> int:

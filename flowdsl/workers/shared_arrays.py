@@ -22,6 +22,9 @@ from typing import Any
 import attrs
 import numpy as np
 
+from flowdsl.errors import FlowError
+from flowdsl.resources.limits import explained
+
 LARGE = 1 << 20
 """Arrays of at least this many bytes are sent through shared memory."""
 
@@ -55,8 +58,17 @@ class SharedArrays:
         """Copy the buffers.
 
         Raises:
-            OSError: There is not enough memory.
+            FlowError: There is not enough memory.
         """
+        try:
+            self._copy(buffers)
+        except OSError as error:
+            raise FlowError(
+                f"prefetch: the large arrays that functions refer to cannot be copied into shared "
+                f"memory: {explained(error)}"
+            ) from error
+
+    def _copy(self, buffers: Sequence[memoryview]) -> None:
         fd = os.memfd_create("flowdsl", os.MFD_CLOEXEC)
         weakref.finalize(self, os.close, fd).atexit = False
         sizes = tuple(buffer.nbytes for buffer in buffers)

@@ -17,11 +17,13 @@ when it is created, so that a lack of memory raises an error then instead of a S
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 import os
 import struct
 import weakref
 from collections.abc import Callable, Sequence
+from functools import cache
 from itertools import accumulate, count
 from math import prod
 from typing import Any
@@ -87,9 +89,34 @@ class Slab:
         self.memory[0] = int(value)
 
 
+_MAP_FIXED = 0x10
+
+
+@cache
+def _mmap() -> Callable[..., int | None]:
+    """The function of the C library, whose arguments Python's ``mmap`` does not all offer."""
+    function = ctypes.CDLL(None, use_errno=True).mmap
+    size, number, offset = ctypes.c_size_t, ctypes.c_int, ctypes.c_ssize_t
+    function.argtypes = (ctypes.c_void_p, size, number, number, number, offset)
+    function.restype = ctypes.c_void_p
+    return function
+
+
 def _mapped(fd: int, size: int) -> mmap.mmap:
-    """Map a slab with all its pages, which is faster than one page fault for each."""
-    return mmap.mmap(fd, size, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
+    """Map a slab with all its pages, which is faster than one page fault for each.
+
+    ``fd`` can be closed afterwards, and then no descriptor is left: ``mmap.mmap`` would keep a
+    duplicate, and a process may hold more results than it may have open files. So the memory that
+    it maps is of no file, and the slab takes its place.
+    """
+    memory = mmap.mmap(-1, size)
+    where = _address(memory)
+    flags = mmap.MAP_SHARED | mmap.MAP_POPULATE | _MAP_FIXED
+    protection = mmap.PROT_READ | mmap.PROT_WRITE
+    if _mmap()(where, size, protection, flags, fd, 0) != where:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return memory
 
 
 _BEGUN = struct.Struct("<Q")
@@ -116,13 +143,22 @@ class Slabs:
         self._numbers = count()
         self._mark: Slab | None = None
 
+    def open(self) -> None:
+        """Create the memory in which ``note`` records.
+
+        Raises:
+            OSError: The system has no shared memory for this process.
+        """
+        self._mark = self._publish_new(_MARK, mmap.PAGESIZE)
+
     def note(self, task: int) -> None:
         """Record the number of the task begun in shared memory, readable after this worker's death.
 
         A message could be lost with the worker, so another task would be blamed for its death.
         """
         if self._mark is None:
-            self._mark = self._publish_new(_MARK, mmap.PAGESIZE)
+            self.open()
+        assert self._mark is not None
         _BEGUN.pack_into(self._mark.memory, 0, task + 1)
 
     def begin(self) -> list[int]:

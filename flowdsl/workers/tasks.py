@@ -201,9 +201,12 @@ class TaskSource:
         return self._parts(task_input, range(task.start, task.stop + 1))
 
     def rest(self, task_input: TaskInput, done: int) -> list[TaskInput]:
-        """Return task inputs of the current size for all but the first ``done`` elements of one."""
+        """Return task inputs of the current size for all but the first ``done`` elements of one.
+
+        If nothing is done, there are two, since the worker had no memory for its result.
+        """
         task = task_input.task
-        size = self.pace.size(None)
+        size = self.pace.size(None) if done else -(-task_input.size // 2)
         return self._parts(task_input, [*range(task.start + done, task.stop, size), task.stop])
 
     def _parts(self, task_input: TaskInput, ends: Sequence[int]) -> list[TaskInput]:

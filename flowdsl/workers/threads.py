@@ -18,6 +18,7 @@ import attrs
 
 from flowdsl.executor.execute import execute, executor_of
 from flowdsl.plan.plan import Stage
+from flowdsl.resources.limits import start_thread
 from flowdsl.workers.backend import POLL_SECONDS, Done, Event, Owner, Worker, result_of
 from flowdsl.workers.tasks import InputRows, TaskInput
 
@@ -71,8 +72,8 @@ class Threads:
             worker.thread = threading.Thread(
                 target=_serve, args=arguments, name=f"flowdsl-{worker.name}", daemon=True
             )
+            start_thread(worker.thread, f"prefetch(threads={self._stage.workers.count})")
             self._threads.append(worker)
-            worker.thread.start()
 
     def pack(self, rows: InputRows) -> tuple[Any, int]:
         return rows, 0

@@ -24,7 +24,8 @@ import attrs
 import zmq
 
 from flowdsl.errors import FlowError, NotShippable, travelling
-from flowdsl.executor.execute import Executor, Failure, execute, executor_of
+from flowdsl.executor.execute import Executor, Failure, TaskOutcome, execute, executor_of
+from flowdsl.resources.limits import check_room, explained
 from flowdsl.resources.streams import write_to_standard_error
 from flowdsl.workers import native_threads
 from flowdsl.workers.backend import result_of
@@ -42,6 +43,10 @@ FIRST_TASK_TIMEOUT_MS = 600_000
 """Milliseconds to wait for the first task of a pass; the pass may end without a task."""
 
 LENGTH = struct.Struct("<Q")
+
+THREADS_OF_ZMQ = 2
+FILES_OF_ZMQ = 9
+"""What a context of libzmq with one socket starts and opens."""
 
 
 @attrs.frozen
@@ -104,6 +109,11 @@ def serve(link: socket.socket, setup: Setup, heap: Heap = UNTOUCHED) -> None:
     """Process tasks until the link closes."""
     shared = setup.memory - setup.private_memory
     slabs = Slabs(lambda number, fd: _send_descriptor(link, number, fd), shared)
+    try:
+        check_room("a worker process", THREADS_OF_ZMQ, FILES_OF_ZMQ)
+    except FlowError as error:
+        write_to_standard_error(f"flowdsl: {error}\n")
+        sys.exit(1)
     with zmq.Context() as context, context.socket(zmq.DEALER) as control:
         control.setsockopt(zmq.LINGER, 0)
         control.setsockopt(zmq.IDENTITY, setup.identity)
@@ -112,6 +122,10 @@ def serve(link: socket.socket, setup: Setup, heap: Heap = UNTOUCHED) -> None:
             program_arrays = [] if setup.program_arrays is None else mapped(setup.program_arrays)
             *_, program = unpack(setup.program, program_arrays)
             _reseed()
+            try:
+                slabs.open()
+            except OSError as error:
+                raise FlowError(f"there is no shared memory: {explained(error)}") from None
             executor = executor_of(program, setup.end_to_end, slabs.allocate, setup.time_operators)
         except Exception:
             control.send_multipart([READY, traceback.format_exc().encode()])
@@ -155,13 +169,17 @@ def run(
         content, places = pack_into(slabs, outcome.elements, classes)
     except Exception as error:
         bad = first_unpackable(outcome.elements)
-        if bad is None:  # all elements can be pickled, so memory ran out
-            full = FlowError(f"a worker process has no memory for a result: {error}")
-            failure, stop = Failure(None, task.epoch, task.start, travelling(full)), 0
+        if bad is None and task.stop - task.start > 1:  # smaller tasks may fit into the memory
+            outcome, failure, stop = TaskOutcome([], []), None, 0
+        elif bad is None:  # the element can be pickled, so memory ran out
+            reason = explained(error) if isinstance(error, OSError) else str(error)
+            full = FlowError(f"a worker process has no memory for the element: {reason}")
+            failure = Failure((), task.epoch, outcome.positions[0], travelling(full))
+            stop = 0
         else:
             stop, cause = bad
-            reason = NotShippable(f"the element cannot be sent from its worker process: {cause}")
-            failure = Failure((), task.epoch, outcome.positions[stop], travelling(reason))
+            bound = NotShippable(f"the element cannot be sent from its worker process: {cause}")
+            failure = Failure((), task.epoch, outcome.positions[stop], travelling(bound))
         outcome.positions, outcome.elements = outcome.positions[:stop], outcome.elements[:stop]
         outcome.skipped = [skipped for skipped in outcome.skipped if skipped.before <= stop]
         content, places = pack_into(slabs, outcome.elements, classes)

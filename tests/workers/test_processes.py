@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import resource
@@ -28,8 +29,10 @@ from flowdsl.plan.lower import plan_of
 from flowdsl.plan.plan import Stage
 from flowdsl.runtime.run import Run
 from flowdsl.workers.processes import Process, Processes, processes
+from flowdsl.workers.slabs import Window
 from flowdsl.workers.worker import Setup
 from tests.children import is_worker, workers_of
+from tests.paces import paced
 from tests.waiting import eventually
 
 
@@ -111,6 +114,28 @@ def test_runs_leave_no_descriptor_open() -> None:
         closed.append(run)  # a closed run holds nothing, though it is held itself
     gc.collect()
     assert len(os.listdir("/proc/self/fd")) <= before
+
+
+def test_more_results_are_held_than_files_may_be_open() -> None:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 40, limits[1]))
+    try:
+        held = fl.from_range(200).map(big).prefetch(procs=1).collect()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert [x[-1, -1] for x in held] == list(range(200))
+
+
+def test_a_result_that_cannot_be_mapped_is_an_error_with_the_reason_of_the_system(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def attach(self: Window, number: int, fd: int) -> None:
+        os.close(fd)
+        raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+
+    monkeypatch.setattr(Window, "attach", attach)
+    with pytest.raises(FlowError, match=r"cannot map the memory .* Cannot allocate memory"):
+        fl.from_range(3).map(big).prefetch(procs=1).collect()
 
 
 def test_two_concurrent_runs_of_one_flow() -> None:
@@ -360,8 +385,19 @@ class TestErrors:
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
             return np.zeros(1 << 22, np.uint8)
 
-        with pytest.raises(FlowError, match="no memory for a result"):
+        with pytest.raises(ElementError, match=r"element 0 .* no memory for the element"):
             fl.from_range(2).map(huge).prefetch(procs=1).collect()
+
+    def test_the_elements_before_one_without_memory_are_delivered(self) -> None:
+        def grow(i: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+            return np.zeros(1 << 14 if i < 40 else 1 << 22, np.uint8)
+
+        with paced([16]):
+            run = iter(fl.from_range(60).map(grow).prefetch(procs=1))
+            assert [len(x) for x in islice(run, 40)] == [1 << 14] * 40
+            with pytest.raises(ElementError, match=r"element 40 .* File too large: ulimit -f"):
+                next(run)
 
 
 class TestViews:

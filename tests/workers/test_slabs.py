@@ -90,6 +90,21 @@ class TestAllocate:
             assert (seen == i).all()
 
 
+class TestDescriptors:
+    def test_slabs_that_are_held_need_none(self, pair: Pair) -> None:
+        pair.view(pair.result(0.0))
+        before = len(os.listdir("/proc/self/fd"))
+        held = [pair.view(pair.result(float(i))) for i in range(200)]
+        assert len(os.listdir("/proc/self/fd")) == before
+        assert [float(x[-1]) for (x,) in held] == list(range(200))
+
+    def test_a_slab_that_cannot_be_mapped_raises_the_error_of_the_system(self) -> None:
+        reading, writing = os.pipe()
+        os.close(reading)
+        with pytest.raises(OSError, match=r"Invalid argument|Permission denied|No such device"):
+            Window().attach(0, writing)
+
+
 class TestSize:
     @given(st.integers(1 << 16, 1 << 28))
     def test_at_most_an_eighth_is_unused(self, nbytes: int) -> None:

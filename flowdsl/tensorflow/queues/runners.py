@@ -13,6 +13,7 @@ from typing import Any
 import tensorflow as tf
 
 from flowdsl.errors import FlowError
+from flowdsl.resources.limits import start_thread
 from flowdsl.tensorflow.queues.interrupts import on_ctrl_c
 from flowdsl.tensorflow.queues.lazy_tensors import LazyTensor, Structure, flat
 
@@ -109,12 +110,11 @@ class FilledQueue:
         """Start the threads; raises FlowError if the queue has run before."""
         if self._threads:
             raise FlowError(f"{self.name}: it has run already; a queue runs once: create a new one")
-        self._threads = [
-            threading.Thread(target=self._fill, args=(fill,), name=f"{self.name}_{k}", daemon=True)
-            for k, fill in enumerate(self._fills)
-        ]
-        for thread in self._threads:
-            thread.start()
+        for k, fill in enumerate(self._fills):
+            name = f"{self.name}_{k}"
+            thread = threading.Thread(target=self._fill, args=(fill,), name=name, daemon=True)
+            start_thread(thread, self.name)
+            self._threads.append(thread)
 
     def stop(self) -> None:
         with self._lock:
