@@ -193,7 +193,8 @@ class TestShip:
             return i + offset
 
         node = fl.from_range(5).map(add).filter(lambda i: i != 12).node
-        got = Program(unpack(ship(node, PROCESSES).content)).rows(Indices.span(0, 0, 5))
+        *_, program = unpack(ship(node, PROCESSES).content)
+        got = Program(program).rows(Indices.span(0, 0, 5))
         assert [x for _, x in got] == [10, 11, 13, 14]
 
     def test_errors_name_the_operator_and_the_argument(self) -> None:
