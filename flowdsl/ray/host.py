@@ -24,7 +24,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import attrs
 import numpy as np
@@ -34,6 +34,12 @@ from numpy.typing import NDArray
 from flowdsl.errors import FlowError, travelling
 from flowdsl.ray.reservation import Reservation
 from flowdsl.workers.backend import Died, Done, Event, Ready, Worker
+from flowdsl.workers.process_environment import (
+    HASH_SEED,
+    apply_settings,
+    hash_seed,
+    settings_for_other_machines,
+)
 from flowdsl.workers.processes import Processes, Sent
 from flowdsl.workers.tasks import TaskInput
 from flowdsl.workers.wire import PackedStage, pickled, unpack
@@ -105,7 +111,10 @@ class HostSetup:
     max_bytes: int
     """The largest result that the object stores can hold."""
     folder: str = attrs.field(factory=os.getcwd)
-    environment: dict[str, str] = attrs.field(factory=lambda: dict(os.environ), repr=False)
+    environment: dict[str, str] = attrs.field(
+        factory=lambda: {**os.environ, HASH_SEED: hash_seed()}, repr=False
+    )
+    settings: dict[str, Any] = attrs.field(factory=settings_for_other_machines, repr=False)
     search_path: tuple[str, ...] = attrs.field(factory=lambda: tuple(sys.path))
 
 
@@ -225,6 +234,7 @@ class WorkerGroup:
         self._processes = Processes(packed)
         self._processes.start(0)
         self._workers: dict[int, Worker] = {}
+        self._settings = setup.settings
         self._commands = SimpleQueue[Callable[[], None]]()
         self._reports = reports
         self._is_open = True
@@ -266,6 +276,7 @@ class WorkerGroup:
 
     def _run(self) -> None:
         try:
+            apply_settings(self._settings)  # some belong to a thread; workers get this one's
             while self._is_open:
                 while self._is_open and not self._commands.empty():
                     self._commands.get()()

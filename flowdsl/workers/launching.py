@@ -19,7 +19,7 @@ import subprocess
 import sys
 import threading
 import weakref
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -28,7 +28,7 @@ import attrs
 from flowdsl.workers import forkserver, native_threads, worker
 from flowdsl.workers.forkserver import FORK, NOT_KNOWN, NUMBER, UNFIT
 from flowdsl.workers.modules import may_have_read_environment
-from flowdsl.workers.process_environment import ProcessEnvironment
+from flowdsl.workers.process_environment import HASH_SEED, ProcessEnvironment, hash_seed
 
 SECONDS_TO_ANSWER = 10.0
 """A fork server that has not answered after this time is abandoned; its workers continue."""
@@ -37,6 +37,9 @@ SECONDS_TO_IMPORT = 60.0
 """Like ``SECONDS_TO_ANSWER``, for a fork server that imports modules first."""
 
 SECONDS_TO_LEAVE = 0.5
+
+_flags: Callable[[], list[str]] = vars(subprocess)["_args_from_interpreter_flags"]
+"""The options of this interpreter, as ``-O``, for another; multiprocessing starts its own so."""
 
 _START = str(Path(__file__).with_name("worker_main.py"))
 
@@ -69,8 +72,9 @@ def spawn(link: int) -> subprocess.Popen[bytes]:
 
 def _interpreter(module: str, link: int) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, "-P", _START, module, str(link), *sys.path],
-        env={**os.environ, **native_threads.variables(1)},  # until a worker sets its own
+        [sys.executable, *_flags(), "-P", _START, module, str(link), *sys.path],
+        # until a worker takes on the consumer's
+        env={**os.environ, **native_threads.variables(1), HASH_SEED: hash_seed()},
         stdin=subprocess.DEVNULL,
         pass_fds=[link],
         process_group=0,  # so that Ctrl-C in a terminal reaches the consumer alone

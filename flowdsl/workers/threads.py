@@ -10,6 +10,7 @@ import threading
 import time
 import weakref
 from collections.abc import Sequence
+from contextvars import copy_context
 from itertools import count
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -70,7 +71,10 @@ class Threads:
             worker = _Thread(f"thread {next(_numbers)}", ready=True)
             arguments = (self._stage, self._time_operators, worker, self._events, self._leave)
             worker.thread = threading.Thread(
-                target=_serve, args=arguments, name=f"flowdsl-{worker.name}", daemon=True
+                target=copy_context().run,  # which has the settings of decimal and NumPy
+                args=(_serve, *arguments),
+                name=f"flowdsl-{worker.name}",
+                daemon=True,
             )
             start_thread(worker.thread, f"prefetch(threads={self._stage.workers.count})")
             self._threads.append(worker)

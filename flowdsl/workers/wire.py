@@ -13,7 +13,7 @@ import pickle
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from types import CodeType
+from types import CodeType, FunctionType
 from typing import Any, TypeAlias
 
 import attrs
@@ -27,6 +27,7 @@ from flowdsl.plan.plan import Stage
 from flowdsl.plan.tree import walk
 from flowdsl.resources.worker_kinds import WorkerKind, Workers
 from flowdsl.workers.array_pickling import ARRAYS
+from flowdsl.workers.hashes import warn_of_hash
 from flowdsl.workers.modules import installed, module_of
 from flowdsl.workers.pickling import SCRIPTS, code_made_of, is_importable, made_of, send_the_script
 from flowdsl.workers.shared_arrays import LARGE, reduced, reduced_tensor
@@ -126,6 +127,8 @@ class _ProgramPickler(_Pickler):
     def reducer_override(self, obj: Any) -> Any:
         if name := module_of(obj):
             self.modules.add(name)
+        if type(obj) is FunctionType:
+            warn_of_hash(obj)
         if isinstance(obj, io.TextIOWrapper):
             raise TypeError(f"cannot pickle the open file {obj.name!r}")
         if isinstance(obj, np.memmap) and (how := reduced(obj)) is not None:

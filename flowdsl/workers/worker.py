@@ -121,6 +121,7 @@ def serve(link: socket.socket, setup: Setup, heap: Heap = UNTOUCHED) -> None:
         try:
             program_arrays = [] if setup.program_arrays is None else mapped(setup.program_arrays)
             *_, program = unpack(setup.program, program_arrays)
+            setup.environment.take_on("warning filters")  # whose categories are imported by now
             _reseed()
             try:
                 slabs.open()
