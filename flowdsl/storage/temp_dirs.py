@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -15,8 +14,6 @@ from filelock import BaseFileLock, FileLock, Timeout
 _PREFIX = ".flowdsl-"
 _MARK = ".made-by-flowdsl"
 """An empty file in each such folder: a folder without it belongs to another program."""
-_YOUNG = 60.0
-"""The age in seconds below which a folder may be not locked yet."""
 
 
 @contextmanager
@@ -27,26 +24,46 @@ def temporary_directory(parent: str | os.PathLike[str]) -> Iterator[Path]:
     call for the same parent removes the folder.
     """
     _sweep(parent)
-    with TemporaryDirectory(prefix=_PREFIX, dir=parent) as name:
-        Path(name, _MARK).touch()
-        lock = _locked(name)
+    with ExitStack() as stack:
+        name = lock = None
+        while lock is None or name is None:
+            name = stack.enter_context(
+                TemporaryDirectory(prefix=_PREFIX, dir=parent, ignore_cleanup_errors=True)
+            )
+            lock = _locked(name)  # None if another process has just mistaken it for a leftover
         try:
             yield Path(name)
         finally:
-            if lock is not None:
-                lock.release()
+            lock.release()
+
+
+def move_new(file: Path, target: Path) -> None:
+    """Move a file to a name that does not exist yet, on any file system.
+
+    Raises:
+        FileExistsError: It exists; of two processes that do this at once, only one succeeds.
+    """
+    try:
+        os.link(file, target)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without links: whoever creates the file may replace it
+        os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+        os.replace(file, target)
 
 
 def _sweep(parent: str | os.PathLike[str]) -> None:
+    """Remove the folders of killed processes, whose locks are free."""
     with os.scandir(parent) as entries:
         left = [entry for entry in entries if entry.name.startswith(_PREFIX)]
     for entry in left:
         with suppress(OSError):  # not readable, or removed in the meantime
-            if _is_ours(entry) and time.time() - entry.stat().st_mtime > _YOUNG:
-                lock = _locked(entry.path)
-                if lock is not None:
-                    lock.release()  # Windows removes no file that is open
-                    shutil.rmtree(entry.path)
+            if _is_ours(entry) and (lock := _locked(entry.path)) is not None:
+                # The mark is removed first, so that nobody who waits for its lock uses the folder.
+                with suppress(PermissionError):  # Windows removes it with the lock
+                    os.unlink(lock.lock_file)
+                lock.release()
+                shutil.rmtree(entry.path)
 
 
 def _is_ours(entry: os.DirEntry[str]) -> bool:
@@ -54,10 +71,14 @@ def _is_ours(entry: os.DirEntry[str]) -> bool:
 
 
 def _locked(folder: str) -> BaseFileLock | None:
-    """Return the lock of a folder, acquired; None if another process holds it."""
-    lock = FileLock(os.path.join(folder, _MARK), thread_local=False)
+    """Return the lock of a folder, acquired; None if another process holds it or removes it."""
+    mark = os.path.join(folder, _MARK)
+    lock = FileLock(mark, thread_local=False)
     try:
         lock.acquire(blocking=False)
-    except Timeout:
+    except (Timeout, FileNotFoundError):
         return None
-    return lock
+    if os.path.exists(mark):
+        return lock
+    lock.release()  # of a file that has been removed
+    return None

@@ -24,7 +24,7 @@ from flowdsl.nodes import FlowBase, T
 from flowdsl.storage.open_files import not_a_file
 from flowdsl.storage.paths import URL_REMEDY, OnePath, local_path
 from flowdsl.storage.progress import bar
-from flowdsl.storage.temp_dirs import temporary_directory
+from flowdsl.storage.temp_dirs import move_new, temporary_directory
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -122,14 +122,12 @@ def _make_as_accessible(path: Path, before: os.stat_result) -> None:
 def _move_into_place(writer: str, partial: Path, target: Path, name: str) -> None:
     """Rename the finished file, unless its final name exists by now."""
     try:
-        os.link(partial, target)
+        move_new(partial, target)
     except FileExistsError as error:
         raise InvalidFlow(
             f"{writer}: {name!r} was created by another program meanwhile and was not replaced; "
             f"pass overwrite=True"
         ) from error
-    except OSError:  # a file system without links
-        os.replace(partial, target)
 
 
 def _flush(path: Path) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tracemalloc
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -291,3 +293,19 @@ def test_a_file_that_is_replaced_while_it_is_opened_is_refused(
     with pytest.raises(SourceError, match="has changed while it was opened"):
         fl.from_hdf5(path, "x")
     assert fl.from_hdf5(path, "x").collect() == [2] * 5
+
+
+def test_a_file_that_is_cut_short_while_it_is_checked_does_not_end_the_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(tmp_path / "rows.h5")
+    fl.from_items([("a" * i, i) for i in range(3000)]).write_hdf5(path, ["text", "number"])
+    size = os.path.getsize(path)
+
+    def cut(dataset: object) -> None:
+        os.truncate(path, size // 3)
+
+    hdf5.check_heaps(path, h5py.File(path)["text"])
+    monkeypatch.setattr(hdf5, "_stored_places", cut)
+    with suppress(ValueError):  # whether it ends within a heap depends on the place
+        hdf5.check_heaps(path, None)

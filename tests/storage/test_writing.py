@@ -5,11 +5,14 @@ from __future__ import annotations
 import errno
 import os
 import random
+import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +27,7 @@ from flowdsl.storage.byte_files import ByteFile, open_file
 from flowdsl.storage.index import Index, index_of
 from flowdsl.storage.libraries import library
 from flowdsl.storage.paths import all_paths
-from flowdsl.storage.temp_dirs import temporary_directory
+from flowdsl.storage.temp_dirs import move_new, temporary_directory
 from flowdsl.storage.writing import write_file
 from tests.storage.formats import FORMATS
 from tests.storage.fuzz import damaged
@@ -47,15 +50,82 @@ with temporary_directory(sys.argv[1]) as folder:
     with subprocess.Popen([*start, "alive"], **pipes) as alive:
         assert alive.stdout is not None
         living = alive.stdout.readline().strip()
-        long_ago = time.time() - 3600
-        left = killed.stdout.strip()
-        for folder in (left, living):
-            os.utime(folder, (long_ago, long_ago))
         with temporary_directory(tmp_path) as young, temporary_directory(tmp_path):
             assert young.is_dir()
-        assert not Path(left).exists()
+        assert not Path(killed.stdout.strip()).exists()
         assert Path(living).is_dir()
         alive.communicate("")
+
+
+@pytest.mark.parametrize("append", [False, True])
+@pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGKILL])
+def test_a_killed_writer_of_lmdb_leaves_nothing_after_the_next(
+    tmp_path: Path, append: bool, by: signal.Signals
+) -> None:
+    program = """
+import os, sys
+import lmdb
+import flowdsl as fl
+from flowdsl.storage.lmdb import writing
+
+def die(env, pairs):
+    os.kill(os.getpid(), int(sys.argv[3]))
+
+writing._commit = die
+fl.from_range(3).write_lmdb(sys.argv[1], append=sys.argv[2] == "True")
+"""
+    path = tmp_path / "rows.lmdb"
+    arguments = [sys.executable, "-c", program, str(path), str(append), str(int(by))]
+    assert subprocess.run(arguments, timeout=60, check=False).returncode == -by
+    assert [entry.name[:9] for entry in tmp_path.iterdir()] == [".flowdsl-"]
+    fl.from_range(3).write_lmdb(path)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_writers_sweep_while_others_begin(tmp_path: Path) -> None:
+    """A folder that was just made is never removed by the sweep of another writer."""
+
+    def use() -> None:
+        for i in range(60):
+            with temporary_directory(tmp_path) as folder:
+                (folder / "rows").write_text(str(i))
+                assert (folder / "rows").read_text() == str(i)
+
+    with ThreadPoolExecutor(4) as threads:
+        for done in [threads.submit(use) for _ in range(4)]:
+            done.result()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_one_of_several_writers_makes_a_new_file(
+    tmp_path: Path, links: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also on file systems without links."""
+
+    def no_link(*_: object) -> None:
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    if not links:
+        monkeypatch.setattr(os, "link", no_link)
+    target, at_once = tmp_path / "rows", threading.Barrier(4)
+
+    def write(k: int) -> bool:
+        file = tmp_path / f"new {k}"
+        file.write_text(str(k))
+        at_once.wait()
+        try:
+            move_new(file, target)
+        except FileExistsError:
+            return False
+        return True
+
+    for _ in range(30):
+        with ThreadPoolExecutor(4) as threads:
+            won = list(threads.map(write, range(4)))
+        assert target.read_text() == str(won.index(True))
+        assert sum(won) == 1
+        target.unlink()
 
 
 def test_full_disk_error_reports_the_needed_space(tmp_path: Path) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import mmap
+import os
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Generic, TypeVar, cast, overload
 
 import attrs
 import msgspec
@@ -107,7 +107,8 @@ def check_heaps(path: str, dataset: Any) -> None:
     Raises:
         ValueError: A heap is damaged.
     """
-    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+    with open(path, "rb") as file:
+        data = _Bytes(file)
         places = _stored_places(dataset)
         if places is None:
             _check_all_heaps(data)
@@ -140,20 +141,57 @@ def _stored_places(dataset: Any) -> list[tuple[int, int]] | None:
     return places
 
 
-def _check_all_heaps(data: mmap.mmap) -> None:
-    start = data.find(_HEAP)
+class _Bytes:
+    """The bytes of a file.
+
+    They are not mapped: a file that another program cuts short would end this process by a SIGBUS.
+    """
+
+    _BLOCK = 1 << 18
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._size = os.fstat(file.fileno()).st_size
+        self._start, self._block = 0, b""
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __getitem__(self, part: slice) -> bytes:
+        start, stop = min(part.start, self._size), min(part.stop, self._size)
+        if not self._start <= start <= stop <= self._start + len(self._block):
+            self._file.seek(start)
+            self._start, self._block = start, self._file.read(max(self._BLOCK, stop - start))
+        return self._block[start - self._start : stop - self._start]
+
+    def find(self, what: bytes, start: int) -> int:
+        while start < self._size:
+            block = self[start : start + self._BLOCK]
+            if (at := block.find(what)) >= 0:
+                return start + at
+            if len(block) < len(what):
+                break
+            start += len(block) - len(what) + 1
+        return -1
+
+
+def _check_all_heaps(data: _Bytes) -> None:
+    start = data.find(_HEAP, 0)
     while start >= 0:  # skip heaps: in one, these bytes are part of a text
         start = data.find(_HEAP, _heap_end(data, start))
 
 
-def _heap_end(data: mmap.mmap, start: int) -> int:
+def _heap_end(data: _Bytes, start: int) -> int:
     """Walk through the heap that begins at ``start``, and return its end."""
     end = start + int.from_bytes(data[start + 8 : start + _HEAP_HEAD], "little")
     at = start + _HEAP_HEAD
     if not at < end <= len(data):
         raise ValueError(f"the heap at byte {start} is damaged")
     while end - at >= _HEAP_ENTRY.size:
-        number, _, _, size = _HEAP_ENTRY.unpack_from(data, at)
+        entry = data[at : at + _HEAP_ENTRY.size]
+        if len(entry) < _HEAP_ENTRY.size:
+            raise ValueError(f"the file ends within the heap at byte {start}")
+        number, _, _, size = _HEAP_ENTRY.unpack(entry)
         size = size if number == 0 else _HEAP_ENTRY.size + size + -size % 8
         if size < _HEAP_ENTRY.size or at + size > end:
             raise ValueError(f"the heap at byte {start} is damaged")

@@ -13,7 +13,6 @@ from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Self
 
 import attrs
@@ -25,6 +24,7 @@ from flowdsl.errors import InvalidFlow
 from flowdsl.nodes import FlowBase
 from flowdsl.storage.lmdb.rows import KEY_OF_HEADER, MARGIN_BYTES, VERSION, Batch, RowsFile
 from flowdsl.storage.paths import URL_REMEDY, OnePath, local_path
+from flowdsl.storage.temp_dirs import move_new, temporary_directory
 from flowdsl.storage.writing import RowsToWrite, os_error_behind, refuse_endless, write_file
 
 _FIRST_MAP_BYTES = 1 << 24
@@ -239,13 +239,13 @@ class _Growing:
 
     def _create(self, trusted: bool) -> None:
         """Create an empty file atomically."""
-        with TemporaryDirectory(prefix=".flowdsl-", dir=self.path.parent) as folder:
-            new = Path(folder) / self.path.name
+        with temporary_directory(self.path.parent) as folder:
+            new = folder / self.path.name
             with lmdb.open(str(new), subdir=False, lock=False, mode=0o666) as env:
                 _commit(env, [Batch(trusted).header(complete=False)])
             os.truncate(new, new.stat().st_size + MARGIN_BYTES)
             try:
-                os.link(new, self.path)
+                move_new(new, self.path)
             except FileExistsError as error:
                 raise InvalidFlow(
                     f"write_lmdb: {str(self.path)!r} was made by another writer meanwhile"
