@@ -182,6 +182,22 @@ class Flow(
 
         return self._run(*place_of(self.node, state))
 
+    def end_workers(self) -> None:
+        """End worker processes that wait for the next pass over this flow.
+
+        They stay for it after a complete pass, and otherwise end by themselves after half a minute,
+        or with the flow. A pass that is open keeps its workers.
+
+        >>> import flowdsl as fl
+        >>> flow = fl.from_range(3).map(abs).prefetch(procs=1)
+        >>> flow.collect()
+        [0, 1, 2]
+        >>> flow.end_workers()
+        """
+        from flowdsl.workers import worker_cache
+
+        worker_cache.end(self._plan)
+
     def at(self, position: int, epoch: int = 0) -> T:
         """The element at a position of a pass: the input of a model in step ``position``.
 

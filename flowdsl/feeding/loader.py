@@ -25,6 +25,7 @@ from flowdsl.plan.tree import walk
 from flowdsl.runtime.resume_points import BEGINNING, ResumePoint
 from flowdsl.runtime.run import Run
 from flowdsl.runtime.state import place_of, state_of
+from flowdsl.workers import worker_cache
 
 if TYPE_CHECKING:
     from flowdsl.flow import Flow
@@ -215,6 +216,7 @@ class Loader(Generic[X]):
     def close(self) -> None:
         """End the current pass and its workers; the next ``for`` begins another pass."""
         self._pass.close()
+        worker_cache.end(self._full_plan)
 
     def __enter__(self) -> Self:
         return self

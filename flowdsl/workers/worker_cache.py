@@ -44,7 +44,7 @@ def leave(plan: Plan[Any], stage: Stage, backend: WorkerBackend) -> None:
     with _lock:
         if id(plan) not in _parked:
             _parked[id(plan)], _found[id(plan)] = {}, {}
-            weakref.finalize(plan, _dismiss, id(plan)).atexit = False
+            weakref.finalize(plan, _forget, id(plan)).atexit = False
         _found[id(plan)][stage.number] = number
         other = _parked[id(plan)].pop(stage.number, None) if is_parked else backend
         if is_parked:
@@ -53,7 +53,16 @@ def leave(plan: Plan[Any], stage: Stage, backend: WorkerBackend) -> None:
         other.close()
 
 
-def _dismiss(key: int) -> None:
+def end(plan: Plan[Any]) -> None:
+    """End the parked workers of a flow."""
+    with _lock:
+        backends = list(_parked.get(id(plan), {}).values())
+        _parked.get(id(plan), {}).clear()
+    for backend in backends:
+        backend.close()
+
+
+def _forget(key: int) -> None:
     with _lock:
         backends = _parked.pop(key, {})
         _found.pop(key, None)

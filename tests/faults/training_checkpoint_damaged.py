@@ -56,5 +56,9 @@ finally:
 # WARNING:flowdsl.tensorflow.train.trainer:training continues after step 4, in epoch 2, from
 # out/checkpoints/ckpt-4
 # begins after step 4
+# ERROR:tensorflow:Couldn't match files for checkpoint out/checkpoints/ckpt-8
+# ERROR:tensorflow:Couldn't match files for checkpoint out/checkpoints/ckpt-8
+# WARNING:flowdsl.tensorflow.train.checkpoint:out/checkpoints: the list of checkpoints was missing
+# or damaged
 # flowdsl.errors.SourceError: out/checkpoints/ckpt-8 is damaged: remove its files,
 # out/checkpoints/ckpt-8.*, to continue from the earlier checkpoint (...

@@ -89,6 +89,10 @@ class TFDatasetInput(QueuedInput):
             )
         return n
 
+    def close(self) -> None:
+        super().close()
+        self._flow.end_workers()
+
     def _begin(self, epoch: int) -> Run[object]:
         return self._flow.epoch(epoch)
 

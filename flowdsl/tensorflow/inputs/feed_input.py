@@ -148,12 +148,16 @@ class FeedInput(InputSource):
             self._begin(self.flow.resume(run))
 
     def close(self) -> None:
+        self._end_pass()
+        self.flow.end_workers()
+
+    def _end_pass(self) -> None:
         if self._run is not None:
             self._run.close()
         self._run = self._failed = None
 
     def _begin(self, run: Run[object]) -> None:
-        self.close()
+        self._end_pass()
         self._run = run
 
     def _begun(self) -> Run[object]:

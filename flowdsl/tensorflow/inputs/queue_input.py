@@ -140,13 +140,16 @@ class QueuedInput(InputSource):
             self._pump(self._resume(run))
 
     def close(self) -> None:
+        self._end_pass()
+
+    def _end_pass(self) -> None:
         if self._pass is not None:
             self._pass.pump.stop()
             self._waited += self._pass.pump.waited
         self._pass = None
 
     def _pump(self, run: Run[object]) -> None:
-        self.close()
+        self._end_pass()
         self._epoch = run.epoch
         name = type(self).__name__
         if self._given is None:
@@ -226,6 +229,10 @@ class QueueInput(QueuedInput):
 
     def taken(self, elements: int, behind: int = 0) -> Taken | None:
         return taken_of(self.flow, self.epoch, self._current_pass().pump.position, elements, behind)
+
+    def close(self) -> None:
+        super().close()
+        self.flow.end_workers()
 
     def _begin(self, epoch: int) -> Run[object]:
         return self.flow.epoch(epoch)

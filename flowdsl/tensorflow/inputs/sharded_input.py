@@ -72,7 +72,8 @@ class ShardedInput(InputOver):
         self._switch_to(self._from_start, 0, epoch)
 
     def _switch_to(self, source: QueueInput, start: int, epoch: int) -> None:
-        self.source.close()
+        if source is not self.source:
+            self.source.close()
         self.source, self._start, self._delivered = source, start, 0
         source.reset(epoch)
 

@@ -68,7 +68,11 @@ class FilledQueue:
         return self.queue.dtypes
 
     def dequeue(self) -> Any:
-        """Dequeue one element: a tensor, or a list of tensors."""
+        """Dequeue one element: a tensor, or a list of tensors.
+
+        Raises:
+            FlowError: The threads that fill it have not been started, so it would wait forever.
+        """
         self.note()
         return self.queue.dequeue()
 
@@ -95,8 +99,17 @@ class FilledQueue:
         return float(self.size()) / self.capacity
 
     def note(self) -> None:
-        """Record that the function being traced dequeues from this queue."""
+        """Record that the function being traced dequeues from this queue.
+
+        Raises:
+            FlowError: No function is being traced, and nothing fills the queue.
+        """
         used = _used.get()
+        if used is None and not self._threads and tf.executing_eagerly():
+            raise FlowError(
+                f"{self.name}: nothing fills this queue yet, so reading from it would wait "
+                f"forever; read it within a block: with queues.running(...):"
+            )
         if used is not None and self not in used:
             used.append(self)
 

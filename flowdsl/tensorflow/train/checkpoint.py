@@ -8,17 +8,22 @@ small file that names the latest checkpoint: a kill at any moment leaves a compl
 from __future__ import annotations
 
 import json
+import logging
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
-from flowdsl.errors import FlowError, SourceError, StateMismatch
+from flowdsl.errors import FlowError, InvalidArgument, SourceError, StateMismatch
+from flowdsl.tensorflow.train.callbacks.group import not_json
 from flowdsl.tensorflow.train.compiled import CompiledModel
 from flowdsl.tensorflow.train.variables import group, held_by, untracked
 
 if TYPE_CHECKING:
     from flowdsl.tensorflow.train.trainer import Trainer
+
+_log = logging.getLogger(__name__)
 
 _BY_THIS_PROCESS = tf.train.CheckpointOptions(experimental_io_device="/cpu:0")
 """Makes this process write all variables; otherwise remote machines write to their own disks."""
@@ -31,7 +36,10 @@ class _PythonState(tf.train.experimental.PythonState):
         self._trainer = trainer
 
     def serialize(self) -> str:
-        return json.dumps(self._trainer.state_dict())
+        state = self._trainer.state_dict()
+        if (found := not_json(state)) is not None:
+            raise InvalidArgument(f"ModelSaver: a state of training cannot be saved: {found}")
+        return json.dumps(state)
 
     def deserialize(self, string_value: bytes) -> None:
         self._trainer.load_state_dict(json.loads(string_value))
@@ -71,6 +79,7 @@ class CheckpointWriter:
     def __init__(self, trainer: Trainer, max_to_keep: int, directory: Path) -> None:
         self._trainer = trainer
         self._directory = str(directory)
+        _repair_list(directory)
         self._manager = tf.train.CheckpointManager(_tracked(trainer), self._directory, max_to_keep)
 
     def save(self) -> Path:
@@ -103,9 +112,39 @@ def latest_checkpoint(logdir: Path | None) -> str | None:
     """
     if logdir is None:
         return None
-    indices = directory_in(logdir).glob("ckpt-*.index")
-    steps = [int(path.stem.removeprefix("ckpt-")) for path in indices]
-    return str(directory_in(logdir) / f"ckpt-{max(steps)}") if steps else None
+    steps = _steps_in(directory_in(logdir))
+    return str(directory_in(logdir) / f"ckpt-{steps[-1]}") if steps else None
+
+
+def _steps_in(directory: Path) -> list[int]:
+    """Return the steps of the checkpoints in a folder, in order; other files are ignored."""
+    names = (path.stem.removeprefix("ckpt-") for path in directory.glob("ckpt-*.index"))
+    return sorted(int(name) for name in names if name.isdecimal())
+
+
+def _repair_list(directory: Path) -> None:
+    """Write TensorFlow's list of checkpoints again, if it is missing, damaged or empty.
+
+    The checkpoints are complete without it, but TensorFlow refuses to write others beside a damaged
+    list, and never removes those that are not listed.
+    """
+    steps = _steps_in(directory)
+    if not steps or _is_listed(directory):
+        return
+    lines = [f'model_checkpoint_path: "ckpt-{steps[-1]}"']
+    lines += [f'all_model_checkpoint_paths: "ckpt-{step}"' for step in steps]
+    with suppress(OSError):  # the next checkpoint reports it
+        times = [(directory / f"ckpt-{step}.index").stat().st_mtime for step in steps]
+        lines += [f"all_model_checkpoint_timestamps: {time}" for time in times]
+        (directory / "checkpoint").write_text("\n".join(lines) + "\n")
+        _log.warning("%s: the list of checkpoints was missing or damaged", directory)
+
+
+def _is_listed(directory: Path) -> bool:
+    try:
+        return tf.train.latest_checkpoint(str(directory)) is not None
+    except ValueError:  # an empty file, or one that is not text
+        return False
 
 
 def restore(trainer: Trainer, path: str) -> None:
@@ -117,6 +156,8 @@ def restore(trainer: Trainer, path: str) -> None:
     """
     try:
         _tracked(trainer).restore(path).assert_consumed()
+    except StateMismatch as error:  # of a callback
+        raise StateMismatch(f"{path}: {error}") from error
     except (AssertionError, ValueError) as error:
         raise StateMismatch(
             f"{path} does not fit this model and optimizer: use the ones it was saved with, or "

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from flowdsl.errors import InvalidArgument
 from flowdsl.nodes import checked_path
+from flowdsl.tensorflow.train.logdir import writing
 from flowdsl.tensorflow.train.monitors import Monitor
 
 _Event = tf.compat.v1.Event
@@ -47,11 +48,13 @@ class TFEventWriter(Monitor):
         name = f"events.out.tfevents.{int(now):010d}.{socket.gethostname()}.{os.getpid()}"
         paths = (logdir / f"{name}.{i}" for i in count())
         path = next(path for path in paths if not path.exists())
-        self._writer = tf.io.TFRecordWriter(str(path))
+        self._path = path
+        with writing("TFEventWriter", path):
+            self._writer = tf.io.TFRecordWriter(str(path))
         self._write(_Event(wall_time=now, file_version="brain.Event:2"))
         marker = tf.compat.v1.SessionLog(status=_START)
         self._write(_Event(wall_time=now, step=step + 1, session_log=marker))
-        self._writer.flush()
+        self.flush()
 
     def process_step(self, step: int, scalars: Mapping[str, float]) -> None:
         values = [_Summary.Value(tag=name, simple_value=v) for name, v in scalars.items()]
@@ -78,13 +81,16 @@ class TFEventWriter(Monitor):
         self._write(_Event(wall_time=time.time(), step=step, summary=_Summary(value=[value])))
 
     def flush(self) -> None:
-        self._writer.flush()
+        with writing("TFEventWriter", self._path):
+            self._writer.flush()
 
     def close(self) -> None:
-        self._writer.close()
+        with writing("TFEventWriter", self._path):
+            self._writer.close()
 
     def _write(self, event: tf.compat.v1.Event) -> None:
-        self._writer.write(event.SerializeToString())
+        with writing("TFEventWriter", self._path):
+            self._writer.write(event.SerializeToString())
 
 
 def read_events(logdir: Path | str) -> dict[str, dict[int, float]]:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import logging
 import os
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
+from zipfile import BadZipFile
 
 import numpy as np
 import tensorflow as tf
 from numpy.typing import ArrayLike
 
-from flowdsl.errors import InvalidArgument, StateMismatch
+from flowdsl.errors import InvalidArgument, SourceError, StateMismatch
 from flowdsl.tensorflow.train.model import Model
 from flowdsl.tensorflow.train.variables import group, held_by, named_variables, untracked
 
@@ -31,6 +33,7 @@ def begin_with(model: Model, initial: Initial) -> None:
         StateMismatch: A variable does not exist, or has another shape or dtype; or a checkpoint is
             of another model. No variable has been changed.
         InvalidArgument: The file does not exist.
+        SourceError: The file is not an ``.npz`` file, or is damaged.
     """
     if isinstance(initial, Mapping):
         _assign(named_variables(model), initial, "session_init")
@@ -39,8 +42,7 @@ def begin_with(model: Model, initial: Initial) -> None:
     if path.suffix == ".npz":
         if not path.exists():
             raise InvalidArgument(f"TrainConfig: session_init: there is no file {str(path)!r}")
-        with np.load(path, allow_pickle=False) as values:
-            _assign(named_variables(model), dict(values), f"session_init {str(path)!r}")
+        _assign(named_variables(model), _arrays_in(path), f"session_init {str(path)!r}")
         return
     checkpoint = tf.train.latest_checkpoint(str(path)) if path.is_dir() else str(path)
     if checkpoint is None or not Path(f"{checkpoint}.index").exists():
@@ -61,6 +63,17 @@ def begin_with(model: Model, initial: Initial) -> None:
     _log.info("variables are initialized from %s", checkpoint)
 
 
+def _arrays_in(path: Path) -> dict[str, np.ndarray[Any, Any]]:
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as values:
+            return dict(values)
+    except (OSError, ValueError, TypeError, EOFError, BadZipFile, zlib.error) as error:
+        raise SourceError(
+            f"TrainConfig: session_init: {str(path)!r}, a file of {path.stat().st_size} bytes, is "
+            f"not an .npz file of arrays of numbers, or it is damaged ({error})"
+        ) from error
+
+
 def _assign(
     variables: Mapping[str, tf.Variable], values: Mapping[str, ArrayLike], label: str
 ) -> None:
@@ -78,6 +91,13 @@ def _assign(
                 f"TrainConfig: {label}: {name!r} is {dtype}{list(shape)}, the value is "
                 f"{array.dtype}{list(array.shape)}"
             )
-        arrays[name] = array.astype(dtype)
+        with np.errstate(over="ignore"):
+            arrays[name] = array.astype(dtype)
+        finite = array.dtype.kind not in "fc" or np.isfinite(array)
+        whole = dtype.kind in "iub" and (arrays[name] != array).any()
+        if whole or not (np.isfinite(arrays[name]) | ~np.asarray(finite)).all():
+            raise StateMismatch(
+                f"TrainConfig: {label}: a value of {name!r} is beyond the range of {dtype}"
+            )
     for name, array in arrays.items():
         variables[name].assign(array)

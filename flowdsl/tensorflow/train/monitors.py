@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from flowdsl.errors import InvalidArgument, SourceError
 from flowdsl.nodes import checked_path, wrong
 from flowdsl.tensorflow.train.callbacks.base import Callback
+from flowdsl.tensorflow.train.logdir import writing
 
 
 class Monitor:
@@ -167,8 +168,9 @@ class JSONWriter(Monitor):
         finite = {name: v if math.isfinite(v) else None for name, v in scalars.items()}
         self._entries.append({"epoch_num": epoch, "global_step": step, **finite})
         new = self._path.with_suffix(".new")
-        new.write_text(json.dumps(self._entries, indent=1, allow_nan=False))
-        new.replace(self._path)
+        with writing("JSONWriter", self._path):
+            new.write_text(json.dumps(self._entries, indent=1, allow_nan=False))
+            new.replace(self._path)
 
 
 def read_stats(logdir: Path | str) -> list[dict[str, float | None]]:

@@ -21,6 +21,8 @@ from flowdsl.tensorflow.train.callbacks.group import Callbacks
 from flowdsl.tensorflow.train.checkpoint import latest_checkpoint, restore
 from flowdsl.tensorflow.train.config import TrainConfig, checked_config
 from flowdsl.tensorflow.train.initial_values import begin_with
+from flowdsl.tensorflow.train.interrupts import interrupts_first
+from flowdsl.tensorflow.train.logdir import locked
 from flowdsl.tensorflow.train.model import Model, Optimizer, create_model
 from flowdsl.tensorflow.train.monitors import Monitors
 from flowdsl.tensorflow.train.nan_check import non_finite_loss
@@ -251,7 +253,9 @@ class Trainer(ABC):
         callbacks = self._callbacks
         if callbacks is None:
             raise FlowError("main_loop: call setup() first, or train(), which calls both")
-        with ExitStack() as ends:
+        with interrupts_first(), ExitStack() as ends:
+            if self.is_chief:
+                ends.enter_context(locked(self.config.logdir))
             ends.callback(self.input.close)
             ends.callback(self.end_steps)
             if self.epoch_num >= self.config.max_epoch:
@@ -269,6 +273,7 @@ class Trainer(ABC):
                 self._input_state = None
             try:
                 callbacks.before_train(ends)
+                callbacks.check_states()
                 self._run_epochs(callbacks)
             except StopTraining as stop:
                 _log.info("training was stopped: %s", stop)

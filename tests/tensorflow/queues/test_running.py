@@ -161,3 +161,13 @@ class Swapped(NamedTuple):
 def test_named_tuples_with_other_names_are_not_joined() -> None:
     with pytest.raises(ValueError, match=r"other names: \['image', 'label'\] and \['label', "):
         queues.batch_join([Pair(1.0, 2.0), Swapped(2.0, 1.0)], 1)
+
+
+def test_a_queue_is_not_read_before_it_runs() -> None:
+    numbers = queues.range_input_producer(9)
+    batch = queues.batch([queues.apply(numbers.dequeue)], batch_size=3)
+    for read in (numbers.dequeue, lambda: queues.evaluate(batch)):
+        with pytest.raises(fl.FlowError, match=r"nothing fills this queue yet.*queues\.running"):
+            read()
+    with queues.running(batch):
+        assert queues.evaluate(batch).shape == [3]

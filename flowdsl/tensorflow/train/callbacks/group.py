@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Literal, TypeAlias, cast
 
+from flowdsl.errors import InvalidArgument, StateMismatch
 from flowdsl.tensorflow.train.callbacks.base import Callback, StopTraining
 
 Method: TypeAlias = Literal[
@@ -46,11 +47,32 @@ class Callbacks:
         states = {key: callback.state_dict() for key, callback in self._named()}
         return {key: state for key, state in states.items() if state}
 
+    def check_states(self) -> None:
+        """Check that the states of callbacks can be saved, before steps are run that would be lost.
+
+        Raises:
+            InvalidArgument: A state is not made of JSON values; the error names the callback.
+        """
+        if any(callback.saves for callback in self.all):
+            for key, state in self.state_dict().items():
+                name = f"{key.partition(':')[0]}.state_dict"
+                if (found := not_json(state)) is not None:
+                    raise InvalidArgument(
+                        f"{name}: return what a checkpoint can store (dicts with text as keys, "
+                        f"lists, text, numbers, True, False, None); {found}"
+                    )
+
     def load_state_dict(self, states: Mapping[str, Mapping[str, object]]) -> None:
         """Restore the states of callbacks that are in both: callbacks may change between runs."""
         for key, callback in self._named():
             if key in states:
-                callback.load_state_dict(states[key])
+                try:
+                    callback.load_state_dict(states[key])
+                except (ValueError, TypeError, LookupError, AttributeError) as error:
+                    raise StateMismatch(
+                        f"{key.partition(':')[0]}.load_state_dict: the state in the checkpoint "
+                        f"does not fit: {error!r}"
+                    ) from error
 
     def _named(self) -> list[tuple[str, Callback]]:
         """Return each callback with its key: its class name, and its number within the class."""
@@ -61,6 +83,27 @@ class Callbacks:
             counts[name] = counts.get(name, -1) + 1
             named.append((f"{name}:{counts[name]}", callback))
         return named
+
+
+def not_json(value: object, at: str = "the state") -> str | None:
+    """Return the first part of a state that is not a JSON value, described; None if all are.
+
+    >>> not_json({"best": [0.5, None]})
+    >>> not_json({"best": {3: 0.5}})
+    "the state['best'] has the key 3"
+    """
+    if value is None or isinstance(value, (str, bool, int, float)):
+        return None
+    if isinstance(value, (list, tuple)):
+        parts: list[tuple[object, object]] = list(enumerate(value))
+    elif isinstance(value, Mapping):
+        if wrong := [key for key in value if not isinstance(key, str)]:
+            return f"{at} has the key {wrong[0]!r}"
+        parts = list(value.items())
+    else:
+        return f"{at} is {value!r}"
+    found = (not_json(part, f"{at}[{key!r}]") for key, part in parts)
+    return next(filter(None, found), None)
 
 
 def _those_with(name: Method, callbacks: Sequence[Callback]) -> list[Callable[[], None]]:

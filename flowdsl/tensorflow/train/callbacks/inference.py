@@ -87,10 +87,14 @@ class InferenceRunner(Callback):
         for name, value in self.evaluate().items():
             self.trainer.monitors.put_scalar(f"{self.prefix}_{name}", value)
 
+    def after_train(self) -> None:
+        self._source.close()
+
     def evaluate(self) -> dict[str, float]:
         """Run one pass over the flow; return means of scalars over its rows, and the row count."""
         rows = elements = 0
-        with self._measure as measured, self._source as source:
+        source = self._source
+        with self._measure as measured:
             source.reset()
             while True:
                 try:
