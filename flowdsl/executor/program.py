@@ -192,7 +192,7 @@ class Program:
                 lines.append(Line(path, addresses, partial(getattr, owner), _form(node), number))
             elif isinstance(node, IndexTransform):
                 addresses = node.resolve(addresses)
-                if node.shares:
+                if node.repeats_elements:
                     source_at, is_new = without_repeats(addresses)
                     once = self._elements(node.source, source_at, supplied, below)
                     loop_input = map(read_only, _repeat_elements(once, is_new.tolist()))
@@ -363,7 +363,11 @@ def needed(node: AnyNode, addresses: Indices) -> dict[int, Indices]:
         inputs = [needed(node.source, members_of(node, addresses)[0])]
     elif isinstance(node, IndexTransform):
         source_at = node.resolve(addresses)
-        inputs = [needed(node.source, without_repeats(source_at)[0] if node.shares else source_at)]
+        inputs = [
+            needed(
+                node.source, without_repeats(source_at)[0] if node.repeats_elements else source_at
+            )
+        ]
     else:
         inputs = [needed(source, addresses) for source in node.sources]
     return {slot: base_at for bases in inputs for slot, base_at in bases.items()}

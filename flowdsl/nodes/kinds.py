@@ -351,7 +351,7 @@ class IndexTransform(PassThrough[T, E], Generic[T, E]):
     keeps_positions: ClassVar[bool] = False
     """True if each element keeps the position that it has in the source."""
 
-    shares: ClassVar[bool] = False
+    repeats_elements: ClassVar[bool] = False
     """True if an element is computed once for several positions, and so has to be read-only."""
 
     @property

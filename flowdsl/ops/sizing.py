@@ -206,7 +206,7 @@ def _has_failed(x: object) -> bool:
 class RepeatEach(IndexTransform[T, E | Resampled], Generic[T, E]):
     """Every element ``n`` times in a row."""
 
-    shares: ClassVar[bool] = True
+    repeats_elements: ClassVar[bool] = True
     n: int = attrs.field(converter=plain_int, validator=at_least(1))
 
     @property
