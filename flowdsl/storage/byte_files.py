@@ -12,6 +12,7 @@ file be closed and opened again between two reads (``open_files.py``).
 
 from __future__ import annotations
 
+import glob
 import os
 import threading
 import time
@@ -89,7 +90,10 @@ class LocalFile:
         except NotAFile as error:
             raise SourceError(f"{reader}: {path!r} {error.strerror}") from error
         except OSError as error:
-            raise SourceError(f"{reader}: {path!r} cannot be opened: {error.strerror}") from error
+            reason = error.strerror
+            if isinstance(error, FileNotFoundError) and glob.has_magic(os.path.basename(path)):
+                reason = f"{reason}; {reader} reads one file and expands no pattern"
+            raise SourceError(f"{reader}: {path!r} cannot be opened: {reason}") from error
         self.size = status.st_size
         if not self.size and read_at(self._opened.get().number, 1, 0):
             raise SourceError(

@@ -13,5 +13,5 @@ Path("rows.lmdb").touch()
 fl.from_lmdb("rows.lmdb")
 
 # Seen:
-# flowdsl.errors.SourceError: from_lmdb: 'rows.lmdb' cannot be read: it is empty; expected a file
-# that flow.write_lmdb(path) made
+# flowdsl.errors.SourceError: from_lmdb: 'rows.lmdb' cannot be read: it is empty (0 bytes), as
+# if its writer or a copy had failed; expected a file that flow.write_lmdb(path) made

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -839,3 +840,45 @@ def test_failing_row_of_several_lines_is_reported_with_all_lines(path: Path) -> 
     next(rows)
     with pytest.raises(ElementError, match=r"lines 3 to 5 \(byte 8\): the row has 3 cells"):
         next(rows)
+
+
+class NamedNumber(NamedTuple):
+    name: str
+    number: int
+
+
+@pytest.mark.parametrize("delimiter", [";", "\t", "|"])
+def test_a_delimiter_that_gives_the_declared_columns_is_suggested(
+    tmp_path: Path, delimiter: str
+) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text(f"name{delimiter}number\none{delimiter}1\n")
+    with pytest.raises(SpecMismatch, match=re.escape(f"delimiter={delimiter!r}") + "$"):
+        fl.from_csv(path, NamedNumber)
+    rows = fl.from_csv(path, NamedNumber, delimiter=delimiter)
+    assert rows.collect() == [NamedNumber("one", 1)]
+
+
+@pytest.mark.parametrize(
+    ("begin", "what"),
+    [
+        (b"PK\x03\x04", "zip archive"),
+        (b"PAR1\x15\x04", "Parquet"),
+        (b"\x89HDF\r\n\x1a\n", "HDF5"),
+        (b"SQLite format 3\0", "SQLite"),
+        (b"\x93NUMPY", "NumPy"),
+    ],
+)
+def test_a_file_that_is_not_text_is_named(tmp_path: Path, begin: bytes, what: str) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_bytes(begin + b"a,b\n1,2\n")
+    for read in (fl.from_csv, fl.from_text):
+        with pytest.raises(SourceError, match=f"is not text but .*{what}"):
+            read(path)
+
+
+def test_text_that_begins_with_the_name_of_a_format_is_text(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    for begin in ("PAR1", "SQLite", "PK", "ARROW1"):
+        path.write_text(f"{begin},b\n1,2\n")
+        assert fl.from_csv(path).collect() == [{begin: "1", "b": "2"}]

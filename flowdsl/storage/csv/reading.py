@@ -519,6 +519,9 @@ def _rows(
     return CellRows(spec.form, parts, tuple(places), cells, width, tuple(labels)), spec
 
 
+_DELIMITERS = ";", "\t", "|", ","
+
+
 def _as_declared(path: str, wanted: tuple[str, ...], declared: DeclaredCells) -> tuple[str, ...]:
     """Return the columns in the order of the declared components."""
     if not declared.is_named:
@@ -536,6 +539,9 @@ def _as_declared(path: str, wanted: tuple[str, ...], declared: DeclaredCells) ->
         if more:
             listed = ", ".join(map(repr, more))
             differences += f"; not declared: {listed}, choose with columns={names}"
+        for delimiter in _DELIMITERS:
+            if len(wanted) == 1 and set(names) <= set(wanted[0].split(delimiter)):
+                differences = f"; its cells are separated by {delimiter!r}: {delimiter=}"
         raise SpecMismatch(
             f"from_csv: {path!r} has the columns {list(wanted)}, but {declared.spec} is declared"
             f"{differences}"

@@ -28,6 +28,7 @@ _NODE = struct.Struct("=HHHH")  # low and high half of a size, flags, length of 
 _META = struct.Struct("=IIQQ")  # magic, version, address, map size
 _TREE = struct.Struct("=IHHQQQQQ")  # page size, flags, depth, 3 numbers of pages, entries, root
 _LAST = struct.Struct("=QQ")  # last page, transaction
+_META_BYTES = _HEADER.size + _META.size + 2 * _TREE.size + _LAST.size
 _PAGE_NUMBER = struct.Struct("=Q")
 _MAGIC, _VERSION = 0xBEEFC0DE, 1
 _BRANCH, _LEAF, _OVERFLOW, _META_PAGE = 1, 2, 4, 8
@@ -136,7 +137,7 @@ class Tree:
             raise SourceError(f"{error}; expected {expected}") from error
         try:
             if not self._file.size:
-                raise SourceError("it is empty")
+                raise SourceError("it is empty (0 bytes), as if its writer or a copy had failed")
             self._free, self._rows, self._last, self.transaction = self._meta()
             self._page_size = self._free.page_size
             self._last_leaf = Leaf(b"", b"", None)  # consecutive rows are mostly on one leaf
@@ -264,19 +265,23 @@ class Tree:
         return max(first, second, key=lambda meta: meta[3])
 
     def _meta_at(self, start: int) -> tuple[_Root, _Root, int, int]:
-        size = _HEADER.size + _META.size + 2 * _TREE.size + _LAST.size
-        data = self._file.read(start, size)
-        known = len(data) == size and _HEADER.unpack_from(data)[2] & _META_PAGE
+        data = self._file.read(start, _META_BYTES)
+        known = len(data) == _META_BYTES and _HEADER.unpack_from(data)[2] & _META_PAGE
         at = _HEADER.size
         if not known or _META.unpack_from(data, at)[:2] != (_MAGIC, _VERSION):
-            what = f"its page at byte {start} is damaged" if start else "it is not an LMDB file"
-            raise SourceError(what)
+            raise SourceError(self._why_unknown(start))
         free = _Root(*_TREE.unpack_from(data, at := at + _META.size))
         rows = _Root(*_TREE.unpack_from(data, at := at + _TREE.size))
         last, transaction = _LAST.unpack_from(data, at + _TREE.size)
         if free.page_size not in [1 << bits for bits in range(9, 17)]:
             raise SourceError(f"its pages have {free.page_size} bytes")
         return free, rows, last, transaction
+
+    def _why_unknown(self, start: int) -> str:
+        size = self._file.size
+        if size < start + _META_BYTES:
+            return f"it has {size} bytes: it is cut short, or is not an LMDB file"
+        return f"its page at byte {start} is damaged" if start else "it is not an LMDB file"
 
     def _require_the_end(self, free: _Root) -> None:
         """Check that pages missing at the end of the file are free pages."""

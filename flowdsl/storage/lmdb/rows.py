@@ -96,6 +96,9 @@ _STRIDES_A_LEAF = 8
 _MAX_STRIDES = _STRIDES_A_LEAF * MAX_KEPT
 
 
+_OF_ANOTHER = "fl.from_lmdb_raw(path) reads a store of any other program"
+
+
 class _Leaf(NamedTuple):
     """A leaf, and the range of rows that it may have: from ``first`` up to ``end``."""
 
@@ -117,7 +120,7 @@ class RowsFile(Tree):
         if self._file.size < needed:
             raise SourceError(
                 f"from_lmdb: {self.path!r} is cut short, or is not {_EXPECTED}: it "
-                f"has {self._file.size} bytes and needs {needed}"
+                f"has {self._file.size} bytes and needs {needed}; {_OF_ANOTHER}"
             )
 
     def header(self) -> tuple[LmdbHeader, Spec]:
@@ -131,7 +134,8 @@ class RowsFile(Tree):
             *(KeyError, TypeError, ValueError, RecursionError),
         ) as error:
             raise SourceError(
-                f"from_lmdb: {self.path!r} has no valid flowdsl header; expected {_EXPECTED}"
+                f"from_lmdb: {self.path!r} has no valid flowdsl header; expected {_EXPECTED}; "
+                f"{_OF_ANOTHER}"
             ) from error
         if not known:
             raise SourceError(

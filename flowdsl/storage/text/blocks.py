@@ -54,6 +54,17 @@ _COMPRESSED = {
     b"\xfd7zXZ\0": ("xz", "unxz"),
     b"\x28\xb5\x2f\xfd": ("zstd", "unzstd"),
 }
+_NOT_TEXT = {
+    b"PK\x03\x04": "a zip archive, as .xlsx, .ods and .npz files are",
+    b"\xd0\xcf\x11\xe0": "a document of Office, as .xls files are",
+    b"PAR1\x15": "a Parquet file",
+    b"\x89HDF\r\n": "an HDF5 file",
+    b"ARROW1\0\0": "an Arrow file",
+    b"\x93NUMPY": "an array of NumPy",
+    b"SQLite format 3\0": "a database of SQLite",
+    b"\x89PNG": "a PNG image",
+}
+"""How files begin whose names users pass by mistake, or export with the wrong ending."""
 _UTF16_BOMS = (b"\xff\xfe", b"\xfe\xff")
 
 # -- files and their blocks ------------------------------------------------------------------------
@@ -102,15 +113,21 @@ def open_readable(operator: str, path: str) -> ByteFile:
     """Open a file of uncompressed text.
 
     Raises:
-        SourceError: The file is missing, compressed, or in UTF-16 or UTF-32.
+        SourceError: The file is missing, compressed, not text, or in UTF-16 or UTF-32.
     """
     file = open_file(operator, path)
-    begin = file.read(0, 6)
+    begin = file.read(0, min(16, file.size))
     for magic, (form, command) in _COMPRESSED.items():
         if begin.startswith(magic):
             raise SourceError(
                 f"{operator}: {path!r} is compressed by {form}, so its rows cannot be read by "
                 f"number: decompress it first, e.g. with {command}"
+            )
+    for magic, form in _NOT_TEXT.items():
+        if begin.startswith(magic):
+            raise SourceError(
+                f"{operator}: {path!r} is not text but {form}; read it with the function of its "
+                f"format, or export it as text"
             )
     if begin.startswith(_UTF16_BOMS):
         raise SourceError(
