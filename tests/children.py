@@ -25,11 +25,14 @@ def workers_of(pid: int | None = None) -> list[int]:
 
 
 def is_worker(pid: int) -> bool:
-    return "flowdsl.workers.worker" in command(pid) or is_fork_server(parent_of(pid))
+    return is_fork_server(parent_of(pid)) or any(
+        mark in command(pid) for mark in ("flowdsl worker of", "flowdsl.workers.worker")
+    )
 
 
 def is_fork_server(pid: int) -> bool:
-    return "flowdsl.workers.forkserver" in command(pid) and not is_fork_server(parent_of(pid))
+    marks = "flowdsl forks:", "flowdsl.workers.forkserver"  # the second until it has started
+    return any(mark in command(pid) for mark in marks) and not is_fork_server(parent_of(pid))
 
 
 def parent_of(pid: int) -> int:

@@ -35,6 +35,7 @@ import struct
 import sys
 
 from flowdsl.workers import worker
+from flowdsl.workers.titles import set_title
 
 NUMBER = struct.Struct("<q")
 LARGEST = 1 << 16
@@ -50,6 +51,7 @@ UNFIT = -(1 << 32)
 
 def main(fd: int) -> None:
     """Fork workers until the consumer closes the socket or is gone; in a fork, run the worker."""
+    set_title("flowdsl forks", f": starts the workers of process {os.getppid()}")
     importlib.import_module("threadpoolctl")  # here, so that no worker has to
     gc.collect()
     gc.freeze()  # so that a collection in a worker does not write to pages that all share

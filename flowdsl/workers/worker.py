@@ -34,6 +34,7 @@ from flowdsl.workers.process_environment import ProcessEnvironment
 from flowdsl.workers.shared_arrays import BufferLayout, mapped
 from flowdsl.workers.slabs import Slabs
 from flowdsl.workers.tasks import InputRows, Task
+from flowdsl.workers.titles import set_title
 from flowdsl.workers.wire import first_unpackable, pack_into, pickled, unpack
 
 READY = b"ready"
@@ -88,6 +89,7 @@ def main(fd: int) -> None:
     link.set_inheritable(False)  # programs that user functions start must not keep it open
     with link.makefile("rb", buffering=0) as stream:
         setup = unpack(_read(stream, LENGTH.unpack(_read(stream, LENGTH.size))[0]))
+    set_title("flowdsl worker", f" of process {setup.consumer}")
     setup.environment.take_on()
     native_threads.use(setup.threads)
     # Not KeyboardInterrupt, which would appear to come from the user's function.

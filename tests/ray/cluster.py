@@ -100,12 +100,9 @@ def _descendants(pid: int) -> set[int]:
 def _is_worker(pid: int) -> bool:
     try:
         command = Path(f"/proc/{pid}/cmdline").read_bytes()
-        parent = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]
-        above = Path(f"/proc/{parent}/cmdline").read_bytes()
     except OSError:
         return False
-    is_forked = b"worker_main.py" in command and b"forkserver" in above
-    return is_forked or b"flowdsl.workers.worker\0" in command
+    return b"flowdsl worker of" in command or b"flowdsl.workers.worker\0" in command
 
 
 def end_of_process() -> None:
