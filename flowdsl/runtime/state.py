@@ -3,7 +3,9 @@
 It contains the epoch, the number of elements delivered, the places of operators that need one to
 resume (see ``resume_points``), a digest of the flow's operators, which identifies the flow, and as
 much of their spelling as fits, so that an error can name a difference. It does not contain the
-placement of the work: a flow resumes with other workers, too.
+placement of the work: a flow resumes with other workers, too. A checksum over all of this refuses a
+state that was changed: other numbers of elements and places are valid for the flow, too, so they
+would silently skip and repeat rows.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import zip_longest
+from numbers import Integral
 from typing import TypedDict
 
 from flowdsl.errors import NotResumable, StateMismatch
@@ -28,7 +31,7 @@ from flowdsl.nodes import (
 from flowdsl.plan.tree import walk
 from flowdsl.runtime.resume_points import BEGINNING, ResumePoint, resumable_path
 
-_VERSION = 3
+_VERSION = 4
 _ROOM = 700
 """Characters available in a state for the places and the spelling of the operators."""
 
@@ -50,6 +53,7 @@ class State(TypedDict):
     """For each ``shard`` of the flow, the number of shards and the index of this one."""
     digest: str
     flow: list[str]
+    checksum: str
 
 
 def state_of(
@@ -80,7 +84,7 @@ def state_of(
                 f"other end, which sends or puts them"
             )
     operators, places = fingerprints_of(node), resume_point.numbers()
-    return State(
+    state = State(
         version=_VERSION,
         epoch=epoch,
         position=position,
@@ -88,7 +92,21 @@ def state_of(
         shards=[list(part) for _, part in _shards(node)],
         digest=_digest(operators),
         flow=_fitted(operators, _ROOM - len(json.dumps(places))),
+        checksum="",
     )
+    return {**state, "checksum": checksum_of(state)}
+
+
+def checksum_of(state: Mapping[str, object]) -> str:
+    """Return the checksum over all values of a state; other keys than its own do not matter."""
+    values = {key: state[key] for key in State.__required_keys__ - {"checksum"}}
+    text = json.dumps(values, sort_keys=True, default=_plain)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _plain(value: object) -> object:
+    """Return a number of NumPy, which some checkpoints restore, as the one that was saved."""
+    return int(value) if isinstance(value, Integral) else str(value)
 
 
 def _shards(node: AnyNode) -> Iterator[tuple[AnyNode, tuple[int, int]]]:
@@ -147,9 +165,14 @@ def _checked(state: Mapping[str, object]) -> tuple[int, int, list[int], list[lis
         and isinstance(state["digest"], str)
         and isinstance(state["flow"], list)
     ):
-        assert isinstance(epoch, int)
-        assert isinstance(position, int)
-        return epoch, position, places, shards
+        assert isinstance(epoch, Integral)
+        assert isinstance(position, Integral)
+        if state["checksum"] != checksum_of(state):
+            raise StateMismatch(
+                f"resume: the state was changed after state_dict() returned it, or damaged: its "
+                f"checksum differs; resume from a state as it was saved, got {state!r}"
+            )
+        return int(epoch), int(position), places, shards
     raise StateMismatch(f"resume: the state is not of this version of flowdsl: {state!r}")
 
 

@@ -35,6 +35,7 @@ from flowdsl.testing.consumers import (
     resuming_gives_the_rest,
 )
 from flowdsl.testing.recipes import AnyFlow
+from tests.states import changed
 
 
 class Whole(Loader[Any]):
@@ -129,7 +130,7 @@ class StateOfWhatIsReady(Whole):
 
     def state_dict(self) -> dict[str, Any]:
         state = super().state_dict()
-        return {**state, "position": min(state["position"] + 1, 6), "places": []}
+        return changed(state, position=min(state["position"] + 1, 6), places=[])
 
 
 class StateStaysAtTheEnd(Whole):

@@ -18,6 +18,7 @@ from flowdsl import Flow
 from flowdsl.feeding.pump import EndOfPass, Pump
 from tests.feeding.buffered import Queued
 from tests.feeding.watched import PATIENCE, Positioned, Pumped, in_thread
+from tests.states import changed
 from tests.waiting import eventually
 
 AnyFlow: TypeAlias = Flow[Any, Any]
@@ -189,7 +190,7 @@ class Picky(Positioned[int]):
 @pytest.mark.parametrize("error", [ValueError("too large"), StopIteration()])
 def test_an_element_that_the_sink_refuses_is_an_error_that_names_it(error: Exception) -> None:
     flow = fl.from_range(30)
-    state = flow.epoch(0).state_dict() | {"position": 3}
+    state = changed(flow.epoch(0).state_dict(), position=3)
     with Pumped(flow, 5, state, Picky(9, error)) as pumped:
         assert pumped.take(5) + pumped.take(2) == [3, 4, 5, 6, 7, 8, 9]
         with pytest.raises(type(error)) as refused:

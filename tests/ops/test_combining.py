@@ -22,6 +22,7 @@ from flowdsl import (
     Resampled,
     Unsized,
 )
+from tests.states import changed
 
 AnyFlow = Flow[Any, Any]
 sizes = st.lists(st.integers(0, 9), min_size=1, max_size=4)
@@ -163,7 +164,7 @@ class TestChoose:
         flow = fl.from_range(10**9).choose(many, probabilities=[1, 3])
         assert flow.node.indexable
         assert len(flow) == 2 * 10**9
-        run = flow.resume({**iter(flow).state_dict(), "position": 19 * 10**8})
+        run = flow.resume(changed(iter(flow).state_dict(), position=19 * 10**8))
         # the other has ended by then, so what is left are the last tenth of this one
         assert [next(run) for _ in range(3)] == [9 * 10**8, 9 * 10**8 + 1, 9 * 10**8 + 2]
 

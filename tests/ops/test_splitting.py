@@ -17,6 +17,7 @@ import flowdsl as fl
 from flowdsl import Flow, InvalidFlow
 from flowdsl.nodes.random_sequences import LEAF, MAX_ROWS_TO_MIX
 from flowdsl.plan.reference import interpret
+from tests.states import changed
 from tests.waiting import soonest
 
 AnyFlow = Flow[Any, Any]
@@ -146,7 +147,7 @@ def test_split_reads_late_at_a_thousand_million_rows() -> None:
     flow = fl.from_range(MAX_ROWS_TO_MIX - 1)
     train, held_out = flow.split(0.8, seed=5)
     assert (len(train), len(held_out)) == (799_999_999, 200_000_000)
-    state = {**iter(train).state_dict(), "position": 600_000_000}
+    state = changed(iter(train).state_dict(), position=600_000_000)
     at = next(train.resume(state))
     assert abs(at / 750_000_000 - 1) < 1e-3
     near = train.skip(600_000_000).take(2000).collect()

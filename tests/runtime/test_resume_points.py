@@ -20,6 +20,7 @@ from flowdsl.nodes import Batched, Identity, IndexedMap, PassFactory, Row, Windo
 from flowdsl.runtime.resume_points import resumable_path
 from flowdsl.workers.processes import Processes
 from tests.sampling import examples
+from tests.states import changed
 from tests.threads import spawn_thread
 
 Step: TypeAlias = tuple[str, int]
@@ -252,9 +253,7 @@ class TestStateOfARun:
         next(run)
         assert [state["position"] for state in states] == [0] * 4 + [1] * 4
         assert [state["places"] for state in states] == [[]] * 4 + [[1, 0, 1, 0, 4]] * 4
-        for state in states:
-            state["digest"] = run.state_dict()["digest"]
-        state = {**iter(flow).state_dict(), "position": 1, "places": states[-1]["places"]}
+        state = changed(iter(flow).state_dict(), position=1, places=states[-1]["places"])
         assert next(flow.resume(state)) == [5, 7]
 
 
@@ -557,7 +556,7 @@ class TestRefusals:
         ids=str,
     )
     def test_invalid_places_are_refused(self, places: list[int]) -> None:
-        state = {**_state_after(kept(Reader()), 1), "places": places}
+        state = changed(_state_after(kept(Reader()), 1), places=places)
         with pytest.raises(StateMismatch) as caught:
             kept(Reader()).resume(state)
         assert str(caught.value) == f"resume: this flow has no places {places} at position 1"

@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import flowdsl as fl
 from flowdsl import ElementError, Flow, FlowError, StateMismatch
@@ -249,6 +251,41 @@ class TestRefusals:
         state = {**state_of(FLOW.node, 0, 1), **change}
         with pytest.raises(StateMismatch, match="not of this version"):
             FLOW.resume(state)
+
+    @pytest.mark.parametrize(
+        "change",
+        [{"position": 2}, {"epoch": 1}, {"places": [1, 2, 3, 4, 5]}, {"shards": [[2, 0]]}],
+        ids=str,
+    )
+    def test_a_state_that_was_changed_is_refused(self, change: dict[str, Any]) -> None:
+        state = iter(FLOW).state_dict()
+        with pytest.raises(StateMismatch, match="the state was changed after state_dict"):
+            FLOW.resume({**state, **change})
+
+    @given(st.data())
+    def test_a_state_with_a_changed_character_is_refused(self, data: st.DataObject) -> None:
+        """A state damaged on its way is no valid state: it resumes nothing else."""
+        flow = fl.from_range(40).filter(bool).batch(3)
+        run = iter(flow)
+        next(run)
+        text = json.dumps(run.state_dict())
+        at = data.draw(st.integers(0, len(text) - 1))
+        damaged = text[:at] + chr(data.draw(st.integers(32, 126))) + text[at + 1 :]
+        try:
+            state = json.loads(damaged)
+        except ValueError:
+            return
+        if state == json.loads(text):
+            return
+        with pytest.raises(StateMismatch):
+            flow.resume(state)
+
+    def test_a_state_may_have_gone_through_json_and_numpy(self) -> None:
+        run = iter(FLOW)
+        next(run)
+        state = json.loads(json.dumps(run.state_dict()))
+        state["position"] = np.int64(state["position"])
+        assert list(FLOW.resume(state)) == list(run)
 
 
 def test_nothing_is_computed_before_the_first_next() -> None:
