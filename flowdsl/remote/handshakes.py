@@ -28,7 +28,9 @@ _STRANGER: Final = "its public key is not among those known here"
 _UNKNOWN: Final = "the public key of this end is not among those known there"
 _ONE_SIDED: Final = "only one of the two ends has security=Curve(...)"
 _MISTAKEN: Final = "it was given a wrong public key for this end"
-_OTHER_FORMAT: Final = "the other end has another format="
+_ENDED: Final = (
+    "the connection ended before the handshake did: the other end stopped, or has another format="
+)
 _CLOSED: Final = (
     "the other end closed the connection during the handshake: it exited, has another format=, or "
     f"{_ONE_SIDED}"
@@ -126,7 +128,7 @@ class Handshakes:
                 self._log(monitor.address, what, self.failed[monitor.address, what])
 
     def _log(self, address: str, what: str, times: int) -> None:
-        if times == (_SURE if what is _CLOSED_BY_BINDING_END else 1):
+        if times == (_SURE if what in (_CLOSED_BY_BINDING_END, _ENDED) else 1):
             # without keys, the other end most likely just connected and left
             level = logging.WARNING if self.secured or what is not _CLOSED else logging.INFO
             _log.log(level, "%s: a handshake at %r failed: %s", self.who, address, what)
@@ -145,8 +147,8 @@ class Handshakes:
             return _ONE_SIDED
         if event == _PROTOCOL and value == zmq.PROTOCOL_ERROR_ZMTP_CRYPTOGRAPHIC:
             return _MISTAKEN
-        if event == _GONE:  # ZMQ reports no error for incompatible socket types
-            return _OTHER_FORMAT
+        if event == _GONE:  # ZMQ reports no other event for incompatible socket types
+            return _ENDED
         if event == _SILENT:
             return _CLOSED_BY_BINDING_END if self.secured and not self.binds else _CLOSED
         return "the other end does not speak ZMQ's protocol"
