@@ -219,6 +219,8 @@ class _Transfer(Generic[T]):
         self._taken = 0
         self.waited = 0.0
         self._over = False
+        self._taken_to_the_end = False
+        """True if the consumer has seen the end; the elements left are too few for a step."""
         self._error: Exception | None = None
         self._stopped = False
         # A run belongs to one thread at a time. Locks are not fair: the pump's thread could lock
@@ -227,6 +229,9 @@ class _Transfer(Generic[T]):
         self._owner = threading.Lock()
         self._turnstile = threading.Lock()
         self._process = os.getpid()
+        self._acknowledges = run.acknowledges
+        if self._acknowledges:  # an element is delivered when it is taken, not when it is queued
+            run.commit_explicitly()
         self._thread = threading.Thread(target=self._move_all, name=name, daemon=True)
         start_thread(self._thread, name)
 
@@ -255,6 +260,9 @@ class _Transfer(Generic[T]):
         if self._stopped:  # a stopped pass must not look like its end
             raise FlowError(f"{self._name}: this pass was stopped; begin another one")
         if self._error is None:
+            with self._changed:
+                self._taken_to_the_end = True
+                self._changed.notify_all()
             raise EndOfPass(left)
         note = f"{left} element(s) before it were not used: a step takes {n}"
         if left and note not in getattr(self._error, "__notes__", ()):
@@ -323,6 +331,8 @@ class _Transfer(Generic[T]):
             with cancelled_when(lambda: self._stopped):
                 while self._has_room() and self._move_one():
                     pass
+                if self._acknowledges:
+                    self._await_consumer()
         except BaseException:
             if not self._stopped:  # ignore errors of a stopped pass
                 raise
@@ -352,7 +362,19 @@ class _Transfer(Generic[T]):
                 # Keep resume points for states up to ``capacity`` elements before the last one
                 # taken: a consumer may take elements ahead of their use.
                 self._run.mark(self._start + max(0, self._taken - self._capacity))
+            if self._acknowledges:
+                self._run.commit(self._start + self._taken)
             return next(self._run)
+
+    def _await_consumer(self) -> None:
+        """Wait at the end of the pass until all elements are taken: then they are acknowledged."""
+        self._sink.close()
+        with self._changed:
+            self._over = True
+            self._changed.notify_all()
+            self._changed.wait_for(
+                lambda: self._stopped or self._taken_to_the_end or not self._queued - self._taken
+            )
 
     def _put(self, element: T, position: int) -> None:
         try:
@@ -370,6 +392,9 @@ class _Transfer(Generic[T]):
         trace: TracebackType | None,
     ) -> None:
         with self._owner:
+            if self._acknowledges and error is None:
+                used = self._queued if self._taken_to_the_end else self._taken
+                self._run.commit(self._start + used)
             self._run.__exit__(kind, error, trace)
 
     def _finish(self, error: BaseException | None) -> None:

@@ -286,6 +286,15 @@ class Node(ABC, Generic[T, E]):
         return True
 
     @property
+    def looks_back(self) -> int | None:
+        """The number of the source elements read last that later elements may be made from.
+
+        None if these may be any elements read so far. A source of messages acknowledges a row when
+        no element that is not delivered yet can be made from it.
+        """
+        return None
+
+    @property
     @cached_per_node
     def replayable(self) -> bool:
         """True if a second pass is possible."""

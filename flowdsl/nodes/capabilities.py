@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from itertools import chain
 from typing import Any, Generic, TypeAlias, final
 
 import attrs
 
+from flowdsl.errors import FlowError
 from flowdsl.nodes.base import A, AnyNode, E, Failed, Node, PassFactory, Row, T
 from flowdsl.resources.any_depth import any_depth
 
@@ -76,6 +77,66 @@ class OneShot(Node[T, E], Generic[T, E]):
     @property
     def replayable(self) -> bool:
         return False
+
+
+@attrs.define(eq=False)
+class Receipts:
+    """The rows that a source has yielded, and those that the run has delivered to its consumer.
+
+    The source runs in the thread that reads it; a run reports from the consumer's thread.
+    """
+
+    yielded: int = 0
+    """The number of rows that the source has yielded."""
+    delivered: int = 0
+    """The number of rows, from the first, from which every element was delivered."""
+    exhausted: bool = False
+    """True if the source has yielded its last row."""
+    followed: bool = False
+    """True if a run reports what it delivers; else a row is delivered when the next is read."""
+    _rest: Generator[None] | None = None
+    _closed: bool = False
+
+    def on_next(self) -> None:
+        """Note that the row after the last one is read."""
+        if not self.followed:
+            self.delivered = self.yielded
+
+    def park(self, rest: Generator[None]) -> None:
+        """Keep what the source has to do after its last row: it goes on a step with each report."""
+        next(rest, None)
+        self._rest = rest
+        if self._closed or not self.followed:
+            rest.close()
+
+    def report(self, delivered: int) -> None:
+        """Report rows as delivered.
+
+        Raises:
+            FlowError: The connection has ended, so the rows can no longer be acknowledged.
+        """
+        if self._closed and delivered > self.delivered:
+            raise FlowError(
+                f"commit: {delivered - self.delivered} elements cannot be acknowledged, as this "
+                f"run was closed before; they are sent again to the next receiver"
+            )
+        self.delivered = max(self.delivered, delivered)
+        if self._rest is not None:
+            next(self._rest, None)
+
+    def close(self) -> None:
+        """Report that the run has ended, and delivers no further rows."""
+        self._closed = True
+        if self._rest is not None:
+            self._rest.close()
+
+
+class Acknowledging(OneShot[T, E], Generic[T, E]):
+    """Acknowledges its rows, which come from elsewhere, once they were delivered."""
+
+    auto_commit: bool
+    """True if an element is delivered when the next one is requested; False if by ``commit``."""
+    receipts: Receipts
 
 
 class AnyOrder(Node[T, E], Generic[T, E]):
@@ -159,6 +220,10 @@ class PassThrough(Traceable[T, E], Generic[T, E]):
 
 class MadeFromLatest(Traceable[T, E], Generic[T, E]):
     """Makes each element from the last element that it read from each source."""
+
+    @property
+    def looks_back(self) -> int | None:
+        return 1
 
     def rows_with_places(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[Any]]:
         readers = [TracedReader(source, deque(maxlen=1)) for source in sources]

@@ -162,6 +162,10 @@ class Elementwise(MadeFromLatest[U, E], Reshardable[U, E], Generic[A, U, E]):
     def length(self) -> int | None:
         return None if self.drops else self.source.length
 
+    @property
+    def looks_back(self) -> int | None:
+        return 0
+
     def position_after_reshard(self, saved_flow: AnyNode, position: int) -> int | None:
         if not self.positions_are_contiguous:
             return None
@@ -255,6 +259,10 @@ class Windowed(Traceable[U, E], Buffering[U, E], Generic[A, U, E]):
     def stride(self) -> int:
         """The number of elements between the starts of two consecutive groups."""
         return self.n
+
+    @property
+    def looks_back(self) -> int | None:
+        return max(0, self.n - self.stride)
 
     @property
     def shares(self) -> bool:
@@ -386,6 +394,10 @@ class IndexTransform(PassThrough[T, E], Generic[T, E]):
     def spec(self, probe: bool) -> Spec:
         return self.source.spec(probe)
 
+    @property
+    def looks_back(self) -> int | None:
+        return 0
+
     def made_of(self, addresses: Indices) -> Provenance | None:
         if self.keeps_positions:
             return Provenance.one_each(addresses)
@@ -483,6 +495,10 @@ class Merging(PassThrough[T, E], Generic[T, E]):
     def spec(self, probe: bool) -> Spec:
         return reduce(join, (part.spec(probe) for part in self.parts))
 
+    @property
+    def looks_back(self) -> int | None:
+        return 0
+
     def made_of(self, addresses: Indices) -> Provenance | None:
         if not self.indexable:
             return None
@@ -515,6 +531,10 @@ class Joining(MadeFromLatest[T, E], Generic[T, E]):
     @cached_per_node
     def indexable(self) -> bool:
         return all(part.indexable for part in self.parts)
+
+    @property
+    def looks_back(self) -> int | None:
+        return 0
 
     def made_of(self, addresses: Indices) -> Provenance | None:
         if not self.indexable:
@@ -551,6 +571,10 @@ class Identity(PassThrough[T, E], SkippedByProbe[T, E], Reshardable[T, E], Gener
     @cached_per_node
     def spec(self, probe: bool) -> Spec:
         return self.source.spec(probe)
+
+    @property
+    def looks_back(self) -> int | None:
+        return 0
 
     def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[T]]:
         return sources[0](epoch)

@@ -83,6 +83,10 @@ class Shuffle(IndexTransform[T, E | Reordered], Generic[T, E]):
     def length(self) -> int | None:
         return self.source.length
 
+    @property
+    def looks_back(self) -> int | None:
+        return None
+
     def resolve(self, addresses: Indices) -> Indices:
         position = np.empty_like(addresses.position)
         for epoch in np.unique(addresses.epoch):
@@ -216,6 +220,10 @@ class Cache(KeepsPass[T, E], Traceable[T, E], SkippedByProbe[T, E], Generic[T, E
     @cached_per_node
     def spec(self, probe: bool) -> Spec:
         return self.source.spec(probe)
+
+    @property
+    def looks_back(self) -> int | None:
+        return 0
 
     def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[T]]:
         kept = self.kept.rows

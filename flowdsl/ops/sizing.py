@@ -221,6 +221,10 @@ class RepeatEach(IndexTransform[T, E | Resampled], Generic[T, E]):
     def resolve(self, addresses: Indices) -> Indices:
         return Indices(addresses.epoch, addresses.position // self.n)
 
+    @property
+    def looks_back(self) -> int | None:
+        return 1
+
     def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[T]]:
         return ((position, read_only(x)) for position, x in self.rows_with_places(epoch, sources))
 

@@ -83,6 +83,10 @@ class Unbatch(Traceable[U, E | Unsized], Generic[A, U, E]):
         # The probed row does not determine the sizes of the others in its list.
         return with_sizes(probed(self, row), row) if probe else row
 
+    @property
+    def looks_back(self) -> int | None:
+        return 1
+
     def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[U]]:
         return enumerate(self._elements(epoch, sources))
 

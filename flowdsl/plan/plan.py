@@ -14,7 +14,7 @@ from typing import Any, Generic, Literal, TypeAlias
 import attrs
 
 from flowdsl.effects import Effect
-from flowdsl.nodes import AnyNode, Copying, Elementwise, Identity, Node, T, Windowed
+from flowdsl.nodes import Acknowledging, AnyNode, Copying, Elementwise, Identity, Node, T, Windowed
 from flowdsl.plan.tree import Step, walk
 from flowdsl.resources.worker_kinds import Workers
 
@@ -155,3 +155,8 @@ class Plan(Generic[T]):
     root: Part
     stages: tuple[Stage, ...]
     """The stages by number, in the order in which elements pass them."""
+
+    @cached_property
+    def acknowledging(self) -> Sequence[Acknowledging[Any, Any]]:
+        """The sources that acknowledge the rows that are delivered."""
+        return [node for node in walk(self.node) if isinstance(node, Acknowledging)]

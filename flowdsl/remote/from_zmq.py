@@ -12,7 +12,7 @@ from typing_extensions import TypeForm, Unpack
 from flowdsl.effects import Endless, Reordered, Resampled, Unsized
 from flowdsl.elements.specs import Spec
 from flowdsl.errors import InvalidFlow
-from flowdsl.nodes import E, OneShot, PassFactory, Row, T, flow, is_int
+from flowdsl.nodes import Acknowledging, E, PassFactory, Receipts, Row, T, flow, is_int
 from flowdsl.ops.queues import check_timeout
 from flowdsl.ops.sources import Once, numbered
 from flowdsl.remote.pushing import Format, check_format, pulled
@@ -29,12 +29,14 @@ A = TypeVar("A")
 
 
 @attrs.frozen(eq=False)
-class FromZmq(OneShot[T, E], Generic[T, E]):
+class FromZmq(Acknowledging[T, E], Generic[T, E]):
     """The elements that other processes send."""
 
     addresses: str
     declared: Spec
     once: Once
+    receipts: Receipts
+    auto_commit: bool
 
     @property
     def title(self) -> str:
@@ -80,6 +82,7 @@ class _OptionsOfBoth(TypedDict, total=False):
 class _Options(_OptionsOfBoth, total=False):
     format: Literal["flowdsl"]
     trusted: bool
+    auto_commit: bool
 
 
 _Address = str | Sequence[str]
@@ -162,6 +165,7 @@ def from_zmq(
     senders: int | None = 1,
     format: Format = "flowdsl",  # noqa: A002  # the name in tensorpack
     trusted: bool = False,
+    auto_commit: bool = True,
     hwm: int = 50,
     security: Curve | None = None,
     insecure: bool = False,
@@ -180,11 +184,25 @@ def from_zmq(
 
     While both ends are alive, each element of a sender arrives exactly once and in order, even if
     the connection breaks; the elements of several senders interleave in the order of arrival. At
-    most ``hwm`` elements of each sender are in flight or stored here, so a slow consumer slows down
-    the senders. If a sender dies, the elements it had not sent are lost. With ``timeout``, it is an
-    error if the consumer waits this many seconds without an element; the error reports the progress
-    of each sender. A sender whose flow fails reports this immediately. A ``tally`` counts elements
-    by address and by sender.
+    most ``hwm`` elements of each sender are in flight or stored here, beside those that the
+    operators above hold, so a slow consumer slows down the senders. If a sender dies, the elements
+    it had not sent are lost. With ``timeout``, it is an error if the consumer waits this many
+    seconds without an element; the error reports the progress of each sender. A sender whose flow
+    fails reports this immediately. A ``tally`` counts elements by address and by sender.
+
+    An element is acknowledged to its sender once the consumer has asked for the element after the
+    last one that was made from it, wherever operators, threads and workers read ahead; or when its
+    ``with`` block ends without an error. With ``auto_commit=False`` it is acknowledged by
+    ``run.commit()``, for a consumer that stores the elements. A sender with ``serve=True`` sends
+    all others again, to the next receiver. So a stopped consumer loses no element, and one that is
+    killed between storing an element and acknowledging it gets it again: number the elements at the
+    sender, ``flow.enumerate()``, and leave out what is stored already. A buffer such as
+    ``shuffle(buffer)`` yields elements in another order, and those after the first that it still
+    holds are sent again.
+
+    Messages of strangers are ignored and counted. A sender whose messages become malformed is
+    refused: an error that names it, or with ``senders=None`` a warning, and the others continue.
+    Bytes that change on an unencrypted connection are detected, and sent again.
 
     Messages cannot execute code. ``trusted=True`` also accepts pickled elements, from senders with
     ``trusted=True``; then anyone who can reach the address can execute code here. Plain ``tcp``
@@ -205,10 +223,10 @@ def from_zmq(
     ``Endless`` and ``Reordered``, and with the format zmq_ops also ``Resampled``.
 
     Errors: ``InvalidFlow`` for an argument, or an address that others can reach; ``SourceError``
-    for an address that cannot be bound, for an invalid or pickled message, for one of an
-    incompatible version of flowdsl, for a sender that fails or has another receiver, if no element
-    arrives in time, and for a second pass; ``SpecMismatch`` for an element that does not match its
-    declaration.
+    for an address that cannot be bound, for an invalid or pickled message of a sender, for an
+    incompatible version of flowdsl at the end that this one connects to, for a sender that fails or
+    has another receiver, if no element arrives in time, and for a second pass; ``SpecMismatch`` for
+    an element that does not match its declaration.
 
     >>> import flowdsl as fl, tempfile, threading
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -233,28 +251,36 @@ def from_zmq(
     addresses: Any = tuple(address) if several else (address,)
     endpoint = Endpoint(who, addresses, bind, hwm, security, insecure, on_bound)
     check_timeout(who, timeout)
-    check_flags(who, trusted=trusted)
+    check_flags(who, trusted=trusted, auto_commit=auto_commit)
     if senders is not None and not is_int(senders, 1):
         raise InvalidFlow(f"{who}: senders must be an int >= 1 or None, got {senders!r}")
     if tally is not None and not isinstance(tally, Tally):
         raise InvalidFlow(f"{who}: tally must be a Tally or None, got {tally!r}")
-    check_format(who, format, given={"trusted": trusted, "senders": senders != 1})
+    check_format(who, format, _given(trusted, senders, auto_commit))
     schema_check = SchemaCheck.of(who, element)
     tally = Tally() if tally is None else tally
     for each_address in addresses:
         tally.addresses.setdefault(each_address, 0)
     if format == "zmq_ops":
         once = Once(pulled(endpoint, schema_check, timeout, tally), _SECOND_PASS, owned=True)
-        return flow(FromZmqOps[Any](endpoint.addresses_text, schema_check.spec, once))
+        return flow(
+            FromZmqOps[Any](endpoint.addresses_text, schema_check.spec, once, Receipts(), True)
+        )
     if not bind and senders is not None and senders != len(addresses):
         raise InvalidFlow(
             f"{who}: with bind=False there is a sender at each address, so senders must be "
             f"{len(addresses)} or None, got {senders}"
         )
     kind: Any = FromSender if senders == 1 else FromAnySenders if senders is None else FromSenders
-    elements = Receiver(endpoint, schema_check, senders, trusted, timeout, tally).elements()
-    once = Once(elements, _SECOND_PASS, owned=True)
-    return flow(kind(endpoint.addresses_text, schema_check.spec, once))
+    receiver = Receiver(endpoint, schema_check, senders, trusted, timeout, tally)
+    once = Once(receiver.elements(), _SECOND_PASS, owned=True)
+    addresses_text = endpoint.addresses_text
+    return flow(kind(addresses_text, schema_check.spec, once, receiver.receipts, auto_commit))
+
+
+def _given(trusted: bool, senders: int | None, auto_commit: bool) -> dict[str, bool]:
+    """Return which arguments were passed that the format zmq_ops does not have."""
+    return {"trusted": trusted, "senders": senders != 1, "auto_commit": not auto_commit}
 
 
 _SECOND_PASS = (

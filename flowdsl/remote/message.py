@@ -5,10 +5,14 @@ A message consists of a header and, for an element, a body in the same codec as 
 which neither end copies, after a layout: the path of each array in the element, its dtype and its
 shape.
 
-    header   magic "FLOW", version, kind, attempt, sender, receiver, three numbers; 68 bytes
+    header   magic "FLOW", version, kind, attempt, sender, receiver, four numbers; 76 bytes
     body     the element, with None in place of each array that follows
     layout   [(path, an empty array of the dtype, shape), ...]; only where arrays follow
     arrays   their bytes in C order
+    seal     xxh3 of all frames, 8 bytes; not on encrypted connections, which authenticate each byte
+
+A TCP checksum of 16 bits misses some damage, and numbers with a flipped bit are valid numbers. A
+message with a wrong seal counts as lost, and is sent again. Sealing takes 2 µs for 100 KB.
 
 Decoding executes no code, and its memory is limited by the size of the frames, not by the sizes
 they claim: arrays are views of the frames, and a body creates only the objects it contains, see
@@ -25,6 +29,7 @@ from typing import Any, Final, TypeAlias
 
 import attrs
 import numpy as np
+import xxhash
 from numpy.typing import NDArray
 
 from flowdsl.errors import SourceError, SpecMismatch
@@ -38,7 +43,7 @@ Path: TypeAlias = tuple[Key, ...]
 Route: TypeAlias = tuple[int, bytes]
 """The route to a peer: the number of the socket, and the socket's name for the peer."""
 
-VERSION: Final = 1
+VERSION: Final = 2
 NO_RECEIVER: Final = bytes(16)
 """The id of an unknown receiver."""
 MAX_ARRAY_FRAMES: Final = 64
@@ -48,7 +53,8 @@ MAX_FRAME_BYTES: Final = 1 << 32
 _WORTH_A_FRAME: Final = 1 << 14
 _MAX_REASON_BYTES: Final = 2000
 _MAGIC = b"FLOW"
-_HEADER = struct.Struct("<4sBBxxI16s16sQQQ")
+_HEADER = struct.Struct("<4sBBxxI16s16sQQQQ")
+_SEAL = struct.Struct("<Q")
 _KINDS_IN_FRAMES = "iufc"
 """The kinds of dtype for which any bytes are valid values."""
 
@@ -67,12 +73,12 @@ class Kind(IntEnum):
     DONE = 5
     """Sender: I know that you have all elements, and I disconnect."""
     WANT = 6
-    """Receiver: ``upto`` elements are taken, I expect ``number`` next, and can store
-    ``room`` elements after those that are taken."""
+    """Receiver: ``upto`` elements are delivered, and may be forgotten; ``held`` further ones are in
+    the flow above, I expect ``number`` next, and can store ``room`` after those that are held."""
     AGAIN = 7
     """Receiver: like ``WANT``, but ``number`` is missing in this ``attempt``: go back to it."""
     LEAVE = 8
-    """Receiver: ``upto`` elements are taken, and I disconnect."""
+    """Receiver: ``upto`` elements are delivered, and I disconnect."""
     STOP = 9
     """Either end: I cannot continue with you; the reason follows."""
     REFUSE = 10
@@ -98,12 +104,13 @@ class MessageHeader:
     number: int = 0
     upto: int = 0
     room: int = 0
+    held: int = 0
 
     def encode(self) -> bytes:
         """Encode the header as the bytes of a frame."""
         return _HEADER.pack(
             *(_MAGIC, VERSION, self.kind, self.attempt, self.sender, self.receiver),
-            *(self.number, self.upto, self.room),
+            *(self.number, self.upto, self.room, self.held),
         )
 
     @classmethod
@@ -126,12 +133,31 @@ class MessageHeader:
             )
         if size != _HEADER.size:
             raise SourceError(f"a header of {size} bytes, not {_HEADER.size}")
-        _, _, code, attempt, sender, receiver, number, upto, room = _HEADER.unpack(frame)
+        _, _, code, attempt, sender, receiver, number, upto, room, held = _HEADER.unpack(frame)
         try:
             kind = Kind(code)
         except ValueError as error:
             raise SourceError(f"a message of unknown kind {code}") from error
-        return cls(kind, sender, receiver, attempt, number, upto, room)
+        return cls(kind, sender, receiver, attempt, number, upto, room, held)
+
+
+def seal(frames: Sequence[Frame]) -> bytes:
+    """Return the checksum of a message, which is its last frame."""
+    digest = xxhash.xxh3_64()
+    for frame in frames:
+        digest.update(_SEAL.pack(len(frame)))  # so that moving a byte between frames is detected
+        digest.update(frame)
+    return _SEAL.pack(digest.intdigest())
+
+
+def is_sealed(frames: Sequence[Frame]) -> bool:
+    """Return True if the last frame of a message is the checksum of the others."""
+    return len(frames) > 1 and bytes(frames[-1]) == seal(frames[:-1])
+
+
+def may_be_sealed(frames: Sequence[Frame]) -> bool:
+    """Return True if a message begins like one of this version, which has a seal."""
+    return bytes(frames[0][:5]) == _MAGIC + bytes([VERSION])
 
 
 @attrs.frozen(eq=False)
@@ -140,6 +166,11 @@ class Packed:
 
     kind: Kind
     frames: tuple[Frame, ...] = ()
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the frames."""
+        return sum(map(len, self.frames))
 
 
 def pack(element: object) -> Packed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections import deque
 from collections.abc import Iterator
@@ -20,6 +21,8 @@ from flowdsl.remote.message import (
     encode_reason,
 )
 
+_log = logging.getLogger("flowdsl")
+
 Reply = tuple[Route, list[Frame]]
 _FROM_SENDERS = frozenset(Kind) - {Kind.WANT, Kind.AGAIN, Kind.LEAVE}
 
@@ -29,9 +32,11 @@ class Tally:
     """Counters of a receiver, updated during its pass; pass a tally to ``from_zmq``."""
 
     addresses: dict[str, int] = attrs.field(factory=dict[str, int])
-    """Elements delivered to the consumer, by the address at which they arrived."""
+    """Elements yielded to the flow above, by the address at which they arrived."""
     senders: dict[str, int] = attrs.field(factory=dict[str, int])
-    """Elements delivered to the consumer, by the random id of each sender."""
+    """Elements yielded to the flow above, by the random id of each sender."""
+    acknowledged: dict[str, int] = attrs.field(factory=dict[str, int])
+    """Elements that were delivered, by sender: it will not send them to another receiver."""
     ended: int = 0
     """The number of senders whose elements have all arrived."""
     stopped: dict[str, str] = attrs.field(factory=dict[str, str])
@@ -43,7 +48,9 @@ class Tally:
     unclaimed: int = 0
     """Elements addressed to another receiver, and ignored."""
     refused: int = 0
-    """Invalid messages from unknown peers; an error unless ``senders=None``."""
+    """Messages of strangers, who do not speak this protocol or version; they are ignored."""
+    damaged: int = 0
+    """Messages whose bytes changed on the way; they are sent again."""
 
 
 @attrs.define(eq=False)
@@ -55,16 +62,22 @@ class SenderRecord:
     expected: int
     """The number of the next element from this sender."""
     taken: int
-    """The number of the sender's items delivered to the consumer, including its end."""
-    reported: int = -1
-    """The value of ``taken`` that was last reported to the sender; -1 before any report."""
+    """The number of the sender's items that the flow above has read, including its end."""
+    delivered: int
+    """The number of these that were delivered to the consumer."""
+    reported: tuple[int, int] = (-1, -1)
+    """The numbers of items delivered and taken that were last reported; -1 before any report."""
     attempt: int = 0
     gap: bool = False
     owed: bool = True
     """True if the sender waits for a reply."""
+    has_end: bool = False
+    """True if the last item was taken: the sender has ended, or its flow has failed."""
     ended: bool = False
     closed: bool = False
     """True if the sender confirmed that the receiver has all its elements."""
+    refused: bool = False
+    """True if its messages were malformed, so that no more of them are read."""
     stopped: str | None = None
     heard: float = attrs.field(factory=monotonic)
 
@@ -95,14 +108,25 @@ class ReceiveState:
     records: dict[bytes, SenderRecord] = attrs.field(factory=dict[bytes, SenderRecord])
     ready: deque[Item] = attrs.field(factory=deque[Item])
     """Received items that the consumer has not taken, in the order of arrival."""
+    refusals: str = ""
+    """The messages of strangers, to append to an error message."""
+    _order: deque[SenderRecord] = attrs.field(factory=deque["SenderRecord"])
+    """The sender of each element that was taken and not delivered, in the order of taking."""
+    _acknowledged: int = 0
+    """The number of elements, of all senders, that were delivered."""
     _replies_to_others: dict[Route, list[Frame]] = attrs.field(factory=dict[Route, list[Frame]])
     """Replies to senders that this receiver has not admitted."""
 
     @property
     def ended(self) -> bool:
-        """True if all senders have ended and all their elements were delivered."""
+        """True if all senders have ended and all their elements were taken."""
         ended = sum(record.ended for record in self.records.values())
         return self.senders is not None and ended >= self.senders
+
+    @property
+    def all_delivered(self) -> bool:
+        """True if all elements that were taken were delivered."""
+        return not self._order
 
     def receive(self, route: Route, frames: list[Frame]) -> None:
         """Process a message; the next element or end of its sender is added to ``ready``.
@@ -112,14 +136,18 @@ class ReceiveState:
         """
         try:
             header = _header_of_a_sender(frames[0])
-        except SourceError:
-            if self.senders is None and all(
-                record.route != route for record in self.records.values()
-            ):
-                self.tally.refused += 1  # an unknown peer must not end the pass of the others
-                return
-            raise
+        except SourceError as error:
+            known = next((r for r in self.records.values() if r.route == route), None)
+            if known is not None:
+                self.refuse(known, str(error))
+            elif not route[1]:  # the end that this one connected to, as its user asked
+                raise
+            else:
+                self._refuse_stranger(route, frames, error)
+            return
         record = self.records.get(header.sender)
+        if record is not None and record.refused:
+            return
         if header.receiver != self.me or (record is None and header.kind is not Kind.HELLO):
             if header.receiver == self.me and header.kind in (Kind.REFUSE, Kind.STOP):
                 self._turned_away(header, decode_reason(frames[1:]))
@@ -141,17 +169,69 @@ class ReceiveState:
     def hand_on(self) -> Item:
         """Remove and return the first ready item, and count it as taken."""
         item = self.ready.popleft()
+        if item.kind in (Kind.ELEMENT, Kind.PICKLED):
+            self._order.append(item.record)
         record, tally = item.record, self.tally
         record.taken += 1
-        if item.kind is Kind.END:
-            record.ended = record.owed = True
-            tally.ended += 1
-        elif item.kind is Kind.FAILED:
-            record.stopped, record.owed = decode_reason(item.frames), True
+        if item.kind in (Kind.END, Kind.FAILED):
+            record.has_end = record.owed = True
+            if item.kind is Kind.END:
+                record.ended = True
+                tally.ended += 1
+            else:
+                record.stopped = decode_reason(item.frames)
+            _acknowledge_end(record)
         else:
             tally.senders[record.name] += 1
-            record.owed |= record.taken - record.reported >= max(1, self.hwm // 4)
+            record.owed |= record.taken - record.reported[1] >= max(1, self.hwm // 4)
         return item
+
+    def acknowledge(self, delivered: int) -> None:
+        """Note that the first ``delivered`` elements that were taken were delivered.
+
+        The end of a sender is delivered with its last element.
+        """
+        for _ in range(delivered - self._acknowledged):
+            record = self._order.popleft()
+            record.delivered += 1
+            self.tally.acknowledged[record.name] += 1
+            _acknowledge_end(record)
+        self._acknowledged = max(self._acknowledged, delivered)
+
+    def refuse_last(self, item: Item, reason: str) -> None:
+        """Refuse the sender of the last item that was taken, which is malformed."""
+        self._order.pop()
+        self.tally.senders[item.record.name] -= 1
+        self.refuse(item.record, reason)
+
+    def refuse(self, record: SenderRecord, reason: str) -> None:
+        """Stop listening to a sender whose messages are malformed; its elements so far count.
+
+        Raises:
+            SourceError: The pass cannot end without this sender.
+        """
+        if self.senders is not None:
+            raise SourceError(f"the sender {record.name}: {reason}")
+        record.refused, record.stopped = True, reason
+        self.tally.stopped[record.name] = reason
+        self.ready = deque(item for item in self.ready if item.record is not record)
+        self._replies_to_others[record.route] = self._refusal(record.sender, reason)
+        _log.warning("from_zmq: refused the sender %s, others continue: %s", record.name, reason)
+
+    def _refuse_stranger(self, route: Route, frames: list[Frame], error: SourceError) -> None:
+        """Count a message of a peer that is not a sender, which must not end the pass of others."""
+        self.tally.refused += 1
+        if self.tally.refused == 1:
+            _log.warning(
+                "from_zmq: ignored a message of a stranger; further ones are only counted: %s",
+                error,
+            )
+        self.refusals = f"; ignored {self.tally.refused} messages of strangers, the last: {error}"
+        self._replies_to_others[route] = self._refusal(bytes(16), str(error))
+
+    def _refusal(self, sender: bytes, reason: str) -> list[Frame]:
+        header = MessageHeader(Kind.STOP, sender, self.me)
+        return [header.encode(), encode_reason(reason)]
 
     def replies(self, all_of_them: bool = True) -> Iterator[Reply]:
         """Yield the messages to senders that wait for a reply.
@@ -162,17 +242,19 @@ class ReceiveState:
         yield from self._replies_to_others.items()
         self._replies_to_others.clear()
         for record in self.records.values():
-            if record.owed or (all_of_them and record.taken != record.reported):
+            if record.refused:
+                continue
+            counts = record.delivered, record.taken
+            if record.owed or (all_of_them and counts != record.reported):
                 kind = Kind.AGAIN if record.gap else Kind.WANT
-                record.reported, record.owed, record.gap = record.taken, False, False
+                record.reported, record.owed, record.gap = counts, False, False
                 yield record.route, self._message(kind, record)
 
     def farewells(self, culprit: SenderRecord | None = None, reason: str = "") -> Iterator[Reply]:
         """Yield the last messages to the senders; ``culprit`` is the sender that caused the end."""
         for record in self.records.values():
             if record is culprit:
-                header = MessageHeader(Kind.STOP, record.sender, self.me)
-                yield record.route, [header.encode(), encode_reason(reason)]
+                yield record.route, self._refusal(record.sender, reason)
             elif not record.closed and record.stopped is None:
                 yield record.route, self._message(Kind.LEAVE, record)
 
@@ -193,6 +275,15 @@ class ReceiveState:
             for record in self.records.values()
         ]
         return "; ".join(senders) or "none has been heard"
+
+    def describe_delivered(self) -> str:
+        """Describe where the elements of each sender went."""
+        return "; ".join(
+            f"of the sender {record.name}, {self.tally.acknowledged[record.name]} elements were "
+            f"delivered, and {self.tally.senders[record.name]} had been read ahead of the consumer "
+            f"or delivered"
+            for record in self.records.values()
+        )
 
     def _accept(self, record: SenderRecord, header: MessageHeader, frames: list[Frame]) -> None:
         """Accept the next item of a sender; note a missing or repeated one."""
@@ -241,20 +332,25 @@ class ReceiveState:
                 f"{', '.join(record.name for record in self.records.values())}; its from_zmq needs "
                 f"senders=n for more"
             )
-            refusal = MessageHeader(Kind.STOP, header.sender, self.me)
-            self._replies_to_others[route] = [refusal.encode(), encode_reason(reason)]
+            self._replies_to_others[route] = self._refusal(header.sender, reason)
             return None
-        record = SenderRecord(header.sender, route, header.number, header.number)
+        number = header.number
+        record = SenderRecord(header.sender, route, number, number, number)
         self.records[header.sender] = record
-        self.tally.senders[record.name] = 0
+        self.tally.senders[record.name] = self.tally.acknowledged[record.name] = 0
         self.tally.earlier += header.number
         return record
 
     def _message(self, kind: Kind, record: SenderRecord) -> list[Frame]:
-        header = MessageHeader(
-            kind, record.sender, self.me, record.attempt, record.expected, record.taken, self.hwm
-        )
-        return [header.encode()]
+        held, room = record.taken - record.delivered, self.hwm
+        position = record.attempt, record.expected, record.delivered, room, held
+        return [MessageHeader(kind, record.sender, self.me, *position).encode()]
+
+
+def _acknowledge_end(record: SenderRecord) -> None:
+    """Count the end of a sender as delivered, if all its elements were."""
+    if record.has_end and record.delivered == record.taken - 1:
+        record.delivered, record.owed = record.taken, True
 
 
 def _header_of_a_sender(frame: Frame) -> MessageHeader:

@@ -1,8 +1,14 @@
-"""One pass of a receiver: connects the sockets to the receive state."""
+"""One pass of a receiver: connects the sockets to the receive state.
+
+A run reads ahead of its consumer: in batches, in buffers, in threads and workers. So an element is
+acknowledged to its sender when the run reports it as delivered (``Receipts``), which may be after
+the receiver's iterator has ended, or was closed. The sockets stay open until then.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import logging
+from collections.abc import Generator, Iterator
 from time import monotonic
 from typing import Any
 
@@ -10,10 +16,14 @@ import attrs
 import zmq
 
 from flowdsl.errors import FlowError, SourceError, SpecMismatch
+from flowdsl.nodes import Receipts
 from flowdsl.remote.message import Kind, unpack
 from flowdsl.remote.receive_state import Item, ReceiveState, SenderRecord, Tally
 from flowdsl.remote.schema import SchemaCheck
 from flowdsl.remote.sockets import BEAT, LINGER, LINGER_OF_ERRORS, Endpoint, Link
+from flowdsl.resources.cancellation import is_cancelled
+
+_log = logging.getLogger("flowdsl")
 
 
 @attrs.define(eq=False)
@@ -26,48 +36,94 @@ class Receiver:
     trusted: bool
     timeout: float | None
     tally: Tally
+    receipts: Receipts = attrs.field(factory=Receipts)
 
     def elements(self) -> Iterator[Any]:
         """Yield the elements of all senders, in the order of arrival."""
         receive_state = ReceiveState(self.senders, self.endpoint.hwm, self.tally)
         kind = zmq.ROUTER if self.endpoint.bind else zmq.DEALER
-        culprit: SenderRecord | None = None
-        with Link(self.endpoint, kind) as link:
-            try:
-                while not receive_state.ended:
-                    if not receive_state.ready:
-                        self._wait(link, receive_state)
-                    item = receive_state.hand_on()
-                    _answer(link, receive_state, all_of_them=False)
-                    if item.kind in (Kind.ELEMENT, Kind.PICKLED):
-                        culprit = item.record
+        receipts, culprit = self.receipts, None
+        link = Link(self.endpoint, kind)
+        try:
+            while not receive_state.ended:
+                if not receive_state.ready:
+                    self._wait(link, receive_state)
+                item = receive_state.hand_on()
+                _answer(link, receive_state, all_of_them=False)
+                if item.kind in (Kind.ELEMENT, Kind.PICKLED):
+                    culprit = item.record
+                    try:
                         element = self._opened(item)
-                        culprit = None
-                        self.tally.addresses[link.address(item.record.route)] += 1
-                        yield element
-                _part(link, receive_state)
+                    except SourceError as error:
+                        if self.senders is not None:
+                            raise
+                        receive_state.refuse_last(item, str(error))
+                        continue
+                    culprit = None
+                    self.tally.addresses[link.address(item.record.route)] += 1
+                    receipts.yielded += 1
+                    yield element
+                    receipts.on_next()
+                receive_state.acknowledge(receipts.delivered)
+        except BaseException as error:
+            if isinstance(error, GeneratorExit) or is_cancelled():
+                receipts.park(self._until_settled(link, receive_state))
+            else:
+                self._leave(link, receive_state, error, culprit)
+            raise
+        receipts.exhausted = True
+        receipts.park(self._until_settled(link, receive_state))
+
+    def _until_settled(self, link: Link, receive_state: ReceiveState) -> Generator[None]:
+        """Acknowledge elements, at each step, until all were delivered or this is closed."""
+        receipts = self.receipts
+        with link:
+            try:
+                receive_state.acknowledge(receipts.delivered)
+                while not (receipts.exhausted and receive_state.all_delivered):
+                    yield
+                    receive_state.acknowledge(receipts.delivered)
+                    _answer(link, receive_state)
             except BaseException as error:
-                blamed = culprit if isinstance(error, FlowError) else None
-                for route, frames in receive_state.farewells(blamed, str(error)):
-                    link.send(route, frames)
-                link.close(LINGER_OF_ERRORS if receive_state.records else 0)
+                self._leave(link, receive_state, error)
                 raise
+            _part(link, receive_state)
+
+    def _leave(
+        self,
+        link: Link,
+        receive_state: ReceiveState,
+        error: BaseException,
+        culprit: SenderRecord | None = None,
+    ) -> None:
+        """Take leave of the senders before the end; ``culprit`` sent an element that is invalid."""
+        receive_state.acknowledge(self.receipts.delivered)
+        blamed = culprit if isinstance(error, FlowError) else None
+        for route, frames in receive_state.farewells(blamed, str(error)):
+            link.send(route, frames)
+        link.close(LINGER_OF_ERRORS if receive_state.records else 0)
+        if receive_state.records:
+            _log.info("from_zmq: left before the end; %s", receive_state.describe_delivered())
 
     def _wait(self, link: Link, receive_state: ReceiveState) -> None:
         """Wait until an item is ready."""
         since = monotonic()
         while not receive_state.ready:
             self._check_failed(receive_state)
+            receive_state.acknowledge(self.receipts.delivered)
             _answer(link, receive_state)
-            if not _listen(link, receive_state):
+            heard = _listen(link, receive_state)
+            self.tally.damaged = link.damaged
+            if not heard:
                 _greet(link, receive_state)
             if self.timeout is not None and monotonic() - since > self.timeout:
+                refused = f"{link.refusals}{receive_state.refusals}"
                 senders = "any sender" if self.senders is None else f"{self.senders} to end"
                 raise SourceError(
                     f"from_zmq: after {sum(self.tally.senders.values())} elements, none came in "
                     f"{self.timeout} s at {self.endpoint.addresses_text}, waiting for {senders}; "
                     f"of the senders, {receive_state.describe_senders()}; is flow.send_zmq running "
-                    f"at the other end, with a key that is known here?{link.refusals}"
+                    f"at the other end, with a key that is known here?{refused}"
                 )
 
     def _check_failed(self, receive_state: ReceiveState) -> None:

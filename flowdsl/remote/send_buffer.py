@@ -1,16 +1,23 @@
 """The send buffer: a sender's elements, and its reactions to a receiver's messages; no sockets.
 
-An element stays in the buffer until the receiver reports that its consumer took it, so the size of
-the buffer limits the elements in flight. If elements are lost with a connection, the receiver
-requests the first missing one, and the sender goes back to it. The receiver recognises duplicates
-by their number, and discards them.
+An element stays in the buffer until the receiver acknowledges that it was delivered: its consumer
+has asked for the next element, or has committed it. Two limits apply. ``hwm`` limits the elements
+that the receiver's flow has not read yet. The elements that this flow has read and not delivered
+are those that its operators hold, as many as they need; only their bytes are limited, by
+``MAX_HELD_BYTES``. One limit for both would end in a deadlock: a batch of more than ``hwm``
+elements would wait for elements that the sender may not send.
+
+If elements are lost with a connection, the receiver requests the first missing one, and the sender
+goes back to it. The receiver recognises duplicates by their number, and discards them.
 """
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections import deque
 from collections.abc import Callable
+from typing import Final
 
 import attrs
 
@@ -26,6 +33,11 @@ from flowdsl.remote.message import (
     encode_reason,
 )
 
+_log = logging.getLogger("flowdsl")
+
+MAX_HELD_BYTES: Final = 1 << 30
+"""The maximum bytes of the elements that the receiver's flow has read and not delivered."""
+
 
 @attrs.define
 class SendBuffer:
@@ -40,43 +52,59 @@ class SendBuffer:
     receiver: bytes = NO_RECEIVER
     route: Route | None = None
     base: int = 0
-    """The number of items that were taken; the end counts as an item."""
+    """The number of items that were delivered; the end counts as an item."""
     cursor: int = 0
     """The number of the next element to send."""
     attempt: int = 0
     room: int = 0
-    """The number of elements, from ``base`` on, that the receiver can store."""
+    """The number of elements that the receiver can store after those that its flow holds."""
+    held: int = 0
+    """The number of elements, from ``base`` on, that the receiver's flow has read."""
     items: deque[Packed] = attrs.field(factory=deque[Packed])
-    """The elements not taken yet, beginning with number ``base``."""
+    """The elements not delivered yet, beginning with number ``base``."""
+    nbytes: int = 0
+    """The bytes of ``items``."""
     count: int | None = None
     """The total number of elements, once it is known."""
+    refused: int = 0
+    """Messages of strangers, who do not speak this protocol or version; they are ignored."""
+    refusals: str = ""
+    """These messages, to append to an error message."""
     deserted: bool = False
     """True if the receiver left after taking all elements so far, and no other may follow."""
 
     @property
     def full(self) -> bool:
         """True if there is no room for another element."""
-        return len(self.items) >= self.hwm
+        return len(self.items) >= self.hwm + self.held
 
     @property
     def taken(self) -> int:
-        """The number of elements that were taken."""
+        """The number of elements that were delivered."""
         return self.base if self.count is None else min(self.base, self.count)
 
     @property
     def finished(self) -> bool:
-        """True if all elements and the end were taken."""
+        """True if all elements and the end were delivered."""
         return self.count is not None and self.base > self.count
 
     def put(self, item: Packed) -> None:
         """Add an element.
 
         Raises:
-            SourceError: The only receiver has left.
+            SourceError: The only receiver has left, or its flow holds too many bytes.
         """
         if self.deserted:
             raise self._left_early()
         self.items.append(item)
+        self.nbytes += item.nbytes
+        if self.nbytes > MAX_HELD_BYTES and self.held > self.hwm:
+            raise SourceError(
+                f"the receiver has read {self.held} elements and delivered none of them to its "
+                f"consumer, and this sender keeps at most {MAX_HELD_BYTES / 2**30:g} GiB for it to "
+                f"send them again; let the receiver commit more often (auto_commit=False), or "
+                f"have smaller buffers"
+            )
 
     def end(self, failure: str | None = None) -> None:
         """Add the end of the elements; ``failure`` is the error of the flow, if it failed."""
@@ -91,7 +119,7 @@ class SendBuffer:
     def due(self) -> list[Frame] | None:
         """Return the next message, if there is one and the receiver has room for it."""
         place = self.cursor - self.base
-        if self.route is None or place >= len(self.items) or place >= self.room:
+        if self.route is None or place >= min(len(self.items), self.held + self.room):
             return None
         item = self.items[place]
         return [self._header(item.kind, self.cursor).encode(), *item.frames]
@@ -119,9 +147,12 @@ class SendBuffer:
             SourceError: The receiver cannot continue, or left and no other may follow; or the
                 message is invalid.
         """
-        header = MessageHeader.decode(frames[0])
-        if header.kind not in (Kind.WANT, Kind.AGAIN, Kind.LEAVE, Kind.STOP):
-            raise SourceError(f"a message of kind {header.kind.name}, which no receiver sends")
+        try:
+            header = _header_of_a_receiver(frames[0])
+        except SourceError as error:
+            if not route[1] or route == self.route:
+                raise
+            return self._refuse_stranger(error)
         if header.kind is Kind.STOP:
             if header.sender == self.me:
                 self._forget()
@@ -134,24 +165,37 @@ class SendBuffer:
             return self.hello()
         if self.base < header.upto <= self.base + len(self.items):
             for _ in range(header.upto - self.base):
-                self.items.popleft()
+                self.nbytes -= self.items.popleft().nbytes
             self.base = header.upto
             self.cursor = max(self.cursor, self.base)  # it may have gone back too far
         if header.kind is Kind.LEAVE:
             self._left()
             return None
         self.room = header.room
+        self.held = max(0, min(header.upto + header.held - self.base, len(self.items)))
         is_news = header.kind is Kind.AGAIN and header.attempt == self.attempt
         if is_news and self.base <= header.number < self.cursor:
             self.cursor = header.number
             self.attempt += 1
         return None
 
+    def _refuse_stranger(self, error: SourceError) -> list[Frame]:
+        """Count a message of a peer that is not a receiver, which must not end the pass."""
+        self.refused += 1
+        if self.refused == 1:
+            _log.warning(
+                "send_zmq: ignored a message of a stranger; further ones are only counted: %s",
+                error,
+            )
+        self.refusals = f"; ignored {self.refused} messages of strangers, the last: {error}"
+        header = MessageHeader(Kind.STOP, self.me)
+        return [header.encode(), encode_reason(str(error))]
+
     def _meet(self, route: Route, header: MessageHeader) -> list[Frame] | None:
         """Accept or refuse a new receiver.
 
         Raises:
-            SourceError: The previous receiver had taken elements, which this one will not get.
+            SourceError: The previous receiver got elements, which this one will not get.
         """
         if header.kind is Kind.LEAVE:
             return None
@@ -171,7 +215,7 @@ class SendBuffer:
             if self.finished:
                 return None
         self.receiver, self.route, self.room = header.receiver, route, header.room
-        self.cursor = self.base
+        self.cursor, self.held = self.base, 0
         self.attempt += 1
         return self.hello()
 
@@ -192,8 +236,15 @@ class SendBuffer:
         )
 
     def _forget(self) -> None:
-        """Forget the receiver, and go back to the first element that was not taken."""
-        self.receiver, self.route, self.cursor = NO_RECEIVER, None, self.base
+        """Forget the receiver, and go back to the first element that was not delivered."""
+        self.receiver, self.route, self.cursor, self.held = NO_RECEIVER, None, self.base, 0
 
     def _header(self, kind: Kind, number: int = 0, upto: int = 0) -> MessageHeader:
         return MessageHeader(kind, self.me, self.receiver, self.attempt, number, upto)
+
+
+def _header_of_a_receiver(frame: Frame) -> MessageHeader:
+    header = MessageHeader.decode(frame)
+    if header.kind not in (Kind.WANT, Kind.AGAIN, Kind.LEAVE, Kind.STOP):
+        raise SourceError(f"a message of kind {header.kind.name}, which no receiver sends")
+    return header

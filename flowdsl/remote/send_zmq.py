@@ -37,16 +37,19 @@ class Sending(FlowBase[T, E]):
         sent forever. ``address`` is ``ipc://path`` or ``tcp://host:port``. One of the two ends
         binds the address and the other connects, in any order. This end connects, unless
         ``bind=True``. No element is computed before a receiver is connected, and at most ``hwm``
-        elements ahead of the receiver's consumer.
+        elements ahead of those that the receiver's flow has read.
 
         While both ends are alive, each element arrives exactly once and in order, even if the
         connection breaks: the receiver acknowledges elements, and lost elements are sent again, at
         the latest with the next element of the flow. A sender has one receiver. If the receiver
         leaves early, or another takes its place, the next receiver would miss elements, which is an
-        error; with ``serve=True``, the next receiver continues after the last element taken
-        instead. If a receiver dies, the elements it had taken are lost, and the others are sent to
-        the next receiver. If the sender dies, the elements that were computed and not taken are
-        lost, at most ``hwm``.
+        error; with ``serve=True``, the next receiver continues after the last element acknowledged
+        instead: an element is acknowledged when the receiver's consumer is finished with it. The
+        sender keeps the others, those that the receiver's operators hold and at most ``hwm`` more;
+        more than 1 GiB of them is an error at both ends. If the sender dies, the elements that were
+        computed and not acknowledged are lost.
+
+        Messages of strangers are ignored, and the first one is logged.
 
         Elements are sent in the same codec as files, which does not use pickle: numbers, text,
         arrays, lists, dicts, tuples and records. ``trusted=True`` pickles elements of any type

@@ -44,13 +44,13 @@ class _Connection:
         while True:
             self._transmit()
             now = monotonic()
-            half_empty = 2 * len(buffer.items) <= buffer.hwm
+            half_empty = 2 * (len(buffer.items) - buffer.held) <= buffer.hwm
             may_skip_listening = buffer.route is not None and half_empty
             if done() and may_skip_listening and now - self.listened < _LISTEN_INTERVAL:
                 return  # listening after each element would cost more than sending it
             self.listened = now
             news = link.receive(0 if done() else BEAT)
-            before = buffer.base, buffer.receiver
+            before = buffer.base + buffer.held, buffer.receiver
             for route, frames in news:
                 self._process(route, frames)
             self._transmit()
@@ -59,7 +59,7 @@ class _Connection:
                 self.announced = now
             if done() or now - began > limit:
                 return
-            if before != (buffer.base, buffer.receiver):
+            if before != (buffer.base + buffer.held, buffer.receiver):
                 since = now
             elif self.timeout is not None and now - since > self.timeout:
                 raise self._timed_out()
@@ -109,7 +109,7 @@ class _Connection:
         return SourceError(
             f"{self.at}: after {buffer.taken} elements, {what} for {self.timeout} s; is "
             f"fl.from_zmq running at the other end, with a key that is known here?"
-            f"{self.link.refusals}"
+            f"{self.link.refusals}{buffer.refusals}"
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import socket as socketlib
 import stat
@@ -16,13 +17,23 @@ import zmq
 from flowdsl.errors import FlowError, InvalidFlow, SourceError
 from flowdsl.nodes import is_int
 from flowdsl.remote.handshakes import Handshakes
-from flowdsl.remote.message import MAX_ARRAY_FRAMES, MAX_FRAME_BYTES, Frame, Route
+from flowdsl.remote.message import (
+    MAX_ARRAY_FRAMES,
+    MAX_FRAME_BYTES,
+    Frame,
+    Route,
+    is_sealed,
+    may_be_sealed,
+    seal,
+)
 from flowdsl.remote.security import Curve, check_address
 from flowdsl.resources.cancellation import is_cancelled
 from flowdsl.resources.limits import check_room
 
 if TYPE_CHECKING:
     from zmq.auth.thread import ThreadAuthenticator
+
+_log = logging.getLogger("flowdsl")
 
 BEAT: Final = 0.05
 """Seconds without a message after which each end repeats its position."""
@@ -117,6 +128,11 @@ class Link:
         self._sockets: list[zmq.Socket[bytes]] = []
         self._poller = zmq.Poller()
         self._handshakes = Handshakes(endpoint.who, endpoint.bind, endpoint.security is not None)
+        self.damaged = 0
+        """Messages whose bytes changed on the way; the other end sends them again."""
+        self._seals = kind in (zmq.ROUTER, zmq.DEALER) and endpoint.security is None
+        self._sealing: set[Route] = set()
+        """The routes by which a sealed message has arrived."""
         self.addresses_peers = kind == zmq.ROUTER
         """True for a ROUTER socket: it may have several peers, and messages carry a peer's name. A
         DEALER socket has one peer, which needs no name and can be reached before it answers."""
@@ -228,15 +244,42 @@ class Link:
             for _ in range(most):
                 try:
                     name = socket.recv(zmq.NOBLOCK) if self.addresses_peers else b""
-                    messages.append(((k, name), _frames(socket)))
+                    frames = _frames(socket)
                 except zmq.Again:
                     break
+                messages += self._unsealed((k, name), frames)
         return messages
+
+    def _unsealed(self, route: Route, frames: list[Frame]) -> list[tuple[Route, list[Frame]]]:
+        """Remove the seal of a message; drop a damaged one, which the other end sends again.
+
+        A message of a stranger, or of another version, has no seal, and is returned unchanged.
+        """
+        if not self._seals:
+            return [(route, frames)]
+        if is_sealed(frames):
+            self._sealing.add(route)
+            return [(route, frames[:-1])]
+        if route not in self._sealing and not may_be_sealed(frames):
+            return [(route, frames)]
+        self._count_damaged(route[0])
+        return []
+
+    def _count_damaged(self, k: int) -> None:
+        self.damaged += 1
+        if self.damaged == 1:
+            _log.warning(
+                "%s: a message at %r was damaged on the way, and is sent again; further ones are "
+                "only counted",
+                *(self._endpoint.who, self._endpoint.addresses[k]),
+            )
 
     def send(self, route: Route, frames: Sequence[Frame]) -> bool:
         """Send a message if that does not block; return True if it was sent."""
         k, name = route
         parts = [name, *frames] if self.addresses_peers else list(frames)
+        if self._seals:
+            parts.append(seal(frames))
         try:
             self._sockets[k].send_multipart(parts, zmq.NOBLOCK, copy=False)
         except zmq.Again:

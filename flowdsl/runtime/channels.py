@@ -14,10 +14,11 @@ import attrs
 from flowdsl.errors import ElementError, FlowError
 from flowdsl.executor.costs import cost_of
 from flowdsl.executor.execute import ReportSkip
-from flowdsl.nodes import Resumable, Row
+from flowdsl.nodes import Acknowledging, AnyNode, PassFactory, Resumable, Row, Traceable
 from flowdsl.nodes.failures import SkipFailed
 from flowdsl.plan.plan import Stage
 from flowdsl.plan.tree import Step, is_of_prefetch
+from flowdsl.runtime.delivery import Delivered, OutOfOrder, RowNotes, Tracking, tracking_of
 from flowdsl.runtime.resume_points import OperatorProgress, Place
 from flowdsl.statistics.stages import OperatorCost, StageStatistics
 from flowdsl.workers.pool import Pool
@@ -91,6 +92,17 @@ class StageChannel:
     progress: OperatorProgress = attrs.field(factory=OperatorProgress)
     timer: TimeSpent | None = None
     """The time spent on its rows; None unless the operator above it is timed."""
+    streams: tuple[tuple[Channel, RowNotes], ...] = ()
+    """The channels of the stage's bases that are streams, with notes on their rows."""
+
+    def delivered_by(self, source: AnyNode) -> Delivered | None:
+        """Return what answers how many rows of ``source`` are delivered with the last row."""
+        for channel, notes in self.streams:
+            notes.delivered = channel.delivered_by(source)
+            if notes.delivered is not None and isinstance(self.runner, Pool):
+                pool = self.runner
+                return lambda: notes.after(pool.rows_delivered)
+        return None
 
     @property
     def step(self) -> Step:
@@ -148,7 +160,7 @@ def _closable(rows: Iterator[Row[Any]]) -> Iterator[Row[Any]]:
     yield from rows
 
 
-@attrs.frozen(eq=False)
+@attrs.define(eq=False)
 class HostedChannel:
     """The rows of an operator outside any stage, which runs in the thread that reads it."""
 
@@ -162,14 +174,43 @@ class HostedChannel:
     """Errors raised by closing generators, not reported yet."""
     timer: TimeSpent | None = None
     """The time spent on its rows, including time in the operators below; None if not timed."""
+    _tracking: dict[int, Tracking] = attrs.field(factory=dict[int, Tracking], init=False)
+    """What tracks the rows of a source through the operator, by the number of its own source."""
     _open: WeakSet[Reading] = attrs.field(factory=WeakSet[Reading], init=False)
+
+    def delivered_by(self, source: AnyNode) -> Delivered | None:
+        """Return what answers how many rows of ``source`` are delivered with the last row.
+
+        None if the channel does not read this source; or if that is known at the end only.
+        """
+        node = self.step.node
+        if node is source:
+            assert isinstance(node, Acknowledging)
+            receipts = node.receipts
+            return lambda: receipts.yielded
+        for k, channel in enumerate(self.sources):
+            if (delivered := channel.delivered_by(source)) is None:
+                continue
+            if node.looks_back == 0:
+                return delivered
+            tracking = tracking_of(node, delivered)
+            if tracking is not None:
+                self._tracking[k] = tracking
+            return tracking
+        return None
 
     def rows(self, epoch: int) -> Iterator[Row[Any]]:
         """Iterate over the rows of one pass, from the place where the run begins or resumes."""
         if self.failures:  # below an endless ``repeat``, only the next pass can report them
             raise self.failures.pop(0)
-        node, sources = self.step.node, [source.rows for source in self.sources]
-        if self.progress is not None and isinstance(node, Resumable):
+        node = self.step.node
+        sources: list[PassFactory] = [source.rows for source in self.sources]
+        for k, tracking in self._tracking.items():
+            sources[k] = tracking.reading(sources[k])
+        in_place = [t for t in self._tracking.values() if isinstance(t, OutOfOrder)]
+        if in_place and isinstance(node, Traceable):
+            rows = in_place[0].leaving(self._read(node.rows_with_places(epoch, sources)))
+        elif self.progress is not None and isinstance(node, Resumable):
             delivered, source_pass = self.progress.begin()
             rows = self._read(node.rows_after(epoch, delivered, source_pass, sources))
             rows = self.progress.counted(rows)
@@ -231,6 +272,10 @@ class AheadChannel:
     """Returns the places of the thread's operators, for states; None if they have no places."""
     shown: tuple[Place, ...] = ()
     """The places of these operators after the last row that this channel yielded."""
+    delivered: Delivered | None = None
+    """Answers, in the thread, how many rows of a source are delivered; None if none needs it."""
+    shown_delivered: int = 0
+    """The answer with the last row that this channel yielded."""
     _reader: ReadAhead[Any] | None = None
 
     @property
@@ -245,9 +290,7 @@ class AheadChannel:
 
     def _rows(self, epoch: int) -> Iterator[Row[Any]]:
         self.end()
-        note = self.note
-        if note is not None:
-            self.shown = note()
+        self.shown, self.shown_delivered = self._notes()
         reader: ReadAhead[Any] = ReadAhead(
             self.step.node.title,
             lambda: self._noting(epoch),
@@ -261,19 +304,27 @@ class AheadChannel:
                 rows.reverse()
                 while rows:
                     yield self._show(*rows.pop())  # a local variable would keep the element alive
-            if note is not None:  # the thread has ended
-                self.shown = note()
+            self.shown, self.shown_delivered = self._notes()  # the thread has ended
         finally:
             reader.stop()
 
-    def _show(self, position: int, noted: tuple[Any, tuple[Place, ...]]) -> Row[Any]:
-        x, self.shown = noted
+    def delivered_by(self, source: AnyNode) -> Delivered | None:
+        """Return what answers how many rows of ``source`` are delivered with the last row."""
+        self.delivered = self.source.delivered_by(source)
+        return None if self.delivered is None else lambda: self.shown_delivered
+
+    def _show(self, position: int, noted: tuple[Any, tuple[Place, ...], int]) -> Row[Any]:
+        x, self.shown, self.shown_delivered = noted
         return position, x
 
     def _noting(self, epoch: int) -> Iterator[Row[Any]]:
-        """Yield the rows, each element with the places after it; runs in the thread."""
-        note = self.note or tuple
-        return ((position, (x, note())) for position, x in self.source.rows(epoch))
+        """Yield the rows, each element with the notes after it; runs in the thread."""
+        notes = self._notes
+        return ((position, (x, *notes())) for position, x in self.source.rows(epoch))
+
+    def _notes(self) -> tuple[tuple[Place, ...], int]:
+        places = () if self.note is None else self.note()
+        return places, 0 if self.delivered is None else self.delivered()
 
     def _next(self, reader: ReadAhead[Any]) -> list[Row[Any]]:
         while (rows := reader.take(ROWS_AHEAD)) is None:

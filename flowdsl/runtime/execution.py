@@ -26,7 +26,7 @@ from weakref import WeakSet
 import attrs
 
 from flowdsl.errors import FORKED, FlowError
-from flowdsl.nodes import POSITION_LIMIT, Node, PassFactory, Resumable, Row
+from flowdsl.nodes import POSITION_LIMIT, Acknowledging, Node, PassFactory, Resumable, Row
 from flowdsl.nodes.failures import SkipFailed
 from flowdsl.plan.lower import held_above
 from flowdsl.plan.plan import Ahead, Lookup, Part, Plan, Stage
@@ -41,6 +41,7 @@ from flowdsl.runtime.channels import (
     ThreadChannels,
     TimeSpent,
 )
+from flowdsl.runtime.delivery import Follower, RowNotes
 from flowdsl.runtime.inline import Inline
 from flowdsl.runtime.resume_points import (
     BEGINNING,
@@ -91,6 +92,10 @@ class Execution(Generic[T]):
         """The resume points that are kept, the oldest first; initially the begin of the pass."""
         self._current_places: Callable[[], tuple[Place, ...]] | None = None
         """Returns the places of the operators that have one, the flow's last operator first."""
+        self._followers: list[Follower] = []
+        """What reports delivered rows to the sources that acknowledge them."""
+        self.auto_commit = True
+        """True if an element is delivered when the next one is requested."""
         self._skips = Skips()
         self._skips_ahead = False
         """True if skips below a pool may be reported before earlier elements are delivered."""
@@ -116,11 +121,15 @@ class Execution(Generic[T]):
             # compress takes a True for each element, which counts them at no cost.
             yield from compress(self._begin(), self._to_come)
         except GeneratorExit:  # abandoned: the workers end when this object is collected
-            self._end_passes()
+            try:
+                self._end_passes()
+            finally:
+                self.leave()
             raise
         except BaseException as error:
             self._cut_short = True
             self._end_passes(error)
+            self.leave()
             self.close()
             if isinstance(error, RecursionError):  # one of a function would be an ElementError
                 raise _nested_too_deeply(self.node) from error
@@ -131,6 +140,9 @@ class Execution(Generic[T]):
             self._end_passes()
         finally:
             self.close()
+        if self.auto_commit:
+            self.commit(self.position)
+            self.leave()
         if first:
             self._check()
             self._skips.log_total()
@@ -230,6 +242,8 @@ class Execution(Generic[T]):
     def _begin(self) -> Iterator[T]:
         self._began = time.perf_counter()
         root = self._bind(self.plan.root, self._threads[0])
+        for source in self.plan.acknowledging:
+            self._follow(root, source)
         elements: Iterator[T]
         self._delivers = isinstance(root, StageChannel)
         if isinstance(root, StageChannel) and not root.stage.drops:
@@ -245,6 +259,8 @@ class Execution(Generic[T]):
             self._skips.muted = not self._skips_ahead  # the earlier run has reported these skips
             next(islice(elements, again, again), None)
             self._skips.muted = False
+        if self._followers:
+            elements = self._followed(elements)
         if self.pools or len(self._threads) > 1:
             _with_workers.add(self)
             elements = self._unless_forked(elements)
@@ -285,6 +301,34 @@ class Execution(Generic[T]):
             lower.begins_at = _, position = node.taken(position)
         return resume_point.delivered
 
+    def _follow(self, root: Channel, source: Acknowledging[Any, Any]) -> None:
+        """Report to a source which of its rows are delivered, from now on."""
+        source.receipts.followed = True
+        delivered = root.delivered_by(source) or (lambda: 0)
+        self._followers.append(Follower(source.receipts, delivered))
+        self.auto_commit &= source.auto_commit
+
+    def _followed(self, elements: Iterator[T]) -> Iterator[T]:
+        for position, element in enumerate(elements, self.start + 1):
+            for follower in self._followers:
+                follower.note(position)
+            yield element
+            if self.auto_commit:
+                self.commit(position)
+
+    def commit(self, position: int) -> None:
+        """Acknowledge the rows of which the first ``position`` elements were made."""
+        for follower in self._followers:
+            if self.ended and position >= self.position:
+                follower.complete()
+            else:
+                follower.commit(position)
+
+    def leave(self) -> None:
+        """End the connections to the sources; what is not committed is not acknowledged."""
+        for follower in self._followers:
+            follower.receipts.close()
+
     def _unless_forked(self, elements: Iterator[T]) -> Iterator[T]:
         """Yield the elements; raise in a fork, where each would be delivered a second time."""
         for element in elements:
@@ -303,7 +347,8 @@ class Execution(Generic[T]):
         """Create the channel for the rows of a part of the plan, which one thread reads."""
         timer = TimeSpent() if self._profile else None
         if isinstance(part, Stage):
-            return StageChannel(part, self._runner(part, thread), timer=timer)
+            runner, streams = self._runner(part, thread)
+            return StageChannel(part, runner, timer=timer, streams=streams)
         channel: HostedChannel | AheadChannel
         if isinstance(part, Ahead):
             ahead, source = self._ahead(part.source)
@@ -323,16 +368,19 @@ class Execution(Generic[T]):
         self._threads.append(thread := ThreadChannels())
         return thread, self._bind(part, thread)
 
-    def _runner(self, stage: Stage, thread: ThreadChannels) -> Runner:
+    def _runner(
+        self, stage: Stage, thread: ThreadChannels
+    ) -> tuple[Runner, tuple[tuple[Channel, RowNotes], ...]]:
         if not stage.workers.count:
             inline = Inline(stage, self._skips.report, self._profile)
             self._runners[stage.number] = inline
-            return inline
+            return inline, ()
         streams = [self._ahead(base) for base in stage.bases if not isinstance(base, Lookup)]
         ahead = (step for base in stage.bases for step in walk(base.top))
         self._skips_ahead |= any(isinstance(step.node, SkipFailed) for step in ahead)
         backend = worker_cache.take(self.plan, stage, self._profile)
-        passes: tuple[PassFactory, ...] = tuple(stream.rows for _, stream in streams)
+        noted = tuple((stream, RowNotes(stream.rows)) for _, stream in streams)
+        passes: tuple[PassFactory, ...] = tuple(notes.rows for _, notes in noted)
         held = held_above(self.plan.root, stage)
         count = worker_cache.found(self.plan, stage)
         close = [ahead.end for ahead, _ in streams]  # there is one stream at most
@@ -340,7 +388,7 @@ class Execution(Generic[T]):
         thread.pools.append(pool)
         self.pools.append(pool)
         self._runners[stage.number] = pool
-        return pool
+        return pool, noted
 
     def _check(self) -> None:
         """Check that the number of elements of the pass equals the flow's length."""

@@ -90,6 +90,8 @@ class Run(chain[T]):
         trace: TracebackType | None,
     ) -> None:
         try:
+            if error is None and self._execution.auto_commit and not self._is_at_work:
+                self.commit()  # the block ended, so it has used the last element
             self.close()
         except FlowError as failed:
             if error is None or kind is GeneratorExit:
@@ -116,7 +118,43 @@ class Run(chain[T]):
         try:
             self._elements.close()
         finally:
+            self._execution.leave()
             self._execution.close()
+
+    @property
+    def acknowledges(self) -> bool:
+        """True if a source of the flow acknowledges the rows that are delivered."""
+        return bool(self._execution.plan.acknowledging)
+
+    def commit_explicitly(self) -> None:
+        """Acknowledge rows only by ``commit``: for a consumer that reads ahead, such as a queue."""
+        self._execution.auto_commit = False
+
+    def commit(self, position: int | None = None) -> None:
+        """Acknowledge the rows of which the elements so far were made; their senders forget them.
+
+        ``from_zmq(..., auto_commit=False)`` acknowledges no row otherwise: a consumer that stores
+        rows commits when they are stored. After a stop, the sender sends the rows that were not
+        committed again. After the end of the pass, one more ``commit`` acknowledges the last rows;
+        ``close``, at the latest the end of the ``with`` block, ends the connection.
+
+        ``position`` is a number of elements, by default those delivered so far; a consumer of a
+        queue passes the number that it took. Other sources have nothing to acknowledge, and ignore
+        the call.
+
+        Raises:
+            InvalidArgument: ``position`` is before the run's first or after its current position.
+            FlowError: The run is computing an element.
+        """
+        start, now = self._execution.start, self.position
+        position = now if position is None else position
+        if not start <= position <= now:
+            raise InvalidArgument(
+                f"commit: position must be between {start} and {now}, got {position}"
+            )
+        if self._is_at_work:
+            raise FlowError("commit: this run is computing an element; commit between two elements")
+        self._execution.commit(position)
 
     def state_dict(self, position: int | None = None) -> dict[str, Any]:
         """Return the state of the pass as plain JSON values; ``flow.resume`` continues from it.

@@ -91,8 +91,8 @@ class Pool:
         ahead = self._memory // 4
         self._work = TaskSource(stage, bases, self._pace, backend.pack, close, backend.wake, ahead)
         self._clear()
-        self._delivering: tuple[int, Sequence[int], Iterator[Any]] | None = None
-        """The task being delivered: its start, its elements' positions, and the elements left."""
+        self._delivering: tuple[Task, Sequence[int], Iterator[Any]] | None = None
+        """The task being delivered, its elements' positions, and the elements left."""
         self._failed_starts = 0
         self._counts = ElementCounts()
         self._costs: Costs = {}
@@ -153,9 +153,24 @@ class Pool:
         """The next position to read, in a pass that can begin at any position."""
         if self._delivering is None:
             return self._next_start
-        start, positions, to_come = self._delivering
+        task, positions, to_come = self._delivering
         delivered = len(positions) - length_hint(to_come)
-        return positions[delivered - 1] + 1 if delivered else start
+        return positions[delivered - 1] + 1 if delivered else task.start
+
+    @property
+    def rows_delivered(self) -> int:
+        """The number of a stream's rows, from the first, from which every element was yielded."""
+        ratio = self.stage.rows_per_element
+        if not self.stage.ordered:
+            tasks = [*self._assigned.values(), *(retry.task for retry in self._retries)]
+            tasks += [arrived.task for arrived in self._arrived.values()]
+            tasks += [] if self._delivering is None else [self._delivering[0]]
+            return ratio * min((task.start for task in tasks), default=self._submitted)
+        if self._delivering is None:
+            return ratio * self._next_start
+        task, positions, to_come = self._delivering
+        delivered = len(positions) - length_hint(to_come)
+        return ratio * (task.start + (task.up_to(positions[delivered - 1]) if delivered else 0))
 
     def end_reading(self) -> None:
         """Stop reading a stream and close it."""
@@ -236,6 +251,8 @@ class Pool:
         """True if a worker is free and the stream has no further rows yet."""
         self._failed: Exception | None = None
         self._next_start = 0
+        self._submitted = 0
+        """The end of the last task that was submitted."""
 
     def _submit_tasks(self, work: Iterator[TaskInput | None]) -> None:
         self._starved = False
@@ -265,6 +282,7 @@ class Pool:
                 task_input = next_input
                 self._counts.entered += 0 if self.stage.end_to_end else task_input.size
             self._assigned[task_input.task.number] = task_input.task
+            self._submitted = max(self._submitted, task_input.task.stop)
             self._expected += task_input.size
             self._in_flight += task_input.nbytes
             self.backend.submit(worker, task_input)
@@ -453,7 +471,7 @@ class Pool:
         elements = iter(arrived.delivery.open())
         consecutive = range(task.start, task.start + result.count)
         positions = consecutive if result.positions is None else result.positions
-        self._delivering = task.start, positions, elements
+        self._delivering = task, positions, elements
         began = time.perf_counter()
         rows = zip(positions, elements, strict=True) if places else elements
         delivered = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Container, Iterator, Sequence
 from itertools import count, islice, pairwise
 from math import inf
@@ -59,6 +60,12 @@ class Task:
     def first(self) -> int:
         """The position of the task's first element."""
         return self.start if self.positions is None else self.positions[0]
+
+    def up_to(self, position: int) -> int:
+        """The number of the task's elements up to a position, including that one."""
+        if self.positions is None:
+            return position + 1 - self.start
+        return bisect_right(self.positions, position)
 
     def addresses(self) -> Indices:
         """The addresses of the elements to compute."""

@@ -31,6 +31,17 @@ class WatchedRun(Generic[T]):
     def position(self) -> int:
         return self._run.position
 
+    @property
+    def acknowledges(self) -> bool:
+        return self._run.acknowledges
+
+    def commit(self, position: int) -> None:
+        with self.alone("commit"):
+            self._run.commit(position)
+
+    def commit_explicitly(self) -> None:
+        self._run.commit_explicitly()
+
     def __next__(self) -> T:
         with self.alone("next"):
             return next(self._run)

@@ -49,6 +49,8 @@ class Network:
     stale: deque[list[Frame]] = attrs.field(factory=deque[list[Frame]])
     made: int = 0
     got: list[Any] = attrs.field(factory=list[Any])
+    delivered: int = 0
+    delivers_at_once: bool = True
 
     def make(self) -> None:
         if self.made < self.count and not self.buffer.full:
@@ -79,6 +81,13 @@ class Network:
             item = self.receive_state.hand_on()
             if item.kind is not Kind.END:
                 self.got.append(unpack(item.kind, item.frames))
+            if self.delivers_at_once:
+                self.deliver()
+
+    def deliver(self) -> None:
+        """Deliver what was taken to the consumer."""
+        self.delivered = len(self.got)
+        self.receive_state.acknowledge(self.delivered)
 
     def answer(self) -> None:
         self.down += [frames for _, frames in self.receive_state.replies()]
@@ -138,6 +147,7 @@ def settle(net: Network, rounds: int) -> None:
             net.arrive_late()
         while net.receive_state.ready:
             net.take()
+        net.deliver()
         net.answer()
         while net.down:
             net.receive()
@@ -149,18 +159,24 @@ def settle(net: Network, rounds: int) -> None:
     st.integers(0, 12),
     st.integers(1, 5),
     st.integers(1, 5),
-    st.lists(st.sampled_from(STEPS), max_size=150),
+    st.lists(st.sampled_from([*STEPS, Network.deliver]), max_size=150),
+    st.booleans(),
 )
 def test_each_element_arrives_once_and_in_order_despite_losses(
-    count: int, sender_hwm: int, receiver_hwm: int, steps: list[Callable[[Network], None]]
+    count: int,
+    sender_hwm: int,
+    receiver_hwm: int,
+    steps: list[Callable[[Network], None]],
+    delivers_at_once: bool,
 ) -> None:
     net = network(count, sender_hwm, receiver_hwm)
+    net.delivers_at_once = delivers_at_once
     for step in steps:
         step(net)
-        assert len(net.buffer.items) <= sender_hwm + 1
+        assert len(net.buffer.items) <= sender_hwm + 1 + len(net.got) - net.buffer.taken
         assert len(net.receive_state.ready) <= min(sender_hwm, receiver_hwm) + 1
         assert net.got == list(range(len(net.got)))
-        assert net.buffer.taken <= len(net.got)
+        assert net.buffer.taken <= net.delivered
     settle(net, rounds=200)
     assert net.got == list(range(count))
     assert net.buffer.taken == count
@@ -195,6 +211,7 @@ def test_the_next_receiver_gets_what_the_first_did_not_take(
         return
     taken = net.buffer.taken
     first, net.got, net.receive_state = net.got, [], ReceiveState(1, 4, Tally())
+    net.delivered = 0
     settle(net, rounds=100)
     assert net.got == list(range(taken, count))
     assert net.receive_state.tally.earlier == taken
@@ -411,22 +428,50 @@ def test_messages_for_another_receiver_are_ignored() -> None:
 STRAY = [
     [b"GET / HTTP/1.1"],
     [MessageHeader(Kind.WANT, bytes(16)).encode()],
-    [b"FLOW\x02" + bytes(63)],
+    [b"FLOW\x01" + bytes(63)],
 ]
 
 
 @pytest.mark.parametrize("frames", STRAY, ids=["of others", "of a receiver", "of a version"])
-def test_an_invalid_message_does_not_end_an_open_receiver(frames: list[Frame]) -> None:
-    receive_state, buffer = ReceiveState(None, 4, Tally()), SendBuffer(4, serve=False, gone=never)
-    buffer.receive(HERE, receive_state.greeting())
-    receive_state.receive((0, b"stranger"), frames)
-    receive_state.receive(HERE, buffer.hello())
-    receive_state.receive((0, b"stranger"), frames)
-    assert receive_state.tally.refused == 2
-    with pytest.raises(SourceError):  # of who is known
-        receive_state.receive(HERE, frames)
-    with pytest.raises(SourceError):  # as many as are to come may not come
-        ReceiveState(1, 4, Tally()).receive((0, b"stranger"), frames)
+@pytest.mark.parametrize("senders", [1, None])
+def test_an_invalid_message_of_a_stranger_ends_no_pass(
+    frames: list[Frame], senders: int | None
+) -> None:
+    receive_state, buffer = ReceiveState(senders, 4, Tally()), SendBuffer(4, False, gone=never)
+    for route in (STRANGER, HERE):
+        buffer.put(pack(1))
+        buffer.receive(HERE, receive_state.greeting())
+        receive_state.receive(HERE, buffer.hello())
+        receive_state.receive(STRANGER, frames)
+        assert buffer.receive(STRANGER, [b"GET / HTTP/1.1"]) is not None, route
+    assert (receive_state.tally.refused, buffer.refused) == (2, 2)
+
+
+STRANGER: Route = (0, b"stranger")
+
+
+@pytest.mark.parametrize("frames", STRAY, ids=["of others", "of a receiver", "of a version"])
+def test_a_sender_whose_messages_become_malformed_is_refused_by_name(frames: list[Frame]) -> None:
+    first, second = (SendBuffer(4, serve=False, gone=never) for _ in range(2))
+    routes: list[Route] = [(0, b"first"), (0, b"second")]
+
+    def met(senders: int | None) -> ReceiveState:
+        receive_state = ReceiveState(senders, 4, Tally())
+        for buffer, route in zip((first, second), routes, strict=True):
+            buffer.receive((0, b""), receive_state.greeting())
+            receive_state.receive(route, buffer.hello())
+        return receive_state
+
+    receive_state = met(senders=None)
+    list(receive_state.replies())
+    receive_state.receive(routes[0], frames)
+    assert list(receive_state.tally.stopped) == [first.me[:4].hex()]
+    ((route, refusal),) = receive_state.replies()
+    assert route == routes[0]
+    with pytest.raises(SourceError, match="the receiver refused: "):
+        first.receive((0, b""), refusal)
+    with pytest.raises(SourceError, match=f"the sender {first.me[:4].hex()}: "):
+        met(senders=2).receive(routes[0], frames)
 
 
 @pytest.mark.parametrize("kind", [Kind.WANT, Kind.AGAIN, Kind.LEAVE])

@@ -140,9 +140,9 @@ GOOD = MessageHeader(Kind.HELLO, b"s" * 16).encode()
         (b"", "not a flowdsl message: it begins with b''"),
         (b"FLOW", "not a flowdsl message"),
         (b"POST / HTTP/1.1", "it begins with b'POST', not b'FLOW'; is the other end flow.send_zmq"),
-        (b"FLOW\x02" + GOOD[5:], "a message of version 2, this flowdsl reads version 1; both ends"),
-        (GOOD[:-1], "a header of 67 bytes, not 68"),
-        (GOOD + b"\0", "a header of 69 bytes, not 68"),
+        (b"FLOW\x01" + GOOD[5:], "a message of version 1, this flowdsl reads version 2; both ends"),
+        (GOOD[:-1], "a header of 75 bytes, not 76"),
+        (GOOD + b"\0", "a header of 77 bytes, not 76"),
         (GOOD[:5] + b"\x63" + GOOD[6:], "a message of unknown kind 99"),
     ],
 )

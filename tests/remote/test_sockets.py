@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,7 +33,7 @@ from flowdsl.remote.message import Kind, MessageHeader, Route
 from flowdsl.remote.sockets import Endpoint, Link
 from flowdsl.remote.zmq_ops import decode
 from flowdsl.workers.launching import fork_server
-from tests.remote.wires import ANY_PORT, WAIT, AnyFlow, bound, receiving, relayed, sending
+from tests.remote.wires import ANY_PORT, WAIT, AnyFlow, bound, receiving, relayed, sealed, sending
 from tests.storage.elements import ELEMENTS, identical
 from tests.waiting import eventually
 
@@ -342,6 +343,7 @@ class TestReceivers:
         run = iter(fl.from_zmq(ipc, int, timeout=WAIT))
         assert [next(run), next(run), next(run)] == [0, 1, 2]
         sender.thread.join(0.3)  # until the end is sent, which makes no difference to what follows
+        run.commit()
         run.close()
         assert sender.outcome() == 3
 
@@ -360,12 +362,12 @@ class TestReceivers:
         context = zmq.Context[zmq.Socket[bytes]]()
         socket = context.socket(zmq.ROUTER)
         socket.bind(ipc)
-        name, first = socket.recv_multipart()
+        name, first, _ = socket.recv_multipart()
         me, other = MessageHeader.decode(first).sender, b"r" * 16
-        socket.send_multipart([name, MessageHeader(Kind.WANT, me, other, room=9).encode()])
+        socket.send_multipart([name, *sealed(MessageHeader(Kind.WANT, me, other, room=9))])
         while MessageHeader.decode(socket.recv_multipart()[1]).kind is not Kind.END:
             pass
-        socket.send_multipart([name, MessageHeader(Kind.WANT, me, other, 1, 2, 2, 9).encode()])
+        socket.send_multipart([name, *sealed(MessageHeader(Kind.WANT, me, other, 1, 2, 2, 9))])
         socket.poll(100)
         context.destroy(0)
         with pytest.raises(SourceError, match=r"the sender .* failed: SourceError: "):
@@ -378,7 +380,7 @@ class TestReceivers:
         context = zmq.Context[zmq.Socket[bytes]]()
         socket = context.socket(zmq.DEALER)
         socket.connect(ipc)
-        socket.send(MessageHeader(Kind.WANT, b"s" * 16, b"r" * 16, room=9).encode())
+        socket.send_multipart(sealed(MessageHeader(Kind.WANT, b"s" * 16, b"r" * 16, room=9)))
         socket.recv_multipart()  # it has met the sender
         context.destroy(0)
         until = time.monotonic() + WAIT
@@ -534,15 +536,40 @@ fl.from_range(100).repeat().send_zmq({ipc!r}, hwm=5)
         fl.from_range(1).send_zmq(address, timeout=WAIT)
         receiver.outcome()
 
-    @pytest.mark.parametrize("frames", [[b"hello"], [b"", b"x"], [b"FLOW\x02" + bytes(70)]])
-    def test_invalid_messages_are_an_error(self, frames: list[bytes], ipc: str) -> None:
-        receiver, address = bound(receiving, ANY_PORT)
+    @pytest.mark.parametrize("sender_binds", [False, True])
+    def test_messages_of_strangers_end_no_pass(
+        self, sender_binds: bool, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        task = partial(sending, fl.from_range(5)) if sender_binds else receiving
+        tally = Tally()
+        here, address = bound(
+            task, ANY_PORT, **({"bind": True} if sender_binds else {"tally": tally})
+        )
         context = zmq.Context[zmq.Socket[bytes]]()
         socket = context.socket(zmq.DEALER)
         socket.connect(address)
-        socket.send_multipart(frames)
-        with pytest.raises(SourceError, match=r"^from_zmq: 'tcp:.* (flowdsl message|message of)"):
-            receiver.outcome()
+        for frames in ([b"hello"], [b"", b"x"], [b"FLOW\x01" + bytes(70)], [b"FLOW\x02"]):
+            socket.send_multipart(frames)
+        reply = socket.recv_multipart()  # it has read them
+        assert MessageHeader.decode(reply[0]).kind is Kind.STOP
+        if sender_binds:
+            assert fl.from_zmq(address, bind=False, timeout=WAIT).collect() == list(range(5))
+        else:
+            assert fl.from_range(5).send_zmq(address, timeout=WAIT) == 5
+        here.outcome()
+        context.destroy(0)
+        assert caplog.text.count("ignored a message of a stranger") == 1
+        assert sender_binds or (tally.refused, tally.damaged) == (3, 1)
+
+    def test_a_connection_to_something_else_is_an_error(self) -> None:
+        context = zmq.Context[zmq.Socket[bytes]]()
+        socket = context.socket(zmq.ROUTER)
+        port = socket.bind_to_random_port("tcp://127.0.0.1")
+        sender = sending(fl.from_range(3), f"tcp://127.0.0.1:{port}")
+        name, *_ = socket.recv_multipart()
+        socket.send_multipart([name, b"FLOW\x01" + bytes(63)])
+        with pytest.raises(SourceError, match="a message of version 1, this flowdsl reads version"):
+            sender.outcome()
         context.destroy(0)
 
     def test_bytes_that_are_not_zmq_are_ignored(self) -> None:
@@ -610,7 +637,7 @@ fl.from_range(100).repeat().send_zmq({ipc!r}, hwm=5)
         program = f"""
 import threading, time, zmq
 import flowdsl as fl
-from flowdsl.remote.message import MessageHeader, Kind
+from flowdsl.remote.message import MessageHeader, Kind, seal
 
 def send(*elements):
     sender = fl.from_items(elements)
@@ -623,7 +650,8 @@ with zmq.Context() as context, context.socket(zmq.DEALER) as leaves:
     leaves.setsockopt(zmq.LINGER, 0)
     leaves.connect({ipc!r})
     for _ in range(1000):
-        leaves.send(MessageHeader(Kind.HELLO, b"l" * 16).encode())
+        hello = MessageHeader(Kind.HELLO, b"l" * 16).encode()
+        leaves.send_multipart([hello, seal([hello])])
     time.sleep(0.5)
 time.sleep(3)
 send(2)

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 import attrs
 
 import flowdsl as fl
+from flowdsl.remote.message import Frame, MessageHeader, seal
 
 AnyFlow: TypeAlias = fl.Flow[Any, Any]
 ANY_PORT = "tcp://127.0.0.1:*"
@@ -55,6 +56,12 @@ def receiving(
 ) -> Task:
     options = {"timeout": WAIT, **options}
     return Task(lambda: use(fl.from_zmq(address, *element, **options)))
+
+
+def sealed(header: MessageHeader, *frames: Frame) -> list[Frame]:
+    """Return the frames of a message, as a socket of flowdsl sends them."""
+    content: list[Frame] = [header.encode(), *frames]
+    return [*content, seal(content)]
 
 
 def bound(task: Callable[..., Task], *args: Any, **options: Any) -> tuple[Task, str]:
