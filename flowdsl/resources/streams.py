@@ -3,7 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
+
+
+def fill_standard_descriptors() -> None:
+    """Open the null device in the place of standard descriptors that are closed, as in daemons.
+
+    Otherwise a socket gets such a number, and what is printed is written to it.
+    """
+    for standard in (0, 1, 2):
+        try:
+            os.fstat(standard)
+        except OSError:
+            opened = os.open(os.devnull, os.O_RDWR)
+            if opened != standard:
+                os.dup2(opened, standard)
+                os.close(opened)
+            os.set_inheritable(standard, True)
 
 
 def is_terminal(stream: object) -> bool:

@@ -30,6 +30,7 @@ import gc
 import importlib
 import os
 import select
+import signal
 import socket
 import struct
 import sys
@@ -51,6 +52,7 @@ UNFIT = -(1 << 32)
 
 def main(fd: int) -> None:
     """Fork workers until the consumer closes the socket or is gone; in a fork, run the worker."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, it would lose how workers end
     set_title("flowdsl forks", f": starts the workers of process {os.getppid()}")
     importlib.import_module("threadpoolctl")  # here, so that no worker has to
     gc.collect()

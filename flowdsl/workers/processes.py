@@ -29,6 +29,7 @@ from flowdsl.errors import FlowError, NotShippable
 from flowdsl.plan.plan import Stage
 from flowdsl.resources.cores import cores
 from flowdsl.resources.limits import check_room, explained
+from flowdsl.resources.streams import fill_standard_descriptors
 from flowdsl.workers import launching
 from flowdsl.workers.backend import (
     POLL_SECONDS,
@@ -148,7 +149,7 @@ class Processes:
         """Store the program's large arrays in shared memory; no process is started yet."""
         self._packed = attrs.evolve(packed, arrays=())
         self._arrays = SharedArrays(packed.arrays) if packed.arrays else None
-        self._environment = os.getcwd(), ProcessEnvironment()
+        self._environment = _folder(), ProcessEnvironment()
         self._members: dict[bytes, Process] = {}
         self._leaving: list[Process] = []
         self._poller = zmq.Poller()
@@ -169,6 +170,7 @@ class Processes:
 
     def _open(self) -> None:
         """Open the socket to which workers connect."""
+        fill_standard_descriptors()
         check_room("prefetch, for worker processes", THREADS_OF_ZMQ, FILES_OF_ZMQ)
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._control = context.socket(zmq.ROUTER)
@@ -201,9 +203,19 @@ class Processes:
 
     def poll(self) -> list[Event]:
         self._owner.check()
+        events: list[Event] = []
+        try:
+            if not self._owner.ending:
+                events = self._poll()
+        except (OSError, zmq.ZMQError):
+            if not self._owner.ending:  # or else another thread has closed the descriptors
+                raise
+        if self._owner.ending:
+            raise self._owner.ended()
+        return events
+
+    def _poll(self) -> list[Event]:
         with self._owner.polling:
-            if self._owner.closed:
-                raise FlowError("the workers of this run were ended by another thread")
             ready = dict(self._poller.poll(int(_TICK * 1000)))
             if self._bell in ready:
                 os.eventfd_read(self._bell)
@@ -246,7 +258,7 @@ class Processes:
         return True
 
     def can_reuse(self, stage: Stage, time_operators: bool) -> bool:
-        if not self._owner.is_here or self._environment != (os.getcwd(), ProcessEnvironment()):
+        if not self._owner.is_here or self._environment != (_folder(), ProcessEnvironment()):
             return False
         packed = PackedStage.of(stage, time_operators)
         arrays = self._arrays.holds(packed.arrays) if self._arrays else not packed.arrays
@@ -367,7 +379,24 @@ class _Owner(Owner):
 
     polling: threading.Lock = attrs.field(factory=threading.Lock)
     """Locked while a thread waits for events, so that no other thread closes its sockets."""
-    closed: bool = False
+    ending: bool = False
+    """True if a thread has begun to close the backend."""
+
+    def ended(self) -> BaseException:
+        """Return what to raise in a thread that uses the backend after that."""
+        if not threading.main_thread().is_alive():  # the program exits: this thread leaves silently
+            return SystemExit()
+        return FlowError("the workers of this run were ended by another thread")
+
+
+def _folder() -> str:
+    try:
+        return os.getcwd()
+    except FileNotFoundError as error:
+        raise FlowError(
+            "prefetch: the working folder of this process has been removed, and worker processes "
+            "begin in it: change to another by os.chdir"
+        ) from error
 
 
 def _is_stopped(pid: int) -> bool:
@@ -412,6 +441,7 @@ def _end(
 ) -> None:
     if not owner.is_here:
         return
+    owner.ending = True
     for worker in members.values():
         worker.link.close()  # a worker exits when this closes, even in the middle of a task
         os.close(worker.end)
@@ -424,7 +454,6 @@ def _end(
             worker.process.wait()
     os.eventfd_write(bell, 1)  # at exit, another thread may be waiting
     if owner.polling.acquire(timeout=SECONDS_TO_LEAVE):
-        owner.closed = True
         control.close(0)  # explicitly: a context collected in a cycle forgets its sockets
         context.destroy(0)
         os.close(bell)

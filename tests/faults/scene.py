@@ -32,8 +32,12 @@ SLOW = {
     "dataset_item_fails",
     "function_never_returns",
     "input_that_stalls",
+    "program_ends_by_a_signal",
+    "program_exits_while_a_thread_iterates",
+    "program_replaced_by_another",
     "sender_killed",
     "training_process_dies",
+    "worker_stopped",
 }
 """Faults that take more than a second: programs that wait, or that import a framework again."""
 _SECONDS = 60

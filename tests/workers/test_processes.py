@@ -400,6 +400,74 @@ class TestErrors:
                 next(run)
 
 
+class TestPrograms:
+    """Programs whose own state is unusual."""
+
+    @pytest.mark.parametrize("closed", [(0,), (1, 2), (0, 1, 2)])
+    def test_standard_descriptors_are_closed(self, closed: tuple[int, ...]) -> None:
+        script = f"""
+            import os, sys
+            import flowdsl as fl
+
+            def say(i):
+                os.write(1, b"printed")
+                return i
+
+            out = os.dup(1)
+            for standard in {closed}:
+                os.close(standard)
+            made = fl.from_range(4).map(say).prefetch(procs=1).collect()
+            os.write(out, repr(made).encode())
+        """
+        out, _ = _python(script).communicate(timeout=60)
+        assert out.replace("printed", "") == "[0, 1, 2, 3]"
+
+    def test_ends_of_children_are_ignored(self) -> None:
+        script = """
+            import os, signal
+            import flowdsl as fl
+            signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+            try:
+                fl.from_range(1).map(lambda i: os._exit(7)).prefetch(procs=1).collect()
+            except fl.WorkerDied as error:
+                print("exit status 7" in str(error))
+        """
+        out, _ = _python(script).communicate(timeout=60)
+        assert out.split() == ["True"]
+
+    def test_the_folder_is_gone(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def missing() -> str:
+            raise FileNotFoundError
+
+        flow = fl.from_range(3).map(abs).prefetch(procs=1)
+        monkeypatch.setattr(os, "getcwd", missing)
+        with pytest.raises(FlowError, match=r"the working folder .* has been removed"):
+            flow.collect()
+
+    @pytest.mark.parametrize("source", ["fl.from_range(10**6)", "fl.from_iterable(count())"])
+    def test_a_daemon_thread_that_iterates_ends_silently_with_the_program(
+        self, source: str
+    ) -> None:
+        script = f"""
+            import sys, threading
+            from itertools import count
+            import flowdsl as fl
+
+            begun = threading.Event()
+
+            def iterate():
+                for _ in {source}.map(abs).prefetch(procs=1):
+                    begun.set()
+
+            sys.stderr = sys.stdout
+            threading.Thread(target=iterate, daemon=True).start()
+            begun.wait()
+            print("the end")
+        """
+        out, _ = _python(script).communicate(timeout=60)
+        assert out.split() == ["the", "end"]
+
+
 class TestViews:
     def test_dropping_a_view_in_a_fork_frees_nothing(self) -> None:
         run = iter(fl.from_range(200).map(big).prefetch(procs=1))
