@@ -46,12 +46,12 @@ def _installed(names: Iterable[str]) -> Iterator[str]:
         module = sys.modules.get(name)
         if module is None or name in SCRIPTS:
             continue
-        if _is_installed(name):
+        if is_installed(name):
             yield name
             continue
         for value in list(vars(module).values()):
             other = module_of(value)
-            if other in sys.modules and _is_installed(other):
+            if other in sys.modules and is_installed(other):
                 yield other
 
 
@@ -61,7 +61,8 @@ def may_have_read_environment(names: Iterable[str]) -> bool:
 
 
 @cache
-def _is_installed(name: str) -> bool:
+def is_installed(name: str) -> bool:
+    """Return True for an imported module of the standard library or of an installed package."""
     package = name.partition(".")[0]
     if package in _INDIFFERENT:
         return True

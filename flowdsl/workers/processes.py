@@ -47,7 +47,7 @@ from flowdsl.workers.process_environment import ProcessEnvironment
 from flowdsl.workers.shared_arrays import SharedArrays
 from flowdsl.workers.slabs import Place, Window
 from flowdsl.workers.tasks import BYTES_IN_FLIGHT, InputRows, TaskInput
-from flowdsl.workers.wire import PackedStage, nbytes_of_frames, pickled, supply, unpack
+from flowdsl.workers.wire import PackedStage, is_loading, nbytes_of_frames, pickled, supply, unpack
 from flowdsl.workers.worker import (
     FILES_OF_ZMQ,
     FIRST_TASK_TIMEOUT_MS,
@@ -163,6 +163,11 @@ class Processes:
 
     def start(self, count: int) -> None:
         self._owner.check()
+        if is_loading():
+            raise FlowError(
+                "a worker process has imported a module that begins a pass with worker processes "
+                "when it is imported: put that code under if __name__ == '__main__'"
+            )
         if self._end is None:
             self._open()
         while len(self._members) < count:
@@ -321,8 +326,8 @@ class Processes:
     def _received(self, worker: Process, frames: list[bytes]) -> Event | None:
         if frames[0] == READY:
             if frames[1]:
-                text = frames[1].decode()
-                raise NotShippable(f"a worker process cannot load the plan:\n{text}")
+                message, cause = unpack(frames[1])
+                raise NotShippable(message) from cause
             worker.ready = True
             return Ready(worker)
         result: Result

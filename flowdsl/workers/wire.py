@@ -11,10 +11,11 @@ import copyreg
 import io
 import pickle
 import sys
-from collections.abc import Callable, Iterable, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from types import CodeType, FunctionType
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import attrs
 import cloudpickle
@@ -22,12 +23,14 @@ import numpy as np
 
 from flowdsl.elements.structure import components
 from flowdsl.errors import NotShippable
-from flowdsl.nodes import AnyNode
+from flowdsl.nodes import AnyNode, Node
+from flowdsl.nodes.failures import Attempt, AttemptToRead
 from flowdsl.plan.plan import Stage
 from flowdsl.plan.tree import walk
-from flowdsl.resources.worker_kinds import WorkerKind, Workers
+from flowdsl.resources.worker_kinds import PROCESSES, WorkerKind, Workers
 from flowdsl.workers.array_pickling import ARRAYS
 from flowdsl.workers.hashes import warn_of_hash
+from flowdsl.workers.importing import send_by_value_unless_found
 from flowdsl.workers.modules import installed, module_of
 from flowdsl.workers.pickling import SCRIPTS, code_made_of, is_importable, made_of, send_the_script
 from flowdsl.workers.shared_arrays import LARGE, reduced, reduced_tensor
@@ -58,9 +61,84 @@ def ship(program: AnyNode, kind: WorkerKind, beside: bool = False) -> Shipped:
     """
     try:
         # Sources first: pickle refers to what it has pickled, so a chain of any depth can be sent.
-        return _ship(walk(program), beside)
+        return _ship((list(_marked(program)), walk(program)), beside)
     except Exception as error:
         raise _culprit(program, kind) or NotShippable(str(error)) from error
+
+
+@attrs.frozen
+class _Mark:
+    """Says, while a program is loaded, which argument of which operator comes next."""
+
+    title: str
+    argument: str
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _begin_argument, (self.title, self.argument)
+
+
+class _Loading(threading.local):
+    """What this thread is loading."""
+
+    is_under_way = False
+    argument: tuple[str, str] = ("", "")
+
+
+_loading = _Loading()
+
+
+def _begin_argument(title: str, argument: str) -> None:
+    _loading.argument = title, argument
+
+
+def is_loading() -> bool:
+    """Return True while this thread loads a program, which imports modules."""
+    return _loading.is_under_way
+
+
+def load(content: bytes, buffers: Sequence[Any] = ()) -> AnyNode:
+    """Return a shipped program.
+
+    Raises:
+        NotShippable: An argument of an operator cannot be loaded here; the error names both.
+    """
+    _loading.is_under_way, _loading.argument = True, ("", "")
+    try:
+        _, (*_, program) = unpack(content, buffers)
+    except BaseException as error:  # SystemExit too, of a module that is imported
+        title, argument = _loading.argument
+        raise NotShippable(
+            f"{title}: {argument} cannot be loaded by {PROCESSES.noun.any}: {error!r}; "
+            + _load_advice(error)
+        ) from error
+    finally:
+        _loading.is_under_way = False
+    return cast("AnyNode", program)
+
+
+def _load_advice(error: BaseException) -> str:
+    if isinstance(error, ImportError):
+        return "the module must be in a folder of sys.path, or in PYTHONPATH"
+    keyword = PROCESSES.keyword
+    return f"make what it needs inside the function, or run without prefetch({keyword}=...)"
+
+
+def _marked(program: AnyNode) -> Iterator[Any]:
+    """Yield the arguments of all operators, each after its mark."""
+    for title, argument, value in _arguments(program):
+        yield _Mark(title, argument)
+        yield value
+
+
+def _arguments(program: AnyNode) -> Iterator[tuple[str, str, Any]]:
+    """Yield the title, the name and the value of each argument of each operator of a program."""
+    for node in walk(program):
+        operator = node.held.node if isinstance(node, Attempt | AttemptToRead) else node
+        for field in attrs.fields(type(operator)):
+            value = getattr(operator, field.name)
+            parts = value if isinstance(value, tuple) else (value,)
+            if not any(isinstance(part, Node) for part in parts):
+                yield operator.title, field.name, value
 
 
 @attrs.frozen
@@ -109,6 +187,7 @@ class _Pickler(cloudpickle.Pickler):
     )
 
     def reducer_override(self, obj: Any) -> Any:
+        send_by_value_unless_found(obj)
         if is_struct(obj) and not is_importable(obj):
             return struct_made_of(obj)
         return super().reducer_override(obj)
@@ -147,17 +226,14 @@ def _ship(value: object, beside: bool = False) -> Shipped:
 
 
 def _culprit(program: AnyNode, kind: WorkerKind) -> NotShippable | None:
-    for node in walk(program):
-        for field in attrs.fields(type(node)):
-            value = getattr(node, field.name)
-            try:
-                _ship(value)
-            except Exception as error:
-                return NotShippable(
-                    f"{node.title}: {field.name} cannot be sent to {kind.noun.any}: {error}; "
-                    f"make what it needs inside the function, or run without "
-                    f"prefetch({kind.keyword}=...)"
-                )
+    for title, argument, value in _arguments(program):
+        try:
+            _ship(value)
+        except Exception as error:
+            return NotShippable(
+                f"{title}: {argument} cannot be sent to {kind.noun.any}: {error}; make what it "
+                f"needs inside the function, or run without prefetch({kind.keyword}=...)"
+            )
     return None
 
 

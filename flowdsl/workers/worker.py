@@ -17,7 +17,6 @@ import struct
 import sys
 import threading
 import time
-import traceback
 from typing import Any, NoReturn
 
 import attrs
@@ -35,7 +34,7 @@ from flowdsl.workers.shared_arrays import BufferLayout, mapped
 from flowdsl.workers.slabs import Slabs
 from flowdsl.workers.tasks import InputRows, Task
 from flowdsl.workers.titles import set_title
-from flowdsl.workers.wire import first_unpackable, pack_into, pickled, unpack
+from flowdsl.workers.wire import first_unpackable, load, pack_into, pickled, unpack
 
 READY = b"ready"
 PARK = b"park"
@@ -122,7 +121,7 @@ def serve(link: socket.socket, setup: Setup, heap: Heap = UNTOUCHED) -> None:
         control.connect(setup.address)
         try:
             program_arrays = [] if setup.program_arrays is None else mapped(setup.program_arrays)
-            *_, program = unpack(setup.program, program_arrays)
+            program = load(setup.program, program_arrays)
             setup.environment.take_on("warning filters")  # whose categories are imported by now
             _reseed()
             try:
@@ -130,8 +129,9 @@ def serve(link: socket.socket, setup: Setup, heap: Heap = UNTOUCHED) -> None:
             except OSError as error:
                 raise FlowError(f"there is no shared memory: {explained(error)}") from None
             executor = executor_of(program, setup.end_to_end, slabs.allocate, setup.time_operators)
-        except Exception:
-            control.send_multipart([READY, traceback.format_exc().encode()])
+        except Exception as error:
+            cause = error.__cause__ or error
+            control.send_multipart([READY, pickled((str(error), travelling(cause)))])
             link.recv(1)  # wait until the consumer has read the message and closes the link
             return
         control.send_multipart([READY, b""])

@@ -365,7 +365,7 @@ class TestModules:
             )
             monkeypatch.syspath_prepend(tmp_path)
             monkeypatch.setenv("PYTHONPATH", str(tmp_path))  # another fork server
-            monkeypatch.setattr(modules, "_is_installed", lambda name: True)
+            monkeypatch.setattr(modules, "is_installed", lambda name: True)
             monkeypatch.setattr(launching, "_not_shared", set())
             monkeypatch.setattr(launching, "_failures", 0)
             return importlib.import_module(name)

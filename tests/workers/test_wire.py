@@ -21,7 +21,7 @@ from flowdsl.nodes import Elementwise, Indices
 from flowdsl.resources.worker_kinds import PROCESSES
 from flowdsl.testing.elements import FORMS, make, same
 from flowdsl.workers.slabs import WORTH_SHARING
-from flowdsl.workers.wire import pack, pack_into, ship, supply, unpack
+from flowdsl.workers.wire import load, pack, pack_into, ship, supply, unpack
 from tests.workers.test_slabs import Pair
 
 BIG = WORTH_SHARING  # elements: of any dtype, so many are worth it
@@ -193,8 +193,7 @@ class TestShip:
             return i + offset
 
         node = fl.from_range(5).map(add).filter(lambda i: i != 12).node
-        *_, program = unpack(ship(node, PROCESSES).content)
-        got = Program(program).rows(Indices.span(0, 0, 5))
+        got = Program(load(ship(node, PROCESSES).content)).rows(Indices.span(0, 0, 5))
         assert [x for _, x in got] == [10, 11, 13, 14]
 
     def test_errors_name_the_operator_and_the_argument(self) -> None:
