@@ -12,7 +12,7 @@ PAGES := $(wildcard *.md docs/*.md docs/*.py)
 .NOTPARALLEL:
 .SILENT:
 .PHONY: help site release-check demo test lint types contract doctest unit long explore chaos fuzz docs bench bench-storage bench-graph bench-training bench-frameworks bench-cluster bench-regression bench-gate bench-baseline \
-	chaos-cluster faults format lock lowest newest clean
+	chaos-cluster faults faults-peers format lock lowest newest clean
 
 say = printf '==> %s\n'
 
@@ -30,6 +30,7 @@ help:
 	echo 'make chaos-cluster  300 of them on a Ray cluster whose machines die (MINUTES=30)'
 	echo 'make fuzz      100,000 damaged files, and 200 killed writers a format (SEED=0 FILES= KILLS=)'
 	echo 'make faults    what a user sees when files, queues and processes fail'
+	echo 'make faults-peers  the same faults in DataLoader, Grain and tf.data, for the page'
 	echo 'make docs      write docs/operators.md and docs/reliability.md'
 	echo 'make bench     time flowdsl beside others: make bench OPTIONS=--quick for a minute of it'
 	echo '  make bench-storage  time the readers of files beside others'
@@ -120,6 +121,16 @@ fuzz: $(VENV)/dev
 	$(say) 'fuzz'
 	$(BIN)/python -m tests.storage.fuzz --files $(FILES) --seed $(SEED)
 	$(BIN)/python -m tests.storage.killing --kills $(KILLS) --seed $(SEED)
+
+faults: $(VENV)/dev
+	$(say) 'faults'
+	$(BIN)/python -m tests.faults
+
+# Writes tests/faults/peers.json, which docs/reliability.md shows; another machine, other seconds.
+faults-peers: $(VENV)/dev
+	$(say) 'The same faults in other libraries'
+	$(BIN)/python -m tests.faults.peers
+	$(BIN)/python docs/generate_reliability.py
 
 docs: $(VENV)/dev
 	$(say) 'Writing docs/operators.md'

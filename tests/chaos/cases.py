@@ -19,7 +19,7 @@ from flowdsl.plan import tree
 from flowdsl.plan.tree import rewrite, steps_of
 from flowdsl.testing.catalogue import Draw
 from flowdsl.testing.recipes import AnyFlow, Recipe, Step
-from tests.chaos.faults import DEADLY, Kind
+from tests.chaos.faults import DEADLY, HARMLESS, Grow, Kind
 from tests.strategies import chains
 
 Ending: TypeAlias = Literal["keep", "drop", "abandon", "resume", "again"]
@@ -72,6 +72,8 @@ class Case:
     """The numbers of workers after each task; empty for a constant number."""
     shared: bool
     """True if arrays of any size are sent through shared memory."""
+    grows: int
+    """One of so many elements becomes large at the end of the flow; 0 for none."""
 
     def build(
         self, strike: Callable[[Any], Any], handler: Callable[[Any], object], procs: int
@@ -80,6 +82,8 @@ class Case:
         steps = list(self.recipe.steps)
         steps.insert(self.faulty, Step("map(faulty)", lambda f, _: f.map(strike), lambda m: m))
         built = attrs.evolve(self.recipe, steps=tuple(steps)).build(procs)
+        if self.grows:
+            built = built.map(Grow(self.grows))
         if self.replicas:
             return self._as_asked(built).replicate(self.replicas)
         on_error: Any = handler if self.on_error == "call" else self.on_error
@@ -109,7 +113,7 @@ class Case:
         return f"{' > '.join(names)}\n{plain}"
 
 
-_kinds: st.SearchStrategy[Kind] = st.sampled_from([*DEADLY, *DEADLY, "slow", "raise"])
+_kinds: st.SearchStrategy[Kind] = st.sampled_from([*DEADLY, *DEADLY, *HARMLESS])
 _places = st.integers(0, 40)
 _ANSWERS: list[OnError] = ["raise", "skip", "call"]
 """Not for endless flows, which may never yield an element if failing rows are skipped."""
@@ -183,6 +187,7 @@ def cases(draw: Draw) -> Case:
         sizes=tuple(draw(st.lists(st.integers(1, 9), max_size=4))),
         numbers=tuple(draw(st.just([]) | st.lists(st.integers(1, 4), max_size=3))),
         shared=draw(st.booleans()),
+        grows=draw(st.sampled_from([0, 0, 0, 2, 7])),
     )
 
 

@@ -10,15 +10,56 @@ import os
 import signal
 import threading
 import time
-from typing import Any, Literal, NoReturn, TypeAlias
+from collections.abc import Callable
+from typing import Any, Literal, NoReturn, TypeAlias, get_args
 
 import attrs
+import numpy as np
+from numpy.typing import NDArray
 
-from flowdsl.testing.elements import ids
+from flowdsl.testing.elements import ids, leaves
 
-Kind: TypeAlias = Literal["exit 0", "exit 3", "kill", "segfault", "stop", "slow", "raise"]
+Deadly: TypeAlias = Literal[
+    "exit 0", "exit 3", "kill", "segfault", "terminate", "signal 40", "stop"
+]
+Harmless: TypeAlias = Literal["slow", "raise", "raise odd", "write", "leave"]
+Kind: TypeAlias = Deadly | Harmless
 
-DEADLY: tuple[Kind, ...] = ("exit 0", "exit 3", "kill", "segfault", "stop")
+DEADLY: tuple[Deadly, ...] = get_args(Deadly)
+HARMLESS: tuple[Harmless, ...] = get_args(Harmless)
+"""Slow rows; rows that raise an error, some of an odd class; rows into which a function writes; and
+rows at which it leaves with ``SystemExit``."""
+
+
+class _NeedsNames(Exception):
+    def __init__(self, *, row: int) -> None:
+        super().__init__(f"row {row}, in a class with arguments of its own")
+
+
+class _HoldsLock(Exception):
+    def __init__(self, row: int) -> None:
+        super().__init__(f"row {row}")
+        self.lock = threading.Lock()
+
+
+class _WithoutText(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+
+def _grouped(row: int) -> Exception:
+    return ExceptionGroup(f"row {row}", [KeyError(row), _HoldsLock(row)])
+
+
+_ODD: tuple[Callable[[int], Exception], ...] = (
+    lambda row: _NeedsNames(row=row),
+    _HoldsLock,
+    _WithoutText,
+    _grouped,
+    lambda row: UnicodeDecodeError("utf-8", b"\xff", 0, 1, f"row {row}"),
+    lambda row: StopIteration(row),
+    lambda row: FileNotFoundError(2, "No such file", f"row-{row}"),
+)
 
 
 class Died(BaseException):
@@ -48,10 +89,16 @@ class Fault:
     consumer: int
     """The consumer's process; in its own thread only faults that raise happen."""
 
-    def strike(self) -> None:
+    def strike(self, element: object) -> None:
         if self.kind == "raise":
             raise ValueError(f"row {self.row} is bad")
-        if not in_consumer(self.consumer) and not self._spent():
+        if self.kind == "raise odd":
+            raise _ODD[self.row % len(_ODD)](self.row)
+        if self.kind == "leave":
+            raise SystemExit(self.row)
+        if self.kind == "write":
+            _write_into(element)
+        elif not in_consumer(self.consumer) and not self._spent():
             self.happen()
 
     def happen(self) -> None:
@@ -80,7 +127,20 @@ def in_consumer(process: int) -> bool:
     return os.getpid() == process and getattr(mortal, "worker", None) is None
 
 
-_SIGNALS = {"kill": signal.SIGKILL, "segfault": signal.SIGSEGV, "stop": signal.SIGSTOP}
+def _write_into(element: object) -> None:
+    """Write the elements of arrays to where they are, which is an error for shared ones."""
+    for leaf in leaves(element):
+        if isinstance(leaf, np.ndarray):
+            leaf[...] = leaf
+
+
+_SIGNALS = {
+    "kill": signal.SIGKILL,
+    "segfault": signal.SIGSEGV,
+    "terminate": signal.SIGTERM,
+    "signal 40": 40,
+    "stop": signal.SIGSTOP,
+}
 
 
 @attrs.frozen
@@ -90,10 +150,21 @@ class Poison(Fault):
     So the reference of a flow with ``on_error`` leaves it out, as a run is to do.
     """
 
-    def strike(self) -> None:
+    def strike(self, element: object) -> None:
         if in_consumer(self.consumer):
             raise ValueError(f"row {self.row} is bad")
         self.happen()
+
+
+@attrs.frozen
+class Grow:
+    """Put memory beside some elements, so that sizes jump from bytes to hundreds of kilobytes."""
+
+    every: int
+
+    def __call__(self, element: Any) -> tuple[Any, NDArray[np.uint8]]:
+        large = sum(ids(element)) % self.every == 0
+        return element, np.zeros(300_000 if large else 1, np.uint8)
 
 
 @attrs.frozen
@@ -106,5 +177,5 @@ class Faulty:
         rows = ids(element)
         for fault in self.faults:
             if fault.row in rows:
-                fault.strike()
+                fault.strike(element)
         return element

@@ -20,7 +20,15 @@ from flowdsl.workers.processes import Process
 from flowdsl.workers.worker import Setup, serve
 from tests.chaos.faults import Died, mortal
 
-_STATUS = {"exit 0": 0, "exit 3": 3, "kill": -9, "segfault": -11, "stop": -9}
+_STATUS = {
+    "exit 0": 0,
+    "exit 3": 3,
+    "kill": -9,
+    "segfault": -11,
+    "terminate": -15,
+    "signal 40": -40,
+    "stop": -9,
+}
 _pids = count(-2, -1)  # of no process
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 
 import pytest
 
 from docs.generate_reliability import PAGE, page
+from tests.faults import peers
 from tests.faults.scene import SLOW, faults
 
 
@@ -25,6 +27,14 @@ def test_a_fault_with_another_end_is_detected() -> None:
     fault = faults()[0]
     assert fault.ends_so(fault.output)
     assert not fault.ends_so(fault.output.replace("e", "u"))
+
+
+def test_the_same_faults_are_recorded_for_all_libraries() -> None:
+    record = json.loads(peers.RECORD.read_text())
+    assert list(record["versions"]) == list(peers.LIBRARIES)
+    assert list(record["cases"]) == [case.__name__ for case in peers.CASES]
+    for outcomes in record["cases"].values():
+        assert list(outcomes) == list(peers.LIBRARIES)
 
 
 def test_the_reliability_page_matches_the_programs() -> None:
