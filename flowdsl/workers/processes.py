@@ -328,6 +328,8 @@ class Processes:
             if frames[1]:
                 message, cause = unpack(frames[1])
                 raise NotShippable(message) from cause
+            if len(frames) > 2:
+                raise FlowError(f"prefetch: {frames[2].decode()}")
             worker.ready = True
             return Ready(worker)
         result: Result

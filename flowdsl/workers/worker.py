@@ -120,14 +120,17 @@ def serve(link: socket.socket, setup: Setup, heap: Heap = UNTOUCHED) -> None:
         control.setsockopt(zmq.IDENTITY, setup.identity)
         control.connect(setup.address)
         try:
+            slabs.open()
+        except OSError as error:
+            text = f"worker processes cannot share memory: {explained(error)}"
+            control.send_multipart([READY, b"", text.encode()])
+            link.recv(1)  # wait until the consumer has read the message and closes the link
+            return
+        try:
             program_arrays = [] if setup.program_arrays is None else mapped(setup.program_arrays)
             program = load(setup.program, program_arrays)
             setup.environment.take_on("warning filters")  # whose categories are imported by now
             _reseed()
-            try:
-                slabs.open()
-            except OSError as error:
-                raise FlowError(f"there is no shared memory: {explained(error)}") from None
             executor = executor_of(program, setup.end_to_end, slabs.allocate, setup.time_operators)
         except Exception as error:
             cause = error.__cause__ or error

@@ -23,6 +23,6 @@ for file in opened:
 print(flow.collect())
 
 # Seen:
-# prefetch, for worker processes: 9 more files must be open: Too many open files: close files, or
-# raise ulimit -n
+# prefetch, for worker processes: 9 more descriptors must be open: Too many open files: close files,
+# or raise ulimit -n
 # [0, 1, 2, 3, 4, 5, 6, 7, 8]

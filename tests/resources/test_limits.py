@@ -60,7 +60,7 @@ class TestCheckRoom:
             if needed <= there:
                 check_room("who", 0, needed)
             else:
-                with pytest.raises(FlowError, match=r"^who: .* more files .*: .*ulimit -n$"):
+                with pytest.raises(FlowError, match=r"^who: .* more descriptors .*: .*ulimit -n$"):
                     check_room("who", 0, needed)
 
     @pytest.mark.usefixtures("no_thread")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -489,3 +491,17 @@ def test_path_that_is_not_a_folder_is_refused(path: Path) -> None:
         flow.write_lmdb(f"{path}/", overwrite=True)
     with suppress(FileNotFoundError), pytest.raises(SourceError, match="No such file"):
         fl.from_lmdb(path.parent)
+
+
+def test_a_limited_address_space_leaves_less_room_to_grow(tmp_path: Path) -> None:
+    program = """
+import resource, sys
+import flowdsl as fl
+resource.setrlimit(resource.RLIMIT_AS, (1 << 33, 1 << 33))
+for _ in range(2):
+    fl.from_range(1000).write_lmdb(sys.argv[1], append=True)
+"""
+    path = tmp_path / "rows.lmdb"
+    subprocess.run([sys.executable, "-c", program, str(path)], timeout=60, check=True)
+    assert fl.from_lmdb(path).collect() == [*range(1000), *range(1000)]
+    assert list(tmp_path.iterdir()) == [path]

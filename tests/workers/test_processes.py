@@ -422,6 +422,21 @@ class TestPrograms:
         out, _ = _python(script).communicate(timeout=60)
         assert out.replace("printed", "") == "[0, 1, 2, 3]"
 
+    def test_there_is_no_shared_memory(self) -> None:
+        script = """
+            import resource
+            import flowdsl as fl
+            resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+            try:
+                fl.from_range(3).map(abs).prefetch(procs=1).collect()
+            except fl.FlowError as error:
+                print(type(error).__name__, error)
+        """
+        out, _ = _python(script).communicate(timeout=60)
+        assert out.startswith(
+            "FlowError prefetch: worker processes cannot share memory: File too large: ulimit -f"
+        )
+
     def test_ends_of_children_are_ignored(self) -> None:
         script = """
             import os, signal

@@ -30,7 +30,8 @@ from flowdsl.storage.writing import RowsToWrite, os_error_behind, refuse_endless
 _FIRST_MAP_BYTES = 1 << 24
 _GROWTH_BYTES = 1 << 36
 """The growth in bytes before the file must be mapped again, which ends the protection of
-readers from changes. This reserves address space only."""
+readers from changes. This reserves address space only; less where that is limited."""
+_LEAST_GROWTH_BYTES = 1 << 24
 _ROOM_PAGES = 1024
 """Spare pages in addition to the pages that a transaction needs for its rows."""
 
@@ -173,6 +174,7 @@ class _Growing:
     """The number of rows in the file."""
     started: bool = False
     """True if rows were added and the file is incomplete."""
+    _growth: int = _GROWTH_BYTES
     _lock: BaseFileLock | None = None
     _env: lmdb.Environment | None = None
     _before: lmdb.Transaction | None = None
@@ -213,12 +215,18 @@ class _Growing:
         self._lock = lock
 
     def _open(self) -> None:
-        size = self.path.stat().st_size + _GROWTH_BYTES
+        size = self.path.stat().st_size + self._growth
         try:
             # One reader; before lmdb 2.2 its place is free again only after it has taken a second.
             self._env = lmdb.open(str(self.path), size, subdir=False, max_readers=2)
         except lmdb.Error as error:
             if "already open in this process" not in str(error):
+                with suppress(OSError):
+                    os.unlink(f"{self.path}-lock")
+                if os.strerror(errno.ENOMEM) in str(error) and self._growth > _LEAST_GROWTH_BYTES:
+                    self._growth //= 2
+                    self._open()
+                    return
                 raise
             raise InvalidFlow(
                 f"write_lmdb: {str(self.path)!r} is open in this process, by LMDB itself: rows "
@@ -282,7 +290,7 @@ class _Growing:
         assert self._env is not None
         assert self._before is not None
         self._before.abort()
-        self._env.set_mapsize(self._env.info()["map_size"] + _GROWTH_BYTES)
+        self._env.set_mapsize(self._env.info()["map_size"] + self._growth)
         self._before = self._env.begin()
 
     def __exit__(self, *_: object) -> None:
