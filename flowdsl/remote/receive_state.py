@@ -289,6 +289,7 @@ class ReceiveState:
         """Accept the next item of a sender; note a missing or repeated one."""
         record.attempt = max(record.attempt, header.attempt)
         if header.kind is Kind.HELLO:
+            record.attempt = header.attempt  # less than before, if the sender was started again
             record.gap |= header.upto > record.expected
             record.owed = True
         elif header.number > record.expected:

@@ -51,9 +51,11 @@ class SendBuffer:
     me: bytes = attrs.field(factory=lambda: secrets.token_bytes(16))
     receiver: bytes = NO_RECEIVER
     route: Route | None = None
-    base: int = 0
+    first: int = 0
+    """The number of the first element; not 0 if an earlier sender has sent those before it."""
+    base: int = attrs.field(default=attrs.Factory(lambda self: self.first, takes_self=True))
     """The number of items that were delivered; the end counts as an item."""
-    cursor: int = 0
+    cursor: int = attrs.field(default=attrs.Factory(lambda self: self.first, takes_self=True))
     """The number of the next element to send."""
     attempt: int = 0
     room: int = 0
@@ -224,7 +226,7 @@ class SendBuffer:
         if self.count is not None and self.base == self.count:
             self.items.clear()
             self.base += 1  # the receiver has all elements, and did not ask for the end
-        elif not self.serve and self.base:
+        elif not self.serve and self.base > self.first:
             if self.items or self.count is not None:
                 raise self._left_early()
             self.deserted = True  # not an error if the flow has no more elements

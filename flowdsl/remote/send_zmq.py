@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import secrets
+from collections.abc import Callable, Mapping
 from contextlib import closing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
-from flowdsl.nodes import E, FlowBase, T
+from flowdsl.errors import InvalidFlow
+from flowdsl.nodes import E, FlowBase, T, flow
 from flowdsl.ops.queues import check_timeout
 
 if TYPE_CHECKING:
     from flowdsl.remote.pushing import Format
     from flowdsl.remote.security import Curve
+    from flowdsl.remote.sender import Resumed
 
 
 class Sending(FlowBase[T, E]):
@@ -30,6 +33,8 @@ class Sending(FlowBase[T, E]):
         insecure: bool = False,
         timeout: float | None = None,
         on_bound: Callable[[str], object] | None = None,
+        state: Mapping[str, object] | None = None,
+        on_state: Callable[[dict[str, Any]], object] | None = None,
     ) -> int:
         """Run one pass, and send its elements to a receiver: ``fl.from_zmq`` in another process.
 
@@ -51,6 +56,13 @@ class Sending(FlowBase[T, E]):
 
         Messages of strangers are ignored, and the first one is logged.
 
+        ``state`` sends the rest of a pass, as ``flow.resume(state)`` computes it. ``on_state`` is
+        called with the state after the elements that were acknowledged, at the beginning, at most
+        ten times a second, and at the end or an error: save it, and a sender that is started again
+        continues with the first element that was not acknowledged. A receiver that is still there
+        recognizes it, and elements that come a second time, as the sender was killed before its
+        state was saved. Another receiver may get these: ``enumerate()`` numbers them.
+
         Elements are sent in the same codec as files, which does not use pickle: numbers, text,
         arrays, lists, dicts, tuples and records. ``trusted=True`` pickles elements of any type
         instead; the receiver must set it, too. Plain ``tcp`` beyond this machine is refused, unless
@@ -70,7 +82,9 @@ class Sending(FlowBase[T, E]):
         Errors: ``InvalidFlow`` for an argument, or an address that others can reach;
         ``SourceError`` if the address cannot be bound, no receiver takes an element in ``timeout``
         seconds, or the receiver refuses an element or leaves early; ``SpecMismatch`` for an element
-        that cannot be sent, with its number; any error of the flow, which the receiver gets, too.
+        that cannot be sent, with its number; ``StateMismatch`` for a state of another flow;
+        ``NotResumable`` for ``on_state`` with a flow that has no state; any error of the flow,
+        which the receiver gets, too.
 
         >>> import flowdsl as fl, tempfile, threading
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -87,7 +101,7 @@ class Sending(FlowBase[T, E]):
         any sliding-window protocol (V. Cerf and R. Kahn, 1974).
         """
         from flowdsl.remote.pushing import check_format, push
-        from flowdsl.remote.sender import send
+        from flowdsl.remote.sender import Progress, send, sender_of
         from flowdsl.remote.sockets import (
             Endpoint,
             check_flags,
@@ -97,8 +111,16 @@ class Sending(FlowBase[T, E]):
         endpoint = Endpoint(who, (address,), bind, hwm, security, insecure, on_bound)
         check_timeout(who, timeout)
         check_flags(who, trusted=trusted, serve=serve)
-        check_format(who, format, given={"trusted": trusted, "serve": serve})
-        with closing(iter(self)) as elements:
+        given = {"trusted": trusted, "serve": serve, "on_state": on_state is not None}
+        check_format(who, format, given)
+        if on_state is not None and not callable(on_state):
+            raise InvalidFlow(f"{who}: on_state must be a function or None, got {on_state!r}")
+        begun = iter(self) if state is None else flow(self.node).resume(state)
+        with closing(begun) as elements:
             if format == "zmq_ops":
                 return push(endpoint, elements, self.node.spec(False), timeout)
-            return send(endpoint, elements, trusted, serve, timeout)
+            run = cast("Resumed", elements)  # the run of a flow
+            me = (None if state is None else sender_of(state)) or secrets.token_bytes(16)
+            start = 0 if state is None else run.position
+            progress = None if on_state is None else Progress(run, on_state, me)
+            return send(endpoint, elements, trusted, serve, timeout, start, me, progress)

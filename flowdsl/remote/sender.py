@@ -2,21 +2,89 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import secrets
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import count
 from math import inf
 from time import monotonic
-from typing import Final
+from typing import Any, Final, Protocol
 
 import attrs
 import zmq
 
 from flowdsl.elements.specs import spec_of
-from flowdsl.errors import SourceError
+from flowdsl.errors import SourceError, StateMismatch
 from flowdsl.remote.message import Frame, Packed, Route, pack, pack_numbered, pack_trusted
 from flowdsl.remote.send_buffer import SendBuffer
 from flowdsl.remote.sockets import BEAT, LINGER, LINGER_OF_ERRORS, Endpoint, Link
 from flowdsl.storage.codec import SameTupleNames
+
+
+class Resumed(Protocol):
+    """A run of a flow, as a sender uses it."""
+
+    @property
+    def position(self) -> int:
+        """The number of elements of the pass delivered so far, including before a resume."""
+        ...
+
+    def state_dict(self, position: int | None = None) -> dict[str, Any]:
+        """Return the state of the pass after ``position`` elements."""
+        ...
+
+    def mark(self, since: int | None = None) -> None:
+        """Record a resume point, for states from position ``since`` on."""
+        ...
+
+
+@attrs.define
+class Progress:
+    """Reports the state after the elements that were acknowledged, for a sender that continues."""
+
+    run: Resumed
+    on_state: Callable[[dict[str, Any]], object]
+    sender: bytes
+    """The id of this sender, which it keeps when it is started again."""
+    reported: int = -1
+    """The number of acknowledged elements that was last reported."""
+    at: float = -inf
+    """The time of the last report."""
+
+    def __attrs_post_init__(self) -> None:
+        self.report(self.run.position, monotonic())
+
+    def mark(self, number: int) -> None:
+        """Note that element ``number`` is about to be computed."""
+        if number % _MARK_INTERVAL == 0:
+            self.run.mark(self.reported)
+
+    def report(self, acknowledged: int, now: float = inf) -> None:
+        """Report the state if it has changed, and if the last report was long enough ago."""
+        if acknowledged > self.reported and now - self.at >= _SECONDS_BETWEEN_STATES:
+            self.reported, self.at = acknowledged, now
+            self.on_state({**self.run.state_dict(acknowledged), KEY_OF_SENDER: self.sender.hex()})
+
+
+def sender_of(state: Mapping[str, object]) -> bytes | None:
+    """Return the id of the sender whose state this is; None if it is of a run that sent nothing.
+
+    Raises:
+        StateMismatch: The id is not one.
+    """
+    text = state.get(KEY_OF_SENDER)
+    if text is None:
+        return None
+    try:
+        sender = bytes.fromhex(str(text))
+    except ValueError:
+        sender = b""
+    if len(sender) != _ID_BYTES:
+        raise StateMismatch(
+            f"send_zmq: state has {KEY_OF_SENDER}={text!r}, which is not the id of a sender; pass "
+            f"a state as on_state got it"
+        )
+    return sender
 
 
 @attrs.define
@@ -28,6 +96,8 @@ class _Connection:
     link: Link
     buffer: SendBuffer
     timeout: float | None
+    progress: Progress | None = None
+    """Reports the state of the sender; None if nobody asked for it."""
     listened: float = 0.0
     """The time of the last look for messages."""
     announced: float = 0.0
@@ -53,6 +123,8 @@ class _Connection:
             before = buffer.base + buffer.held, buffer.receiver
             for route, frames in news:
                 self._process(route, frames)
+            if self.progress is not None:
+                self.progress.report(buffer.taken, now)
             self._transmit()
             if not news and now - self.announced > BEAT:
                 self._announce()
@@ -113,7 +185,13 @@ class _Connection:
         )
 
 
+KEY_OF_SENDER: Final = "sender"
+"""The key of the sender's id in its states."""
+_ID_BYTES: Final = 16
 _LISTEN_INTERVAL: Final = 0.01
+_SECONDS_BETWEEN_STATES: Final = 0.1
+_MARK_INTERVAL: Final = 16
+"""Elements between two resume points: above a filter, a resume computes at most this many again."""
 _SECONDS_TO_REPORT: Final = 2.0
 """Seconds to wait until the receiver knows that the flow failed."""
 _ONLY_PEER: Route = (0, b"")
@@ -126,8 +204,14 @@ def send(
     trusted: bool,
     serve: bool,
     timeout: float | None,
+    start: int = 0,
+    sender: bytes | None = None,
+    progress: Progress | None = None,
 ) -> int:
-    """Send elements to a receiver; return their number when it has taken all of them.
+    """Send elements to a receiver; return their number when all of them were delivered.
+
+    The first element has the number ``start``. A ``sender`` that is started again keeps its id, so
+    a receiver that is still there recognizes the elements that it has.
 
     Raises:
         SourceError: No element is taken in ``timeout`` seconds, or the receiver leaves early.
@@ -143,11 +227,13 @@ def send(
             # A DEALER has one peer at a time: if another receiver answers, the last one is gone.
             return not (link.addresses_peers and link.send(route, buffer.hello()))
 
-        buffer = SendBuffer(endpoint.hwm, serve, is_gone)
+        me = secrets.token_bytes(_ID_BYTES) if sender is None else sender
+        buffer = SendBuffer(endpoint.hwm, serve, is_gone, me, first=start)
         connection = _Connection(
-            f"{endpoint.who}: {endpoint.addresses[0]!r}", link, buffer, timeout
+            f"{endpoint.who}: {endpoint.addresses[0]!r}", link, buffer, timeout, progress
         )
-        items = (pack_numbered(dump, x, i) for i, x in enumerate(elements))
+        marked = elements if progress is None else _marked(elements, progress, start)
+        items = (pack_numbered(dump, x, i) for i, x in enumerate(marked, start))
         try:
             connection.until(lambda: buffer.route is not None)
             while (item := _next(items, connection)) is not None:
@@ -158,11 +244,25 @@ def send(
             if buffer.route is not None and not buffer.finished:
                 link.send(buffer.route, buffer.stop(_reason(error)))
             link.close(LINGER_OF_ERRORS if buffer.route is not None else 0)
+            if progress is not None:
+                progress.report(buffer.taken)
             raise
+        if progress is not None:
+            progress.report(buffer.taken)
         if buffer.route is not None:
             link.send(buffer.route, buffer.done())
         link.close(LINGER)
-        return buffer.taken
+        return buffer.taken - start
+
+
+def _marked(elements: Iterator[object], progress: Progress, start: int) -> Iterator[object]:
+    for number in count(start):
+        progress.mark(number)
+        try:
+            # not through a local variable, which would keep the element alive
+            yield next(elements)
+        except StopIteration:
+            return
 
 
 def _packing() -> Callable[[object], Packed]:

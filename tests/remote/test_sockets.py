@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import queue
 import re
 import signal
 import socket
@@ -406,6 +407,52 @@ class TestReceivers:
         run.close()
         with pytest.raises(SourceError, match="the receiver left"):
             endless.outcome()
+
+
+class TestStates:
+    def test_a_sender_continues_after_the_last_acknowledged_element(self, ipc: str) -> None:
+        states: list[dict[str, Any]] = []
+        flow = fl.from_range(90).filter(lambda i: i % 3 > 0).map(abs).enumerate()
+        sender = sending(flow, ipc, on_state=states.append, hwm=4)
+        got: list[Any] = []
+        with iter(fl.from_zmq(ipc, timeout=WAIT)) as run:
+            got += [next(run) for _ in range(25)]
+        with pytest.raises(SourceError, match="the receiver left after it had taken 25 elements"):
+            sender.outcome()
+        assert states[-1]["position"] == 25
+        sender = sending(flow, ipc, state=states[-1], on_state=states.append)
+        got += fl.from_zmq(ipc, timeout=WAIT)
+        assert got == list(flow)
+        assert sender.outcome() == 60 - 25
+        assert states[-1]["position"] == 60
+        assert list(flow.resume(states[-1])) == []
+
+    def test_each_state_belongs_to_acknowledged_elements(
+        self, ipc: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("flowdsl.remote.sender._SECONDS_BETWEEN_STATES", 0)
+        states: list[dict[str, Any]] = []
+        got: list[int] = []
+        behind: list[int] = []
+
+        def save(state: dict[str, Any]) -> None:
+            states.append(state)
+            behind.append(len(got) - state["position"])
+
+        sender = sending(fl.from_range(100), ipc, on_state=save, hwm=8)
+        for x in fl.from_zmq(ipc, int, timeout=WAIT, hwm=4):
+            got += [x]
+        sender.outcome()
+        assert len(states) > 5
+        assert min(behind) >= 0
+
+    def test_on_state_needs_a_flow_that_has_states(self, ipc: str) -> None:
+        with pytest.raises(fl.NotResumable, match="from_queue"):
+            fl.from_queue(queue.Queue()).send_zmq(ipc, on_state=print)
+        with pytest.raises(fl.StateMismatch):
+            fl.from_range(3).send_zmq(ipc, state=iter(fl.from_range(4)).state_dict())
+        with pytest.raises(fl.InvalidFlow, match="on_state must be a function or None, got 3"):
+            fl.from_range(3).send_zmq(ipc, on_state=3)  # type: ignore[arg-type]
 
 
 class TestFailures:
