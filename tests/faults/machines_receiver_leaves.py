@@ -10,7 +10,6 @@ import threading
 
 import flowdsl as fl
 
-
 errors = list[fl.SourceError]()
 
 
