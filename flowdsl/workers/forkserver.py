@@ -117,7 +117,10 @@ def _import(names: list[str]) -> bool:
     missing = [name for name in names if name not in sys.modules]
     if not missing:
         return True
-    opened = set(os.listdir("/proc/self/fd"))
+    try:
+        opened = set(os.listdir("/proc/self/fd"))
+    except FileNotFoundError:  # without /proc it is not known
+        return False
     for name in missing:
         with contextlib.suppress(Exception):  # the workers will raise it
             importlib.import_module(name)

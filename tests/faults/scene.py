@@ -32,6 +32,7 @@ SLOW = {
     "dataset_item_fails",
     "function_never_returns",
     "input_that_stalls",
+    "limit_of_processor_time",
     "program_ends_by_a_signal",
     "program_exits_while_a_thread_iterates",
     "program_replaced_by_another",
