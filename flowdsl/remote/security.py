@@ -118,6 +118,12 @@ def check_address(
     )
 
 
+def host_of(address: str) -> str | None:
+    """Return the host of a tcp address."""
+    tcp = _TCP.fullmatch(address)
+    return None if tcp is None else tcp[1].strip("[]")
+
+
 def _is_loopback(host: str) -> bool:
     if host == "localhost":
         return True

@@ -7,6 +7,7 @@ import logging
 import os
 import socket as socketlib
 import stat
+import threading
 from collections.abc import Callable, Sequence
 from traceback import clear_frames
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -26,7 +27,7 @@ from flowdsl.remote.message import (
     may_be_sealed,
     seal,
 )
-from flowdsl.remote.security import Curve, check_address
+from flowdsl.remote.security import Curve, check_address, host_of
 from flowdsl.resources.cancellation import is_cancelled
 from flowdsl.resources.limits import check_room
 
@@ -46,6 +47,8 @@ _SOCKETS, _SOCKETS_AN_ADDRESS = 1000, 4
 _FILES, _FILES_AN_ADDRESS = 9, 4
 """What a context of libzmq opens, and each of its sockets with one peer."""
 """The limit on sockets of a context: a base, and four per address, two of them monitors."""
+_SECONDS_TO_LOOK_UP = 1.0
+"""Seconds that an error waits for the addresses of hosts, which a name server may not answer."""
 _DOMAIN = "flowdsl"
 _SECOND = 1000
 
@@ -219,7 +222,24 @@ class Link:
     @property
     def refusals(self) -> str:
         """The failed connections, to append to an error message."""
-        return self._handshakes.summary
+        return self._handshakes.summary + self._unknown_hosts()
+
+    def _unknown_hosts(self) -> str:
+        """Describe hosts without an address: ZMQ tries to find them again and again, silently."""
+        hosts = dict.fromkeys(
+            host
+            for address in self._endpoint.addresses
+            if not self._endpoint.bind and (host := host_of(address)) is not None
+        )
+        reasons = dict[str, str]()
+        threads = [
+            threading.Thread(target=_look_up, args=[host, reasons], daemon=True) for host in hosts
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(_SECONDS_TO_LOOK_UP)
+        return "".join(f"; the host {host!r} is not found: {why}" for host, why in reasons.items())
 
     def routes(self) -> list[Route]:
         """Return the routes of connecting sockets, even if no peer has answered yet."""
@@ -324,6 +344,14 @@ class Link:
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+
+def _look_up(host: str, reasons: dict[str, str]) -> None:
+    """Note why a host has no address, if it has none."""
+    try:
+        socketlib.getaddrinfo(host, None)
+    except OSError as error:
+        reasons[host] = error.strerror or str(error)
 
 
 def _frames(socket: zmq.Socket[bytes]) -> list[Frame]:

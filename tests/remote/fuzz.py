@@ -1,4 +1,4 @@
-"""A fuzzer: sends malformed frames to everything that reads messages of other processes.
+"""A fuzzer: sends malformed frames to everything that reads messages, or states, of others.
 
     python -m tests.remote.fuzz --frames 100000 --seed 0
 
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import faulthandler
+import json
 import pickle
 import random
 import struct
@@ -28,7 +29,8 @@ import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from flowdsl.errors import FlowError
+import flowdsl as fl
+from flowdsl.errors import FlowError, SourceError
 from flowdsl.remote import zmq_ops
 from flowdsl.remote.message import Kind, MessageHeader, decode_reason, pack, pack_trusted, unpack
 from flowdsl.remote.receive_state import ReceiveState, Tally
@@ -156,6 +158,31 @@ def _heard(frames: Frames) -> object:
     return answer
 
 
+_FLOW = fl.from_range(40).filter(lambda i: i % 3 > 0).batch(2)
+
+
+def _states() -> list[dict[str, Any]]:
+    run, states = iter(_FLOW), list[dict[str, Any]]()
+    for _ in range(3):
+        next(run)
+        states.append(run.state_dict())
+    return states
+
+
+_STATES = _states()
+
+
+def _resumed(frames: Frames) -> object:
+    """Resume from a state that is damaged; an undamaged one resumes where it says."""
+    try:
+        state = json.loads(frames[0])
+    except (ValueError, RecursionError) as error:
+        raise SourceError(f"not JSON: {error}") from error
+    run = _FLOW.resume(state)
+    assert state in _STATES, "a damaged state was accepted"
+    return next(run)
+
+
 _BODIES = [_bytes_of(pack(x).frames) for x in ELEMENTS + LARGE]
 _PICKLES = [_bytes_of(pack_trusted(x).frames) for x in [Bomb(), *LARGE]]
 _REASON = [b"no \xff reason" * 20]
@@ -183,6 +210,7 @@ TARGETS = [
         [[_header(kind, number=1, upto=1), *_REASON] for kind in Kind]
         + [[_header(kind, _THEM)] for kind in Kind],
     ),
+    Target("resume", _resumed, [[json.dumps(state).encode()] for state in _STATES]),
     Target("zmq_ops.decode", lambda f: zmq_ops.decode(f[0]), [[zmq_ops.encode(x)] for x in ARRAYS]),
 ]
 
@@ -269,6 +297,22 @@ class Figures:
 def throw(target: Target, frames: Frames, figures: Figures) -> None:
     """Decode one message; raise an AssertionError if the outcome is wrong."""
     size = sum(map(len, frames))
+    allowed = MAX_BYTES_BESIDES + MAX_BYTES_PER_BYTE * size
+    outcome, said, seconds, memory = _decoded(target, frames)
+    if memory > allowed:  # the first use of a part of NumPy may have imported it
+        outcome, said, seconds, memory = _decoded(target, frames)
+    figures.outcomes[outcome] += 1
+    figures.slowest = max(figures.slowest, seconds)
+    figures.most_memory = max(figures.most_memory, memory)
+    if size >= 1000:
+        figures.most_a_byte = max(figures.most_a_byte, memory / size)
+    assert 0 < len(said) < 5000, "an error without a message, or one as long as the frame"
+    assert memory <= allowed, "too much memory"
+    assert seconds < MAX_SECONDS, "too slow"
+
+
+def _decoded(target: Target, frames: Frames) -> tuple[str, str, float, int]:
+    """Return the outcome, the message of an error, the seconds and the bytes of memory."""
     tracemalloc.reset_peak()
     before, _ = tracemalloc.get_traced_memory()
     began = thread_time()  # a busy machine makes no decoder slow
@@ -279,14 +323,7 @@ def throw(target: Target, frames: Frames, figures: Figures) -> None:
         outcome, said = type(error).__name__, str(error)
     seconds = thread_time() - began
     _, peak = tracemalloc.get_traced_memory()
-    figures.outcomes[outcome] += 1
-    figures.slowest = max(figures.slowest, seconds)
-    figures.most_memory = max(figures.most_memory, peak - before)
-    if size >= 1000:
-        figures.most_a_byte = max(figures.most_a_byte, (peak - before) / size)
-    assert 0 < len(said) < 5000, "an error without a message, or one as long as the frame"
-    assert peak - before <= MAX_BYTES_BESIDES + MAX_BYTES_PER_BYTE * size, "too much memory"
-    assert seconds < MAX_SECONDS, "too slow"
+    return outcome, said, seconds, peak - before
 
 
 def fuzz(

@@ -17,8 +17,10 @@ from flowdsl.remote.message import (
     Kind,
     MessageHeader,
     Packed,
+    is_sealed,
     pack,
     pack_trusted,
+    seal,
     unpack,
 )
 from flowdsl.storage.codec import encode
@@ -83,6 +85,24 @@ HEADERS = st.builds(
 def test_headers_are_restored(header: MessageHeader) -> None:
     assert MessageHeader.decode(header.encode()) == header
     assert MessageHeader.decode(memoryview(header.encode())) == header
+
+
+@given(st.lists(st.binary(max_size=40), min_size=1, max_size=4), st.data())
+def test_a_seal_shows_a_changed_bit_and_a_moved_byte(
+    frames: list[bytes], data: st.DataObject
+) -> None:
+    message = [*frames, seal(frames)]
+    assert is_sealed(message)
+    assert not is_sealed(message[:-1]) or len(frames) > 1
+    k = data.draw(st.integers(0, len(message) - 1))
+    if message[k]:
+        at, bit = data.draw(st.integers(0, len(message[k]) - 1)), data.draw(st.integers(0, 7))
+        flipped = bytearray(message[k])
+        flipped[at] ^= 1 << bit
+        assert not is_sealed([*message[:k], bytes(flipped), *message[k + 1 :]])
+    if len(frames) > 1 and frames[0]:
+        moved = [frames[0][:-1], frames[0][-1:] + frames[1], *frames[2:]]
+        assert not is_sealed([*moved, message[-1]])
 
 
 def test_large_arrays_are_not_copied() -> None:

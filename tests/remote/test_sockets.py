@@ -13,9 +13,10 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,7 +35,17 @@ from flowdsl.remote.message import Kind, MessageHeader, Route
 from flowdsl.remote.sockets import Endpoint, Link
 from flowdsl.remote.zmq_ops import decode
 from flowdsl.workers.launching import fork_server
-from tests.remote.wires import ANY_PORT, WAIT, AnyFlow, bound, receiving, relayed, sealed, sending
+from tests.remote.wires import (
+    ANY_PORT,
+    WAIT,
+    AnyFlow,
+    Task,
+    bound,
+    receiving,
+    relayed,
+    sealed,
+    sending,
+)
 from tests.storage.elements import ELEMENTS, identical
 from tests.waiting import eventually
 
@@ -409,6 +420,77 @@ class TestReceivers:
             endless.outcome()
 
 
+CHAINS: dict[str, tuple[int, Callable[[AnyFlow], AnyFlow]]] = {
+    "plain": (1, lambda flow: flow),
+    "filter and map": (1, lambda flow: flow.filter(lambda i: i >= 0).map(abs)),
+    "a batch larger than hwm": (20, lambda flow: flow.map(abs).batch(20)),
+    "read ahead": (1, lambda flow: flow.prefetch(threads=2)),
+    "threads": (1, lambda flow: flow.map(abs).prefetch(threads=2)),
+    "processes and batches": (4, lambda flow: flow.map(abs).batch(4).prefetch(procs=2)),
+}
+
+
+class TestStops:
+    @pytest.mark.parametrize("name", CHAINS)
+    def test_lose_and_repeat_no_rows(self, name: str, ipc: str) -> None:
+        """However far a stopped consumer has read ahead, the next one gets the next row."""
+        size, chain = CHAINS[name]
+        sender = sending(fl.from_range(400), ipc, serve=True, hwm=5)
+        got: list[int] = []
+        for rows in (60, 100, 220, 1000):
+            with iter(chain(fl.from_zmq(ipc, int, timeout=WAIT, hwm=5))) as run:
+                for x in run:
+                    got += [x] if size == 1 else list(x)
+                    if len(got) >= rows:
+                        break
+        assert sender.outcome() == 400
+        assert got == list(range(400))
+
+    def test_lose_no_rows_above_a_shuffle(self, ipc: str) -> None:
+        sender = sending(fl.from_range(400), ipc, serve=True, hwm=5)
+        got: set[int] = set()
+        while len(got) < 400:
+            with iter(fl.from_zmq(ipc, int, timeout=WAIT).shuffle(10)) as run:
+                got.update(islice(run, 150))
+                ended = run.position < 150
+        if not ended:
+            fl.from_zmq(ipc, int, timeout=WAIT).collect()
+        assert sender.outcome() == 400
+
+    def test_with_an_error_repeat_the_row_that_failed(self, ipc: str) -> None:
+        sender = sending(fl.from_range(9), ipc, serve=True)
+        with pytest.raises(ZeroDivisionError), iter(fl.from_zmq(ipc, int, timeout=WAIT)) as run:
+            assert [1 // (4 - x) for x in run]
+        assert fl.from_zmq(ipc, int, timeout=WAIT).collect() == list(range(4, 9))
+        sender.outcome()
+
+    def test_leave_rows_that_are_not_committed_to_the_next(self, ipc: str) -> None:
+        sender = sending(fl.from_range(9), ipc, serve=True)
+        received = fl.from_zmq(ipc, int, timeout=WAIT, auto_commit=False)
+        with iter(received) as run:
+            next(run), next(run)
+            run.commit()
+            next(run)
+        tally = Tally()
+        with iter(fl.from_zmq(ipc, int, timeout=WAIT, auto_commit=False, tally=tally)) as run:
+            assert list(run) == list(range(2, 9))
+            assert list(tally.acknowledged.values()) == [0]
+            run.commit()
+        assert tally.earlier == 2
+        assert sender.outcome() == 9
+
+    def test_of_a_consumer_that_never_commits_are_noticed(
+        self, ipc: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("flowdsl.remote.send_buffer.MAX_HELD_BYTES", 10_000)
+        sender = sending(fl.from_range(90).map(lambda _: bytes(1000)), ipc, hwm=4)
+        run = iter(fl.from_zmq(ipc, timeout=WAIT, auto_commit=False))
+        with pytest.raises(SourceError, match=r"failed after .* let the receiver commit more"):
+            list(run)
+        with pytest.raises(SourceError, match="and delivered none of them to its consumer"):
+            sender.outcome()
+
+
 class TestStates:
     def test_a_sender_continues_after_the_last_acknowledged_element(self, ipc: str) -> None:
         states: list[dict[str, Any]] = []
@@ -483,6 +565,24 @@ class TestFailures:
         with pytest.raises(SourceError, match="the receiver refused: from_zmq: element 0"):
             sender.outcome()
 
+    def test_malformed_elements_of_one_sender_do_not_end_the_pass_of_others(self, ipc: str) -> None:
+        tally = Tally()
+        run = iter(fl.from_zmq(ipc, senders=None, timeout=WAIT, tally=tally))
+        first = sending(fl.from_items([1, 2]), ipc)
+        got = [next(run)]
+        bad = sending(fl.from_items([Bomb(), 7]), ipc, trusted=True)
+        got.append(next(run))
+        third = Task(partial(send_after, bad, ipc))
+        assert [*got, next(run)] == [1, 2, 3]
+        with pytest.raises(SourceError, match=r"the receiver refused: .*pickle"):
+            bad.outcome()
+        run.commit()
+        run.close()
+        first.outcome()
+        third.outcome()
+        assert len(tally.stopped) == 1
+        assert sorted(tally.senders.values()) == [0, 1, 2]
+
     def test_a_trusting_receiver_reads_unpickled_elements(self, ipc: str) -> None:
         sender = sending(fl.from_range(3), ipc)
         assert fl.from_zmq(ipc, trusted=True, timeout=WAIT).collect() == [0, 1, 2]
@@ -542,6 +642,19 @@ fl.from_range(100).repeat().send_zmq({ipc!r}, hwm=5)
                 f"send_zmq: {ipc!r}: after 0 elements, no receiver was there for 0.01 s; is "
                 f"fl.from_zmq running at the other end, with a key that is known here?"
             )
+
+    def test_a_host_without_an_address_is_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def look_up(host: str, port: object) -> list[object]:
+            if host == "far":
+                raise socket.gaierror(-2, "Name or service not known")
+            return []
+
+        monkeypatch.setattr(socket, "getaddrinfo", look_up)
+        for address, unknown in (("tcp://far:5", True), ("tcp://127.0.0.1:9", False)):
+            with pytest.raises(SourceError) as caught:
+                fl.from_range(3).send_zmq(address, insecure=True, timeout=0.01)
+            said = "; the host 'far' is not found: Name or service not known"
+            assert str(caught.value).endswith(said) == unknown
 
     def test_a_receiver_that_takes_no_elements_is_an_error(self, ipc: str) -> None:
         sender = sending(fl.from_range(30), ipc, timeout=0.5, hwm=2)
@@ -730,6 +843,11 @@ print('go', flush=True)
             process.send_signal(signal.SIGINT)
             _, said = process.communicate(timeout=WAIT)  # it would wait for ever
             assert b"KeyboardInterrupt" in said
+
+
+def send_after(other: Task, address: str) -> None:
+    other.thread.join(WAIT)
+    fl.from_items([3]).send_zmq(address, timeout=WAIT)
 
 
 class Bomb:
