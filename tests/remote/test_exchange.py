@@ -115,6 +115,14 @@ class Network:
         self.stale += list(self.up)[: len(self.up) // 2 + 1]
         self.cut()
 
+    def restart(self) -> None:
+        """Kill the sender, and start it again from its last state, with the same id."""
+        old = self.buffer
+        first = min(old.base, self.count)
+        self.buffer = SendBuffer(old.hwm, old.serve, old.gone, old.me, first=first)
+        self.made = first
+        self.cut_with_a_rest()
+
     def repeat(self) -> None:
         if self.up:
             self.up.append(self.up[0])
@@ -159,7 +167,7 @@ def settle(net: Network, rounds: int) -> None:
     st.integers(0, 12),
     st.integers(1, 5),
     st.integers(1, 5),
-    st.lists(st.sampled_from([*STEPS, Network.deliver]), max_size=150),
+    st.lists(st.sampled_from([*STEPS, Network.deliver, Network.restart]), max_size=150),
     st.booleans(),
 )
 def test_each_element_arrives_once_and_in_order_despite_losses(
