@@ -365,9 +365,11 @@ def resumed() -> str:
     if _library == "DataLoader":
         from torchdata.stateful_dataloader import StatefulDataLoader
 
+        rows: Any = _Mapped(_slow, 20, 0)
+
         def loader(workers: int) -> Any:
             return StatefulDataLoader(
-                _Mapped(_slow, 20, 0),
+                rows,
                 batch_size=None,
                 num_workers=workers,
                 shuffle=True,
