@@ -68,9 +68,9 @@ def test_an_error_in_a_long_chain_names_its_row() -> None:
 
 @pytest.mark.parametrize("procs", [0, 2])
 def test_iterators_that_nest_too_deeply_are_an_error_with_advice(procs: int) -> None:
-    flow = fl.from_range(3)
+    flow: fl.Flow[int, Unsized] = fl.from_range(3)
     for _ in range(sys.getrecursionlimit()):
-        flow = flow.concat(fl.from_range(1))
+        flow = flow.flat_map(lambda i: [i])
     with pytest.raises(fl.FlowError, match=r"chain of \d+ operators.*one concat of all flows"):
         flow.prefetch(procs=procs).collect()
 

@@ -144,6 +144,10 @@ class TestPlacing:
         array = np.zeros(3)
         assert tensor_of(array, device=device).data_ptr() == array.ctypes.data
 
+    def test_a_device_that_does_not_exist_is_refused(self) -> None:
+        with pytest.raises(fl.InvalidFlow, match=r"no device 'cuda:63': PyTorch sees \d+ CUDA"):
+            fl.from_range(3).to_torch("cuda:63")
+
     def test_pinning_without_an_accelerator_warns(self) -> None:
         with warnings.catch_warnings():  # PyTorch for GPUs warns where there is no driver
             warnings.simplefilter("ignore")
