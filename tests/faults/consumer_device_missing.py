@@ -10,5 +10,5 @@ import flowdsl as fl
 fl.from_range(8).batch(4).to_torch("cuda:63")
 
 # Seen:
-# flowdsl.errors.InvalidFlow: to_torch: there is no device 'cuda:63': PyTorch sees ... CUDA device(s)
-# here
+# flowdsl.errors.InvalidFlow: to_torch: there is no device 'cuda:63': PyTorch sees ... CUDA
+# device(s) here
