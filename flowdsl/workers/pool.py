@@ -26,7 +26,7 @@ from typing import Any
 
 import attrs
 
-from flowdsl.errors import FlowError, WorkerDied, raise_ending
+from flowdsl.errors import FlowError, NotShippable, WorkerDied, raise_ending, travelling
 from flowdsl.executor.costs import Costs, add_costs, costs_of
 from flowdsl.executor.execute import ReportSkip, SkippedElement, answerable
 from flowdsl.executor.program import InputExhausted, failure_in
@@ -38,7 +38,15 @@ from flowdsl.statistics.accounting import ElementCounts, Times
 from flowdsl.statistics.stages import StageStatistics, WorkerStatistics
 from flowdsl.workers.active_workers import ActiveWorkers
 from flowdsl.workers.backend import Delivery, Died, Done, Result, Worker, WorkerBackend
-from flowdsl.workers.tasks import BYTES_IN_FLIGHT, Task, TaskInput, TaskSizer, TaskSource
+from flowdsl.workers.tasks import (
+    BYTES_IN_FLIGHT,
+    InputUnreadable,
+    RowUnreadable,
+    Task,
+    TaskInput,
+    TaskSizer,
+    TaskSource,
+)
 
 TASKS_PER_WORKER = 2
 """Tasks held by each worker: one in progress, and one waiting so that the worker is never idle."""
@@ -52,13 +60,13 @@ MAX_FAILED_STARTS = 3
 
 @attrs.frozen
 class _Arrived:
-    """A task that waits for delivery: its result, or the death it caused."""
+    """A task that waits for delivery: its result, or why its element cannot be had."""
 
     task: Task
     nbytes: int
     result: Result | None = None
     delivery: Delivery | None = None
-    death: WorkerDied | None = None
+    lost: FlowError | None = None
 
 
 class Pool:
@@ -371,6 +379,12 @@ class Pool:
             event.delivery.discard()
             return
         self._expected -= task_input.size
+        if (why := _not_transferred(result)) is not None:
+            event.delivery.discard()
+            self._in_flight -= task_input.nbytes
+            self._counts.retried += task_input.size
+            self._on_loss(task_input, why)
+            return
         nbytes = event.delivery.nbytes
         worker.elements += result.count
         worker.busy += result.seconds
@@ -395,6 +409,19 @@ class Pool:
             self._exhausted = True
         if result.done or result.failure is not None:
             self._arrived[task.start] = _Arrived(task, nbytes, result, event.delivery)
+
+    def _on_loss(self, task_input: TaskInput, why: Exception) -> None:
+        """Find the row of a task that a worker cannot load, or give up a task's first element."""
+        task = task_input.task
+        if isinstance(why, NotShippable):
+            self._counts.retried -= 1
+            first = task.part(task.number, task.start, task.start + 1)
+            self._arrived[task.start] = _Arrived(first, 0, lost=why)
+            self._retry(self._work.rest(task_input, 1))
+        elif task_input.by_row:
+            raise FlowError(f"a worker process cannot load the rows of a task: {why}")
+        else:
+            self._retry([self._work.with_rows_alone(task_input)])
 
     def _on_death(self, event: Died) -> None:
         """Replace a dead worker and decide what happens to the tasks it held.
@@ -453,7 +480,7 @@ class Pool:
             f"({meaning.origin(task.epoch, task.first)}); {'the last of them' if many else 'it'} "
             f"was {event.worker.name} ({event.how})"
         )
-        self._arrived[task.start] = _Arrived(task, 0, death=died)
+        self._arrived[task.start] = _Arrived(task, 0, lost=died)
 
     # -- delivering ----------------------------------------------------------------------------
 
@@ -466,9 +493,14 @@ class Pool:
         task, result = arrived.task, arrived.result
         self._next_start = task.stop
         if result is None or arrived.delivery is None:
-            yield from self._deliver_death(task, arrived.death)
+            yield from self._deliver_loss(task, arrived.lost)
             return
-        elements = iter(arrived.delivery.open())
+        try:
+            elements = iter(arrived.delivery.open())
+        except Exception as error:
+            self._in_flight -= arrived.nbytes
+            yield from self._deliver_unreadable(task, error)
+            return
         consecutive = range(task.start, task.start + result.count)
         positions = consecutive if result.positions is None else result.positions
         self._delivering = task, positions, elements
@@ -498,6 +530,8 @@ class Pool:
         if isinstance(failure.cause, InputExhausted):  # of a base: raised after all elements before
             self._exhausted, self._failed = True, self._work.failures[failure.cause.slot]
             return
+        if isinstance(failure.cause, RowUnreadable):
+            raise self._work.unreadable(task, failure.cause)
         if failure.path is None:
             raise failure.cause
         where = (failure.path, failure.epoch, failure.position, failure.detail)
@@ -508,15 +542,44 @@ class Pool:
         self._counts.entered += self.stage.end_to_end
         self._report_skip(self.stage.top.at(skipped.path), skipped.failed)
 
-    def _deliver_death(self, task: Task, death: WorkerDied | None) -> Iterator[Row[Any]]:
-        """Handle an element that workers died on: raise, skip it, or deliver a placeholder."""
-        assert death is not None
+    def _deliver_unreadable(self, task: Task, error: Exception) -> Iterator[Row[Any]]:
+        """Handle a result that cannot be loaded here: compute its elements again, one by one."""
+        if task.stop - task.start > 1 and self.by_position:
+            self._next_start = task.start
+            self._counts.retried += task.stop - task.start
+            self._retry(self._work.split(TaskInput(task)))
+            return
+        many = task.stop - task.start > 1
+        what = f"one of the elements up to {task.stop - 1}" if many else "the element"
+        lost = NotShippable(f"{what} cannot be loaded by the consumer's process: {error!r}")
+        lost.__cause__ = travelling(error)  # without the frames, which keep the memory of arrays
+        yield from self._deliver_loss(task, lost)
+
+    def _deliver_loss(self, task: Task, lost: FlowError | None) -> Iterator[Row[Any]]:
+        """Handle an element that cannot be had: raise, skip it, or deliver a placeholder.
+
+        Workers have died on it, or it cannot be sent.
+        """
+        assert lost is not None
         step, epoch, there = answerable(self.stage.top, task.epoch, task.first)
-        if step is None or self.stage.end_to_end:
-            raise death
+        if step is None or self.stage.end_to_end or task.stop - task.start > 1:
+            if isinstance(lost, WorkerDied):
+                raise lost
+            raise failure_in(self.stage, (), task.epoch, task.first) from lost
         if isinstance(step.node, SkipFailed):
             self._counts.skipped += 1
-            self._report_skip(step, Failed(NOT_KNOWN, epoch, there, death))
+            self._report_skip(step, Failed(NOT_KNOWN, epoch, there, lost))
         elif isinstance(step.node, Attempt | AttemptToRead):  # an operator above skips it
             self._counts.delivered += 1
-            yield task.first, Failed(step.node.number, epoch, there, death)
+            yield task.first, Failed(step.node.number, epoch, there, lost)
+
+
+def _not_transferred(result: Result) -> Exception | None:
+    """Return why the rows of a task, or its first element, could not be sent; None if they were."""
+    failure = result.failure
+    if failure is None:
+        return None
+    cause = failure.cause
+    of_rows = isinstance(cause, InputUnreadable)
+    of_the_first = isinstance(cause, NotShippable) and failure.path == () and not result.count
+    return cause if of_rows or of_the_first else None  # type: ignore[return-value]

@@ -11,12 +11,24 @@ from typing import Any, TypeAlias
 import attrs
 
 from flowdsl.elements.structure import nbytes_of
-from flowdsl.errors import ElementError, ending
+from flowdsl.errors import ElementError, NotShippable, ending, travelling
 from flowdsl.executor.program import OperatorFailed, Program, TruncatedInput, failure_in, needed
-from flowdsl.nodes import Indices, PassFactory, Row, describe_element
+from flowdsl.nodes import (
+    AnyNode,
+    Failed,
+    IndexTransform,
+    Indices,
+    Merging,
+    PassFactory,
+    Row,
+    describe_element,
+)
+from flowdsl.nodes.failures import NOT_KNOWN, Attempt, AttemptToRead, SkipFailed
+from flowdsl.plan.lower import Supplied
 from flowdsl.plan.plan import Base, Lookup, Stage
+from flowdsl.resources.any_depth import any_depth
 from flowdsl.workers.read_ahead import ReadAhead
-from flowdsl.workers.wire import first_unpackable
+from flowdsl.workers.wire import first_unpackable, packed_alone, unpack
 
 SECONDS_PER_TASK = 0.03
 """The target duration of a task: long compared to a message, short compared to a user's wait."""
@@ -78,6 +90,61 @@ InputRows: TypeAlias = Sequence[Sequence[Any] | TruncatedInput]
 """The rows of each base that a task needs, in the order in which they are used."""
 
 
+class InputUnreadable(Exception):
+    """A worker cannot load the rows of a task. This error never leaves the runtime."""
+
+
+class RowUnreadable(Exception):
+    """A worker cannot load a row that a task needs. This error never leaves the runtime."""
+
+    def __init__(self, slot: int, row: int, cause: BaseException) -> None:
+        """``row`` is the number of the row among those of the base ``slot`` in the task."""
+        super().__init__(slot, row, cause)
+        self.slot = slot
+        self.row = row
+        self.cause = cause
+
+
+@attrs.frozen
+class RowAlone:
+    """A row that is packed by itself, so that the others are loaded if it cannot be."""
+
+    content: bytes
+    instead: Failed | None
+    """What takes its place if operators above skip it; its cause is known in the worker."""
+
+
+def opened(rows: InputRows) -> tuple[InputRows, dict[int, RowUnreadable]]:
+    """Load rows that are packed by themselves.
+
+    Also return the first row of each base that cannot be loaded and that nothing skips: its rows
+    end there.
+    """
+    loaded = list[Any]()
+    failed: dict[int, RowUnreadable] = {}
+    for slot, part in enumerate(rows):
+        is_cut = isinstance(part, TruncatedInput)
+        found: list[Any] = []
+        for i, row in enumerate(part.rows if isinstance(part, TruncatedInput) else part):
+            try:
+                found.append(unpack(row.content))
+            except Exception as error:
+                cause = travelling(_not_loaded("a worker process", error))
+                if row.instead is None:
+                    failed[slot] = RowUnreadable(slot, i, cause)
+                    break
+                found.append(attrs.evolve(row.instead, cause=cause))
+        loaded.append(TruncatedInput(found, slot) if is_cut or slot in failed else found)
+    return loaded, failed
+
+
+def _not_loaded(where: str, error: Exception) -> NotShippable:
+    """The cause of the failure of an element that cannot be loaded where it is sent."""
+    failed = NotShippable(f"the element cannot be loaded by {where}: {error!r}")
+    failed.__cause__ = error
+    return failed
+
+
 @attrs.frozen
 class TaskInput:
     """A task with the rows that the consumer's process sends along."""
@@ -89,6 +156,8 @@ class TaskInput:
     """The rows, packed for a worker."""
     nbytes: int = 0
     """The size of the packed rows in bytes."""
+    by_row: bool = False
+    """True if each row is packed by itself."""
     deaths: int = 0
     """The number of workers that died on this task, or on the larger task it was split from."""
 
@@ -242,6 +311,34 @@ class TaskSource:
             task_input, task=attrs.evolve(task_input.task, number=next(self.numbers))
         )
 
+    def with_rows_alone(self, task_input: TaskInput) -> TaskInput:
+        """Return the same task input with a new number, and with each row packed by itself."""
+        addresses = needed(self.stage.program, task_input.task.addresses())
+        rows = list[Any]()
+        for slot, part in enumerate(task_input.rows):
+            is_cut = isinstance(part, TruncatedInput)
+            alone = [
+                RowAlone(packed_alone(x), self._instead(slot, addresses[slot], i, x))
+                for i, x in enumerate(part.rows if isinstance(part, TruncatedInput) else part)
+            ]
+            rows.append(TruncatedInput(alone, slot) if is_cut else alone)
+        packed, nbytes = self.pack(rows)
+        return attrs.evolve(self.renumbered(task_input), packed=packed, nbytes=nbytes, by_row=True)
+
+    def unreadable(self, task: Task, error: RowUnreadable) -> ElementError:
+        """Create the error for a row that a worker cannot load."""
+        addresses = needed(self.stage.program, task.addresses())[error.slot]
+        return _failure_of(self.stage.bases[error.slot], addresses, error.row, error.cause)
+
+    def _instead(self, slot: int, addresses: Indices, i: int, x: object) -> Failed | None:
+        """Return what takes the place of a row that cannot be sent; None if nothing skips it."""
+        if not _is_skipped(self.stage.program, slot):
+            return None
+        node = self.stage.bases[slot].top.node
+        number = node.number if isinstance(node, Attempt | AttemptToRead) else NOT_KNOWN
+        place = int(addresses.epoch[i]), int(addresses.position[i])
+        return Failed(number, *place, Exception(), describe_element(x))
+
     def _spans(self, epoch: int, start: int) -> Iterator[Task]:
         end = None if self.stage.end_to_end else self.stage.positions
         while end is None or start < end:
@@ -274,10 +371,11 @@ class TaskSource:
                     task.part(next(self.numbers), task.start, middle),
                 ]
                 continue
-            packed, bad = self._packed(rows)
+            packed, bad = self._packed(rows, addresses)
             for slot, (i, cause) in bad.items():
-                x = rows[slot][i]
-                failures[slot] = _not_sendable(bases[slot], addresses[slot], i, cause, x)
+                failures[slot] = _failure_of(
+                    bases[slot], addresses[slot], i, cause, describe_element(rows[slot][i])
+                )
                 del rows[slot][i:]
             if failures:
                 self.failures.update(failures)
@@ -323,11 +421,13 @@ class TaskSource:
                 if not isinstance(stream.error, Exception):
                     raise stream.error
                 self.failures[0] = stream.error
-            packed, bad = self._packed([[x for _, x in rows]])
+            at = Indices.at(epoch, [position for position, _ in rows])
+            values = [x for _, x in rows]
+            packed, bad = self._packed([values], {0: at})
+            rows = list(zip(at.position.tolist(), values, strict=True))  # some may be failures now
             if bad:
-                at = Indices.at(epoch, [position for position, _ in rows])
                 i, cause = bad[0]
-                self.failures[0] = _not_sendable(base, at, i, cause, rows[i][1])
+                self.failures[0] = _failure_of(base, at, i, cause, describe_element(values[i]))
                 del rows[i:]
             rest: list[Row[Any]] = []
             if self.failures:  # the available rows of the element that cannot be computed
@@ -347,16 +447,27 @@ class TaskSource:
                 yield self._cut_short(last, [[x for _, x in rest]], self.failures)
 
     def _packed(
-        self, rows: list[list[Any]]
+        self, rows: list[list[Any]], addresses: dict[int, Indices]
     ) -> tuple[tuple[Any, int], dict[int, tuple[int, Exception]]]:
-        """Pack the rows, or return the first row of each base that cannot be sent, and why."""
-        try:
-            return self.pack(rows), {}
-        except Exception:
-            bad = {slot: first_unpackable(found) for slot, found in enumerate(rows)}
-            if not any(bad.values()):
-                raise
-            return (None, 0), {slot: first for slot, first in bad.items() if first is not None}
+        """Pack the rows, or return the first row of each base that cannot be sent, and why.
+
+        In ``rows`` a failure takes the place of a row that operators above skip.
+        """
+        while True:
+            try:
+                return self.pack(rows), {}
+            except Exception:
+                bad = [(slot, first_unpackable(found)) for slot, found in enumerate(rows)]
+                firsts = {slot: first for slot, first in bad if first is not None}
+                if not firsts:
+                    raise
+            for slot, (i, cause) in list(firsts.items()):
+                instead = self._instead(slot, addresses[slot], i, rows[slot][i])
+                if instead is not None:
+                    rows[slot][i] = attrs.evolve(instead, cause=cause)
+                    del firsts[slot]
+            if firsts:
+                return (None, 0), firsts
 
 
 def _look_up(
@@ -382,12 +493,20 @@ def _look_up(
     return rows, None, room
 
 
-def _not_sendable(
-    base: Base, addresses: Indices, i: int, cause: Exception, x: object
+@any_depth
+def _is_skipped(node: AnyNode, slot: int, from_above: bool = False) -> bool:
+    """Return True if operators of this program leave out a failure among the rows of a base."""
+    if isinstance(node, Supplied):
+        return from_above and node.slot == slot
+    passes_on = isinstance(node, Attempt | IndexTransform | Merging)
+    reached = isinstance(node, SkipFailed) or (from_above and passes_on)
+    return any(_is_skipped(source, slot, reached) for source in node.sources)
+
+
+def _failure_of(
+    base: Base, addresses: Indices, i: int, cause: BaseException, detail: str | None = None
 ) -> ElementError:
     """Create the error for an element of a base that cannot be sent to a worker."""
-    error = base.top.node.failure(
-        int(addresses.epoch[i]), int(addresses.position[i]), describe_element(x)
-    )
+    error = base.top.node.failure(int(addresses.epoch[i]), int(addresses.position[i]), detail)
     error.__cause__ = cause
     return error

@@ -187,6 +187,10 @@ class _Pickler(cloudpickle.Pickler):
     )
 
     def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, io.TextIOWrapper):  # cloudpickle would send the content of these
+            raise TypeError(f"cannot pickle the open file {getattr(obj, 'name', obj)!r}")
+        if isinstance(obj, memoryview):
+            raise TypeError("cannot pickle a memoryview; bytes(view) makes a copy that can be sent")
         send_by_value_unless_found(obj)
         if is_struct(obj) and not is_importable(obj):
             return struct_made_of(obj)
@@ -194,7 +198,7 @@ class _Pickler(cloudpickle.Pickler):
 
 
 class _ProgramPickler(_Pickler):
-    """Collects the modules, and refuses open files, which cloudpickle would copy to each worker."""
+    """Collects the modules of a program, and its large arrays."""
 
     def __init__(self, file: io.BytesIO, beside: bool = False) -> None:
         self.modules: set[str] = set()
@@ -208,8 +212,6 @@ class _ProgramPickler(_Pickler):
             self.modules.add(name)
         if type(obj) is FunctionType:
             warn_of_hash(obj)
-        if isinstance(obj, io.TextIOWrapper):
-            raise TypeError(f"cannot pickle the open file {obj.name!r}")
         if isinstance(obj, np.memmap) and (how := reduced(obj)) is not None:
             return how
         if (how := reduced_tensor(obj) or made_of(obj)) is not None:
@@ -319,6 +321,11 @@ def pickled(value: object) -> bytes:
         return pickle.dumps(value, 5)
     except (pickle.PicklingError, AttributeError, TypeError):
         return _dumps(value)
+
+
+def packed_alone(element: object) -> bytes:
+    """Pickle one element, large arrays included, as ``supply`` does."""
+    return _dumps(element)
 
 
 def first_unpackable(elements: Sequence[Any]) -> tuple[int, Exception] | None:

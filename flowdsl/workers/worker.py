@@ -20,10 +20,12 @@ import time
 from typing import Any, NoReturn
 
 import attrs
+import numpy as np
 import zmq
 
 from flowdsl.errors import FlowError, NotShippable, travelling
 from flowdsl.executor.execute import Executor, Failure, TaskOutcome, execute, executor_of
+from flowdsl.executor.program import InputExhausted
 from flowdsl.resources.limits import check_room, explained
 from flowdsl.resources.streams import write_to_standard_error
 from flowdsl.workers import native_threads
@@ -32,7 +34,14 @@ from flowdsl.workers.malloc_tuning import MOST, UNTOUCHED, Heap
 from flowdsl.workers.process_environment import ProcessEnvironment
 from flowdsl.workers.shared_arrays import BufferLayout, mapped
 from flowdsl.workers.slabs import Slabs
-from flowdsl.workers.tasks import InputRows, Task
+from flowdsl.workers.tasks import (
+    InputRows,
+    InputUnreadable,
+    RowAlone,
+    RowUnreadable,
+    Task,
+    opened,
+)
 from flowdsl.workers.titles import set_title
 from flowdsl.workers.wire import first_unpackable, load, pack_into, pickled, unpack
 
@@ -153,8 +162,12 @@ def serve(link: socket.socket, setup: Setup, heap: Heap = UNTOUCHED) -> None:
             timeout = None
             task: Task = unpack(frames[0])
             slabs.note(task.number)
-            supplied: InputRows = unpack(frames[1], frames[2:]) if len(frames) > 1 else []
-            control.send_multipart(run(executor, slabs, task, supplied, setup.classes))
+            try:
+                supplied: InputRows = unpack(frames[1], frames[2:]) if len(frames) > 1 else []
+            except Exception as error:
+                control.send_multipart(_unreadable(task, error))
+            else:
+                control.send_multipart(run(executor, slabs, task, supplied, setup.classes))
             heap.settle()
 
 
@@ -165,12 +178,19 @@ def run(
     surplus = slabs.begin()
     began = time.perf_counter()
     process = os.getpid()
+    unreadable: dict[int, RowUnreadable] = {}
+    if any(part and isinstance(next(iter(part)), RowAlone) for part in supplied):
+        supplied, unreadable = opened(supplied)
     outcome = execute(executor, task.addresses(), supplied, task.most_bytes)
     if os.getpid() != process:
         _end_a_fork()
     failure = outcome.failure
     if failure is not None:
-        failure = attrs.evolve(failure, cause=travelling(failure.cause))
+        cause = failure.cause
+        if isinstance(cause, InputExhausted) and cause.slot in unreadable:
+            failure = attrs.evolve(failure, cause=unreadable[cause.slot])
+        else:
+            failure = attrs.evolve(failure, cause=travelling(cause))
     try:
         content, places = pack_into(slabs, outcome.elements, classes)
     except Exception as error:
@@ -183,15 +203,27 @@ def run(
             failure = Failure((), task.epoch, outcome.positions[0], travelling(full))
             stop = 0
         else:
-            stop, cause = bad
-            bound = NotShippable(f"the element cannot be sent from its worker process: {cause}")
-            failure = Failure((), task.epoch, outcome.positions[stop], travelling(bound))
+            first, why = bad
+            before = int(np.searchsorted(task.addresses().position, outcome.positions[first]))
+            if before:  # without it; the others are for another task
+                part = task.part(task.number, task.start, task.start + before)
+                return run(executor, slabs, part, supplied, classes)
+            bound = NotShippable(f"the element cannot be sent from its worker process: {why}")
+            outcome, stop = TaskOutcome([], []), 0
+            failure = Failure((), task.epoch, task.first, travelling(bound))
         outcome.positions, outcome.elements = outcome.positions[:stop], outcome.elements[:stop]
         outcome.skipped = [skipped for skipped in outcome.skipped if skipped.before <= stop]
         content, places = pack_into(slabs, outcome.elements, classes)
     seconds = time.perf_counter() - began
     result = result_of(attrs.evolve(outcome, failure=failure, seconds=seconds), task)
     return [pickled((result, places, surplus)), content]
+
+
+def _unreadable(task: Task, error: Exception) -> list[bytes]:
+    """Return the frames of the result of a task whose rows cannot be loaded."""
+    failure = Failure(None, task.epoch, task.first, InputUnreadable(repr(error)))
+    result = result_of(TaskOutcome([], [], failure=failure), task)
+    return [pickled((result, [], [])), pickled([])]
 
 
 def _end_a_fork() -> NoReturn:

@@ -342,16 +342,6 @@ class TestErrors:
             next(run)
         assert "pickle" in str(caught.value.__cause__)
 
-    def test_a_module_missing_in_the_worker_is_an_error(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        module = type(sys)("only_here")
-        exec("def f(i): return i", module.__dict__)
-        monkeypatch.setitem(sys.modules, "only_here", module)
-        flow = fl.from_range(3).map(module.f).prefetch(procs=1)
-        with pytest.raises(NotShippable, match="only_here"):
-            flow.collect()
-
     def test_of_a_class_of_the_script_keep_their_class(self) -> None:
         script = """
             import flowdsl as fl
