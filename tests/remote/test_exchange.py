@@ -228,6 +228,28 @@ def test_the_next_receiver_gets_what_the_first_did_not_take(
         assert first + net.got == list(range(count))
 
 
+def test_elements_lost_after_a_restart_are_sent_again() -> None:
+    """A sender that is started again counts its attempts from the beginning."""
+    net = network(8, 4, 4)
+    net.say_hello()
+    for step in (Network.arrive, Network.answer, Network.receive, Network.arrive, Network.answer):
+        step(net)
+    for _ in range(6):  # each loss makes the sender go back
+        for step in (Network.make, Network.send, Network.cut, Network.say_hello, Network.arrive):
+            step(net)
+        net.answer()
+        while net.down:
+            net.receive()
+    assert net.buffer.attempt > 3
+    net.restart()
+    net.say_hello()
+    for step in (Network.arrive, Network.answer, Network.receive, Network.make, Network.send):
+        step(net)
+    net.cut()
+    settle(net, rounds=100)
+    assert net.got == list(range(8))
+
+
 LEFT_EARLY = (
     "the receiver left after it had taken 2 elements, before the end; pass serve=True to "
     "continue with the next receiver"
