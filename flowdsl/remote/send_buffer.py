@@ -230,6 +230,10 @@ class SendBuffer:
             if self.items or self.count is not None:
                 raise self._left_early()
             self.deserted = True  # not an error if the flow has no more elements
+        else:
+            _log.info(
+                "send_zmq: the receiver left; the next one continues with element %d", self.base
+            )
 
     def _left_early(self) -> SourceError:
         return SourceError(
