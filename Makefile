@@ -28,7 +28,7 @@ help:
 	echo 'make explore   the tests that draw, at random seeds until one fails (MINUTES=10)'
 	echo 'make chaos     10,000 random pipelines in random trouble (SEED=0 PIPELINES=10000 MINUTES=60)'
 	echo 'make chaos-cluster  300 of them on a Ray cluster whose machines die (MINUTES=30)'
-	echo 'make fuzz      100,000 damaged files, and 200 killed writers a format (SEED=0 FILES= KILLS=)'
+	echo 'make fuzz      damaged files, killed writers, altered messages and states (SEED=0 FILES= KILLS=)'
 	echo 'make faults    what a user sees when files, queues and processes fail'
 	echo 'make faults-peers  the same faults in DataLoader, Grain and tf.data, for the page'
 	echo 'make docs      write docs/operators.md and docs/reliability.md'
@@ -113,14 +113,19 @@ chaos-cluster: $(VENV)/dev
 	$(say) 'chaos on a cluster'
 	$(BIN)/python -m tests.ray.chaos --seed $(SEED) --minutes $(MINUTES)
 
-# Seeded likewise: damaged files for all readers, then writers that are killed.
+# Seeded likewise: damaged files for all readers, writers that are killed, malformed messages of
+# other machines, then altered plans and states.
 FILES ?= 100000
 KILLS ?= 200
+FRAMES ?= 100000
+CASES ?= 5000
 
 fuzz: $(VENV)/dev
 	$(say) 'fuzz'
 	$(BIN)/python -m tests.storage.fuzz --files $(FILES) --seed $(SEED)
 	$(BIN)/python -m tests.storage.killing --kills $(KILLS) --seed $(SEED)
+	$(BIN)/python -m tests.remote.fuzz --frames $(FRAMES) --seed $(SEED)
+	$(BIN)/python -m tests.workers.fuzz --cases $(CASES) --seed $(SEED)
 
 faults: $(VENV)/dev
 	$(say) 'faults'
