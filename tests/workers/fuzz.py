@@ -114,7 +114,23 @@ def _altered_json(state: Any, rng: random.Random) -> Any:
     return state
 
 
-_VALUES = (None, True, -1, 0, 1, 5, 2**62, 2**64, 1.5, "", "x", [], [1, 2, 3, 4, 5], {}, {"a": 1})
+_VALUES: tuple[Any, ...] = (
+    None,
+    True,
+    -1,
+    0,
+    1,
+    5,
+    2**62,
+    2**64,
+    1.5,
+    "",
+    "x",
+    [],
+    [1, 2, 3, 4, 5],
+    {},
+    {"a": 1},
+)
 
 
 def _altered_values(value: Any, rng: random.Random) -> Any:
