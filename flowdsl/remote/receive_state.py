@@ -278,11 +278,11 @@ class ReceiveState:
 
     def describe_delivered(self) -> str:
         """Describe where the elements of each sender went."""
+        read, delivered = self.tally.senders, self.tally.acknowledged
         return "; ".join(
-            f"of the sender {record.name}, {self.tally.acknowledged[record.name]} elements were "
-            f"delivered, and {self.tally.senders[record.name]} had been read ahead of the consumer "
-            f"or delivered"
-            for record in self.records.values()
+            f"of the sender {name}, {delivered[name]} elements were delivered, and the "
+            f"{read[name] - delivered[name]} more that had been read ahead are still there"
+            for name in (record.name for record in self.records.values())
         )
 
     def _accept(self, record: SenderRecord, header: MessageHeader, frames: list[Frame]) -> None:

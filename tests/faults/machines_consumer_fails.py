@@ -17,12 +17,12 @@ try:
     for row in fl.from_zmq("ipc://wire", int):
         print(row, 6 // (2 - row))
 except ZeroDivisionError as error:
-    print(f"row {row}: {error}")
+    print(error)
 print(fl.from_zmq("ipc://wire", int).collect())
 thread.join()
 
 # Seen:
 # 0 3
 # 1 6
-# row 2: integer division or modulo by zero
+# integer division or modulo by zero
 # [2, 3, 4]

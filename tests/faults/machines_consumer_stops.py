@@ -20,7 +20,7 @@ for limit in (10, 300, 1000):
             rows.append(row)
             if len(rows) == limit:
                 break
-    print(f"stopped after row {row}")
+    print(f"stopped after row {rows[-1]}")
 thread.join()
 print(rows == list(range(1000)))
 

@@ -20,7 +20,7 @@ def send() -> None:
 thread = threading.Thread(target=send)
 thread.start()
 run = iter(fl.from_zmq("ipc://wire", int))
-next(run), next(run)
+rows = [next(run), next(run)]
 thread.join()  # the consumer is busy
 
 # Seen:

@@ -448,7 +448,7 @@ class TestStops:
 
     def test_lose_no_rows_above_a_shuffle(self, ipc: str) -> None:
         sender = sending(fl.from_range(400), ipc, serve=True, hwm=5)
-        got: set[int] = set()
+        got, ended = set[int](), False
         while len(got) < 400:
             with iter(fl.from_zmq(ipc, int, timeout=WAIT).shuffle(10)) as run:
                 got.update(islice(run, 150))
@@ -464,11 +464,25 @@ class TestStops:
         assert fl.from_zmq(ipc, int, timeout=WAIT).collect() == list(range(4, 9))
         sender.outcome()
 
+    def test_are_logged_at_both_ends(self, ipc: str, caplog: pytest.LogCaptureFixture) -> None:
+        caplog.set_level(logging.INFO, "flowdsl")
+        sender = sending(fl.from_range(90), ipc, serve=True, hwm=4)
+        with iter(fl.from_zmq(ipc, int, timeout=WAIT).shuffle(3)) as run:
+            next(run)
+        fl.from_zmq(ipc, int, timeout=WAIT).collect()
+        sender.outcome()
+        assert re.search(
+            r"of the sender \w+, \d elements were delivered, and the \d more that had been read "
+            r"ahead are still there",
+            caplog.text,
+        )
+        assert "send_zmq: the receiver left; the next one continues with element" in caplog.text
+
     def test_leave_rows_that_are_not_committed_to_the_next(self, ipc: str) -> None:
         sender = sending(fl.from_range(9), ipc, serve=True)
         received = fl.from_zmq(ipc, int, timeout=WAIT, auto_commit=False)
         with iter(received) as run:
-            next(run), next(run)
+            _ = next(run), next(run)
             run.commit()
             next(run)
         tally = Tally()

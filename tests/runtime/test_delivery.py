@@ -202,7 +202,7 @@ class TestCommits:
     def test_are_left_to_the_consumer_with_auto_commit_false(self) -> None:
         chain, receipts = numbers(auto_commit=False)
         with iter(chain.batch(2)) as run:
-            next(run), next(run), next(run)
+            _ = next(run), next(run), next(run)
             assert receipts.delivered == 0
             run.commit(2)
             assert receipts.delivered == 4
