@@ -241,7 +241,10 @@ def travelling(error: BaseException) -> BaseException:
     if not _arrives(sent, type(error), text):
         sent = RuntimeError(f"{type(error).__qualname__}: {text}")
     sent.__traceback__ = None
-    if not any(note.startswith(_FROM) for note in getattr(sent, "__notes__", ())):
+    notes = getattr(sent, "__notes__", None)
+    if not isinstance(notes, list):
+        sent.__notes__ = notes = []
+    if not any(isinstance(note, str) and note.startswith(_FROM) for note in notes):
         sent.add_note(f"{_FROM}{os.getpid()}:\n{trace}")
     return sent
 
@@ -268,7 +271,7 @@ class _WithoutInit(Exception):
             group: BaseExceptionGroup[BaseException] = error
             self.arguments = (group.message, [travelling(part) for part in group.exceptions])
         else:
-            self.arguments = tuple(x if _is_sendable(x) else repr(x) for x in error.args)
+            self.arguments = tuple(x if _is_sendable(x) else _shown(x) for x in error.args)
         self.attributes = {k: x for k, x in vars(error).items() if _is_sendable(x)}
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -295,6 +298,13 @@ def _is_sendable(value: object) -> bool:
     except Exception:  # whatever the object's own methods raise
         return False
     return True
+
+
+def _shown(value: object) -> str:
+    try:
+        return repr(value)
+    except Exception as failed:  # whatever the object's own method raises
+        return f"<{type(value).__name__}, whose repr raised {type(failed).__name__}>"
 
 
 def _text(error: BaseException) -> str:

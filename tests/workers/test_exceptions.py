@@ -55,6 +55,28 @@ class OwnBase(BaseException):
     pass
 
 
+class ShyArgument:
+    def __repr__(self) -> NoReturn:
+        raise ValueError("no text")
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("not to be pickled")
+
+    __str__ = __repr__
+
+
+def _noted(notes: object) -> ValueError:
+    error = ValueError("noted")
+    vars(error)["__notes__"] = notes
+    return error
+
+
+def _of_itself() -> ValueError:
+    error = ValueError()
+    error.args = (error,)
+    return error
+
+
 ODD: dict[str, Callable[[], BaseException]] = {
     "keyword only": lambda: KeywordOnly(code=3),
     "a lock": lambda: HoldsALock("held"),
@@ -76,6 +98,27 @@ def raising(make: Callable[[], BaseException], i: int) -> int:
     if i == 3:
         raise make()
     return i
+
+
+HOSTILE: dict[str, Callable[[], BaseException]] = {
+    "an argument that cannot be shown": lambda: ValueError(ShyArgument()),
+    "itself as an argument": _of_itself,
+    "notes that are a number": lambda: _noted(5),
+    "notes that are locks": lambda: _noted([threading.Lock()]),
+}
+
+
+@pytest.mark.parametrize("workers", KINDS, ids=str)
+@pytest.mark.parametrize("make", HOSTILE.values(), ids=HOSTILE)
+def test_an_exception_that_cannot_be_shown_ends_no_worker(
+    make: Callable[[], BaseException], workers: dict[str, Any]
+) -> None:
+    errors = list[fl.ElementError]()
+    flow = fl.from_range(10).map(partial(raising, make)).prefetch(on_error=errors.append)
+    assert of(flow, workers).collect() == [0, 1, 2, 4, 5, 6, 7, 8, 9]
+    (error,) = errors
+    assert "failed on element 3 (row 3" in str(error)
+    assert "ValueError" in str(error)
 
 
 def in_a_stream(make: Callable[[], BaseException]) -> Iterator[int]:
