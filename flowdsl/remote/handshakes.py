@@ -32,8 +32,8 @@ _ENDED: Final = (
     "the connection ended before the handshake did: the other end stopped, or has another format="
 )
 _CLOSED: Final = (
-    "the other end closed the connection during the handshake: it exited, has another format=, or "
-    f"{_ONE_SIDED}"
+    "the other end closed the connection during the handshake: it exited, is another program, has "
+    f"another format=, or {_ONE_SIDED}"
 )
 _CLOSED_BY_BINDING_END: Final = (
     "the other end closed the connection during the handshake, as it does if the public key given "
@@ -144,7 +144,7 @@ class Handshakes:
         if event == _AUTH:
             return _STRANGER if self.binds else _UNKNOWN
         if event == _PROTOCOL and value == zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH:
-            return _ONE_SIDED
+            return f"{_ONE_SIDED}, or the other end is another program"
         if event == _PROTOCOL and value == zmq.PROTOCOL_ERROR_ZMTP_CRYPTOGRAPHIC:
             return _MISTAKEN
         if event == _GONE:  # ZMQ reports no other event for incompatible socket types
