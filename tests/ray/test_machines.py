@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import decimal
 import os
 import signal
 import subprocess
@@ -73,6 +74,17 @@ def test_copies_run_on_the_cluster(cluster: TestCluster) -> None:
     rows = fl.from_range(5)
     assert rows.replicate(actors=2).collect() == rows.replicate(procs=2).collect()
     assert str(rows.replicate(actors=2)) == "from_range(5).replicate(actors=2).prefetch(actors=2)"
+
+
+def test_settings_of_the_program_apply_on_a_machine(cluster: TestCluster) -> None:
+    def third(_: int) -> tuple[str, int]:
+        return str(decimal.Decimal(1) / 3), hash("text")
+
+    flow = fl.from_range(8).map(third)
+    with decimal.localcontext(prec=5):
+        here = flow.prefetch(procs=1).collect()
+        assert flow.prefetch(actors=2).collect() == here
+    assert here[0][0] == "0.33333"
 
 
 def test_a_large_array_is_sent_to_a_machine(cluster: TestCluster) -> None:
