@@ -1,5 +1,20 @@
 """flowdsl: typed, immutable input pipelines with the same elements on any number of processes.
 
+A flow begins with a source and is built by chaining; iterating over it runs it::
+
+    import flowdsl as fl
+
+    flow = fl.from_csv("train.csv").shuffle(seed=1).map(parse).batch(32).prefetch(procs=4)
+    for batch in flow: ...
+
+Sources are functions: ``from_items``, ``from_iterable``, ``from_range``, ``from_files``, one for
+each file format, such as ``from_csv``, and ``from_dataset`` for datasets of other libraries.
+Operators are methods of ``Flow``; ``help(fl.Flow.batch)`` describes one. ``flow.explain()`` shows
+where each operator runs, ``flow.profile()`` what limits its speed. ``to_torch``, ``to_jax`` and
+``to_keras`` feed a training loop, and ``write_lmdb`` and its siblings store the elements.
+
+The packages of flowdsl:
+
 ``flow``        the ``Flow`` type: chain, run, explain
 ``ops``         the operators, one family per file
 ``storage``     files: sources, writers, the codec
@@ -24,6 +39,7 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -204,14 +220,26 @@ _LATER = {
 """Names that not every program uses, with their modules, which are imported on first use."""
 
 
+_ROOMS = (
+    *("cli", "datasets", "feeding", "graph", "jax", "keras", "plan", "ray", "remote", "report"),
+    *("runtime", "statistics", "storage", "tensorflow", "testing", "torch", "train", "workers"),
+)
+"""The packages that are imported when they are first used."""
+
+
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted([*__all__, *(name for name in globals() if name.startswith("__"))])
 
 
 def __getattr__(name: str) -> object:
     """Import the names of ``_LATER`` on first use, as most programs do not need them."""
-    if name == "remote":
-        return import_module("flowdsl.remote")
-    if name not in _LATER:
+    if name in _LATER:
+        return getattr(import_module(f"flowdsl.{_LATER[name]}"), name)
+    if name in _ROOMS:
+        return import_module(f"flowdsl.{name}")
+    if name.startswith("_"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"flowdsl.{_LATER[name]}"), name)
+    from flowdsl.ops.elsewhere import no_function
+
+    sources = [getattr(sys.modules[__name__], other) for other in __all__ if "from_" in other]
+    raise no_function(name, sys.modules[__name__], sources)

@@ -87,6 +87,16 @@ class Flow(
     (3, ['Reordered'])
     """
 
+    if not TYPE_CHECKING:  # a type checker would accept any name
+
+        def __getattr__(self, name: str) -> object:
+            """Raise an error that suggests our name for a method of another library."""
+            if name.startswith("_"):
+                raise AttributeError(name)
+            from flowdsl.ops.elsewhere import no_method
+
+            raise no_method(name, self)
+
     # The modules that plan and run a flow are imported on first use: they are most of flowdsl, and
     # would delay the start of a program.
 

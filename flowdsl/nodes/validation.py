@@ -142,6 +142,9 @@ PARALLEL_KEYWORD_ADVICE = {
     "num_parallel_calls": _WORKERS_ADVICE,
     "num_workers": _WORKERS_ADVICE,
     "num_proc": _WORKERS_ADVICE,
+    "workers": _WORKERS_ADVICE,
+    "n_jobs": _WORKERS_ADVICE,
+    "max_workers": _WORKERS_ADVICE,
     "deterministic": "the order is kept, unless you write prefetch(ordered=False)",
 }
 """Advice for arguments that other libraries have on each operator, and flowdsl on ``prefetch``."""

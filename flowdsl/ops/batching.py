@@ -425,7 +425,11 @@ class Batching(FlowBase[T, E]):
     ) -> Flow[tuple[T, T, T, T], E | Resampled]: ...
     @overload
     def window(self, size: int, stride: int = 1) -> Flow[tuple[T, ...], E | Resampled]: ...
-    @rejects_keywords(shift="write window(size, stride={n})", drop_remainder="every window is full")
+    @rejects_keywords(
+        shift="write window(size, stride={n})",
+        step="write window(size, stride={n})",
+        drop_remainder="every window is full",
+    )
     def window(self: FlowBase[Any, Any], size: int, stride: int = 1) -> Flow[tuple[Any, ...], Any]:
         """Yield tuples of ``size`` consecutive elements, each ``stride`` elements after the last.
 

@@ -28,6 +28,7 @@ from flowdsl.nodes import (
     format_call,
     keyword_unless_default,
     plain_int,
+    rejects_keywords,
 )
 from flowdsl.nodes.random_sequences import MAX_ROWS_TO_MIX, Draws, Independent, Mixed
 
@@ -388,6 +389,7 @@ class Combining(FlowBase[T, E]):
         seed: int = 0,
         stop: Literal["first", "last"],
     ) -> Flow[T, E | F | Reordered | Resampled | Unsized]: ...
+    @rejects_keywords(weights="write probabilities={}", rerandomize_each_iteration="write repeat()")
     def choose(
         self: FlowBase[Any, Any],
         *others: FlowBase[Any, Any],

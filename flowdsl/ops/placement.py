@@ -207,6 +207,10 @@ class Placing(FlowBase[T, E]):
         buffer_size="elements made ahead are limited in bytes, as in prefetch(memory=2**30)",
         num_workers="write prefetch(procs={n})",
         num_proc="write prefetch(procs={n})",
+        workers="write prefetch(procs={n})",
+        n_jobs="write prefetch(procs={n})",
+        max_workers="write prefetch(procs={n})",
+        processes="write prefetch(procs={n})",
         num_threads="write prefetch(threads={n})",
         deterministic="write ordered={}",
     )

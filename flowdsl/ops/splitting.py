@@ -25,6 +25,7 @@ from flowdsl.nodes import (
     flow,
     is_int,
     plain_int,
+    rejects_keywords,
 )
 from flowdsl.nodes.random_sequences import MAX_ROWS_TO_MIX, Counts, Mixed
 
@@ -163,6 +164,13 @@ class Splitting(FlowBase[T, E]):
     def split(
         self: FlowBase[T, Exact], part: float, /, *parts: float, seed: int = 0
     ) -> tuple[Flow[T, Exact], ...]: ...
+    @rejects_keywords(
+        test_size="write split(0.8): the shares of all parts but the last",
+        train_size="write split({})",
+        lengths="write split(0.8, 0.1): the shares of all parts but the last",
+        random_state="write seed={}",
+        generator="write seed=0",
+    )
     def split(self: FlowBase[Any, Any], *parts: float, seed: int = 0) -> tuple[Flow[Any, Any], ...]:
         """Divide the rows at random into parts that are the same in every epoch.
 

@@ -17,7 +17,7 @@ from flowdsl import nodes
 from flowdsl.effects import Exact
 from flowdsl.elements.specs import Spec, StructSpec
 from flowdsl.errors import FlowError, InvalidFlow, SourceError, SpecMismatch
-from flowdsl.nodes import ListOf, T, checked_names
+from flowdsl.nodes import ListOf, T, checked_names, rejects_keywords
 from flowdsl.storage.csv.cells import (
     CellRows,
     CellType,
@@ -260,7 +260,18 @@ def from_csv(
     escapechar: str | None = None,
     skipinitialspace: bool = False,
 ) -> Flow[A, Exact]: ...
-def from_csv(  # type: ignore[misc]  # pyright: ignore[reportInconsistentOverload]  # nothing reaches the first
+@rejects_keywords(  # type: ignore[misc]  # nothing reaches the first overload
+    sep="write delimiter={}",
+    usecols="write columns={}",
+    names="write header=False, columns={}",
+    dtype="declare the type of a row: from_csv(path, Row), where Row is a NamedTuple or TypedDict",
+    schema="declare the type of a row: from_csv(path, Row), where Row is a NamedTuple or TypedDict",
+    na_values="an empty cell is None where a component is declared as A | None; map others",
+    nrows="write take({n}) after it",
+    skiprows="write skip({n}) after it",
+    chunksize="write batch({n}) after it",
+)
+def from_csv(  # pyright: ignore[reportInconsistentOverload]  # nothing reaches the first
     paths: Paths,
     element: Any = object,
     *,
