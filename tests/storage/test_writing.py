@@ -22,7 +22,7 @@ import xxhash
 
 import flowdsl as fl
 from flowdsl.errors import FlowError
-from flowdsl.storage import progress
+from flowdsl.storage import progress, temp_dirs
 from flowdsl.storage.byte_files import ByteFile, open_file
 from flowdsl.storage.index import Index, index_of
 from flowdsl.storage.libraries import library
@@ -80,6 +80,29 @@ fl.from_range(3).write_lmdb(sys.argv[1], append=sys.argv[2] == "True")
     assert [entry.name[:9] for entry in tmp_path.iterdir()] == [".flowdsl-"]
     fl.from_range(3).write_lmdb(path)
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="it removes no file that is open")
+def test_a_writer_that_locks_a_folder_being_removed_finds_no_mark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has opened the mark before, and gets the lock of the sweep afterwards."""
+    import fcntl
+
+    folder = tmp_path / ".flowdsl-left"
+    folder.mkdir()
+    mark = folder / ".made-by-flowdsl"
+    opened = os.open(mark, os.O_CREAT | os.O_RDWR)
+    found = list[bool]()
+
+    def remove(path: str) -> None:
+        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        found.append(mark.exists())
+
+    monkeypatch.setattr("shutil.rmtree", remove)
+    temp_dirs._sweep(tmp_path)
+    assert found == [False]
+    os.close(opened)
 
 
 def test_writers_sweep_while_others_begin(tmp_path: Path) -> None:

@@ -454,14 +454,18 @@ class TestPrograms:
         self, source: str
     ) -> None:
         script = f"""
-            import sys, threading
+            import sys, threading, time
             from itertools import count
             import flowdsl as fl
 
             begun = threading.Event()
 
+            def slowly(i):
+                time.sleep(0.01)
+                return i
+
             def iterate():
-                for _ in {source}.map(abs).prefetch(procs=1):
+                for _ in {source}.map(slowly).prefetch(procs=2):
                     begun.set()
 
             sys.stderr = sys.stdout
