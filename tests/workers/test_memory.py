@@ -193,7 +193,7 @@ class TestElementsThatGrow:
 
     def test_private_memory_and_slabs_of_workers(self) -> None:
         memory, large = 4 * MIB, np.zeros(4 * MIB, np.uint8)
-        run = iter(fl.from_range(JUMP + 40).map(jumping(large)).prefetch(procs=2, memory=memory))
+        run = iter(fl.from_range(JUMP + 40).map(jumping(large)).prefetch(procs=1, memory=memory))
         list(islice(run, JUMP // 2))
         before = sum(map(private, workers_of(run)))
         most = 0
@@ -201,7 +201,7 @@ class TestElementsThatGrow:
             if len(x) > 4:
                 now = sum(map(private, workers_of(run)))
                 most = max(most, now - before + shared(run))
-        assert most <= 2 * memory + 4 * 2 * large.nbytes
+        assert most <= 2 * memory + 4 * large.nbytes
 
     def test_giants_of_a_hundred_megabytes(self) -> None:
         giant = 100 * MIB

@@ -48,7 +48,7 @@ from flowdsl.workers.backend import (
 )
 from flowdsl.workers.processes import Processes
 from flowdsl.workers.tasks import InputRows, Task, TaskInput
-from flowdsl.workers.wire import pickled, ship, unpack
+from flowdsl.workers.wire import load, pickled, ship, unpack
 from tests.paces import paced, whims
 from tests.sampling import examples
 from tests.strategies import chains
@@ -242,7 +242,7 @@ def _live(
 ) -> None:
     """Run a worker, which shares only its queues with the backend."""
     try:
-        making = executor_of(unpack(program), end_to_end, time_operators=time_operators)
+        making = executor_of(load(program), end_to_end, time_operators=time_operators)
         outbox.put((number, READY))
         while (message := inbox.get()) is not None:
             if message == PARK:
@@ -368,7 +368,9 @@ class Poison:
 def test_a_worker_that_ends_before_it_is_ready_is_an_error() -> None:
     poison = Poison()
     flow = fl.from_range(5).map(lambda i: (i, poison)).apply(Prefetch, Workers(KIND, 2))
-    with pytest.raises(WorkerDied, match=r"wired thread \d+ ended before it was ready \(a sudden"):
+    with pytest.raises(
+        WorkerDied, match=r"wired thread \d+ ended before it was ready \(.*a sudden"
+    ):
         flow.collect()
 
 
