@@ -99,8 +99,6 @@ class Sending(FlowBase[T, E]):
         Source: ``send_dataflow_zmq`` in tensorpack; selective acknowledgement and going back as in
         any sliding-window protocol (V. Cerf and R. Kahn, 1974).
         """
-        from secrets import token_bytes  # here: it loads OpenSSL
-
         from flowdsl.remote.pushing import check_format, push
         from flowdsl.remote.sender import Progress, send, sender_of
         from flowdsl.remote.sockets import (
@@ -121,7 +119,7 @@ class Sending(FlowBase[T, E]):
             if format == "zmq_ops":
                 return push(endpoint, elements, self.node.spec(False), timeout)
             run = cast("Resumed", elements)  # the run of a flow
-            me = (None if state is None else sender_of(state)) or token_bytes(16)
+            me = sender_of({} if state is None else state)
             start = 0 if state is None else run.position
             progress = None if on_state is None else Progress(run, on_state, me)
             return send(endpoint, elements, trusted, serve, timeout, start, me, progress)

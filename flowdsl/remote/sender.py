@@ -66,15 +66,15 @@ class Progress:
             self.on_state({**self.run.state_dict(acknowledged), KEY_OF_SENDER: self.sender.hex()})
 
 
-def sender_of(state: Mapping[str, object]) -> bytes | None:
-    """Return the id of the sender whose state this is; None if it is of a run that sent nothing.
+def sender_of(state: Mapping[str, object]) -> bytes:
+    """Return the id of the sender whose state this is; a new one if it is of no sender.
 
     Raises:
         StateMismatch: The id is not one.
     """
     text = state.get(KEY_OF_SENDER)
     if text is None:
-        return None
+        return secrets.token_bytes(_ID_BYTES)
     try:
         sender = bytes.fromhex(str(text))
     except ValueError:
@@ -204,14 +204,14 @@ def send(
     trusted: bool,
     serve: bool,
     timeout: float | None,
-    start: int = 0,
-    sender: bytes | None = None,
+    start: int,
+    me: bytes,
     progress: Progress | None = None,
 ) -> int:
     """Send elements to a receiver; return their number when all of them were delivered.
 
-    The first element has the number ``start``. A ``sender`` that is started again keeps its id, so
-    a receiver that is still there recognizes the elements that it has.
+    The first element has the number ``start``. A sender that is started again keeps its id, ``me``,
+    so a receiver that is still there recognizes the elements that it has.
 
     Raises:
         SourceError: No element is taken in ``timeout`` seconds, or the receiver leaves early.
@@ -227,7 +227,6 @@ def send(
             # A DEALER has one peer at a time: if another receiver answers, the last one is gone.
             return not (link.addresses_peers and link.send(route, buffer.hello()))
 
-        me = secrets.token_bytes(_ID_BYTES) if sender is None else sender
         buffer = SendBuffer(endpoint.hwm, serve, is_gone, me, first=start)
         connection = _Connection(
             f"{endpoint.who}: {endpoint.addresses[0]!r}", link, buffer, timeout, progress
