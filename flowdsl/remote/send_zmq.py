@@ -51,7 +51,7 @@ class Sending(FlowBase[T, E]):
         instead: an element is acknowledged when the receiver's consumer is finished with it. The
         sender keeps the others, those that the receiver's operators hold and at most ``hwm`` more;
         more than 1 GiB of them is an error at both ends. If the sender dies, the elements that were
-        computed and not acknowledged are lost.
+        computed and not acknowledged are lost, unless it is started again with its last ``state``.
 
         Messages of strangers are ignored, and the first one is logged.
 
