@@ -14,6 +14,8 @@ FlowError
 ├── WorkerDied                     a worker process ended before its work was done
 └── StateMismatch (ValueError)     a saved state belongs to another flow
 
+``SameEpoch`` (UserWarning) warns of a second loop over the same epoch.
+
 Every message names the operator, the argument or element, the value it got, and the valid values.
 ``except FlowError`` catches all of them.
 """
@@ -100,6 +102,14 @@ class EndlessFlow(FlowError):
 
 class NotResumable(FlowError):
     """The flow cannot be resumed: its order is unknown, or a source yields elements only once."""
+
+
+class SameEpoch(UserWarning):
+    """A second loop over a flow has the order and the draws of the first.
+
+    ``iter(flow)`` is always epoch 0, so that a flow means the same wherever it is read; training
+    needs the further epochs, ``flow.epochs(n)``.
+    """
 
 
 class SpecMismatch(FlowError, TypeError):

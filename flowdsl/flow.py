@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
 
@@ -11,7 +12,7 @@ import attrs
 
 from flowdsl.effects import Counted, Effect, Endless, Finite, Tag
 from flowdsl.elements.specs import Spec
-from flowdsl.errors import EndlessFlow, InvalidFlow, UnknownLength
+from flowdsl.errors import EndlessFlow, InvalidFlow, SameEpoch, UnknownLength
 from flowdsl.jax.methods import ToJax
 from flowdsl.keras.methods import ToKeras
 from flowdsl.nodes import POSITION_LIMIT, AnyNode, FlowBase, Node, T, endless_part, is_int
@@ -115,8 +116,22 @@ class Flow(
         return Run(self._plan, epoch, position, BEGINNING if resume_point is None else resume_point)
 
     def __iter__(self) -> Run[T]:
-        """Iterate over epoch 0, from its start: iterating twice yields the same elements twice."""
-        return self._run()
+        """Iterate over epoch 0, from its start: iterating twice yields the same elements twice.
+
+        Warnings: ``SameEpoch``, once, for a second loop over a flow whose epochs differ.
+        """
+        run = self._run()
+        if self.node.varies_by_epoch:
+            if "ended" in self._loops and "warned" not in self._loops:
+                self._loops.add("warned")
+                warnings.warn(_SAME_EPOCH.format(self.node.title), SameEpoch, stacklevel=2)
+            run.when_ended(partial(self._loops.add, "ended"))
+        return run
+
+    @cached_property
+    def _loops(self) -> set[str]:
+        """What has happened in loops over this flow: one has ended, or the user was warned."""
+        return set()
 
     def epoch(self, k: int) -> Run[T]:
         """The ``k``-th pass: seeded operators draw again in each. ``epoch(0)`` is ``iter``."""
@@ -294,7 +309,7 @@ class Flow(
                 f"collect: {endless_part(self.node)} never ends, so it cannot be collected; "
                 f"put .take(n) before it"
             )
-        return list(iter(self))
+        return list(self.epoch(0))
 
     def size(self: FlowBase[T, Counted]) -> int:
         """The number of elements in a pass. Errors: ``UnknownLength``, ``EndlessFlow``."""
@@ -368,7 +383,7 @@ class Flow(
         for name, value, least in (("size", size, 1), ("warmup", warmup, 0)):
             if not is_int(value, least):
                 raise InvalidFlow(f"measure: {name} must be an int >= {least}, got {value!r}")
-        with iter(self) as run:
+        with self.epoch(0) as run:
             return measure(run, size, warmup)
 
     def profile(self, seconds: float = 3.0, step: Callable[[T], object] | None = None) -> Profile:
@@ -466,3 +481,10 @@ def _flow(node: Node[Any, Any]) -> Flow[Any, Any]:
 
 
 register_flow_class(_flow)
+
+
+_SAME_EPOCH = (
+    "this is the second loop over a flow that ends in {} and whose epochs differ, and each of them "
+    "is epoch 0: the same order and the same random numbers again; for one epoch after another "
+    "write 'for run in flow.epochs(n): for x in run: ...', and for the same one flow.epoch(0)"
+)

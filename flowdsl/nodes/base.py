@@ -210,6 +210,9 @@ class Node(ABC, Generic[T, E]):
     """True if each epoch has its own order, as after ``shuffle``; False if all epochs have the same
     order, as after ``cache``; None if that depends on the sources."""
 
+    draws: ClassVar[bool] = False
+    """True if its elements depend on the epoch, as those of ``random_map``."""
+
     _memory: NodeCache = attrs.field(factory=lambda: NodeCache(), init=False, eq=False, repr=False)
     """Cached properties. A property may read its sources' properties several times: without a
     cache, the cost would double with every operator."""
@@ -293,6 +296,15 @@ class Node(ABC, Generic[T, E]):
         no element that is not delivered yet can be made from it.
         """
         return None
+
+    @property
+    @cached_per_node
+    def varies_by_epoch(self) -> bool:
+        """True if the elements, or their order, may differ between epochs."""
+        if self.order_varies_by_epoch is False:
+            return False
+        varies = self.draws or self.order_varies_by_epoch is True
+        return varies or any(source.varies_by_epoch for source in self.sources)
 
     @property
     @cached_per_node
@@ -405,6 +417,10 @@ class FlowBase(ABC, Element[T], WithEffects[E_any], Generic[T, E_any]):
 
     @abstractmethod
     def __iter__(self) -> Pass[T]: ...
+
+    @abstractmethod
+    def epoch(self, k: int) -> Pass[T]:
+        """The ``k``-th pass."""
 
 
 _surface: list[Callable[[Any], Any]] = []

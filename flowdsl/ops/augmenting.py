@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar, cast
 
 import attrs
 import numpy as np
@@ -65,6 +65,7 @@ def _are_selectors(node: Any, field: attrs.Attribute[Any], value: tuple[object, 
 class Augment(Elementwise[A, A, E], Generic[A, E]):
     """Transforms, one after another, applied to the images, masks and points of every element."""
 
+    draws: ClassVar[bool] = True
     adapters: tuple[TransformAdapter, ...]
     images: Names = attrs.field(converter=_selected, validator=_are_selectors)
     masks: Names = attrs.field(converter=_selected, validator=_are_selectors)

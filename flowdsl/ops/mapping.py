@@ -119,6 +119,7 @@ class StarMap(CodeTemplate[tuple[Any, ...], U, E], Generic[U, E]):
 class RandomMap(Elementwise[A, U, E], Generic[A, U, E]):
     """``func`` applied to every element and the element's own random generator."""
 
+    draws: ClassVar[bool] = True
     func: Callable[[A, np.random.Generator], U] = attrs.field(validator=validate_callable)
     seed: int = attrs.field(converter=plain_int, validator=at_least(0, None))
     salt: int = attrs.field()

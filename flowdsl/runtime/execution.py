@@ -96,6 +96,8 @@ class Execution(Generic[T]):
         """What reports delivered rows to the sources that acknowledge them."""
         self.auto_commit = True
         """True if an element is delivered when the next one is requested."""
+        self.when_ended: Callable[[], object] = lambda: None
+        """Called when the pass has ended with its last element."""
         self._skips = Skips()
         self._skips_ahead = False
         """True if skips below a pool may be reported before earlier elements are delivered."""
@@ -135,6 +137,7 @@ class Execution(Generic[T]):
                 raise _nested_too_deeply(self.node) from error
             raise
         self.ended = True
+        self.when_ended()
         first = self._closed is None
         try:
             self._end_passes()

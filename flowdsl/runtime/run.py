@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from inspect import GEN_RUNNING, getgeneratorstate
 from itertools import chain
 from types import TracebackType
@@ -63,6 +63,10 @@ class Run(chain[T]):
         run = super().__new__(cls, elements, _Rest(execution))
         run._execution, run._elements = execution, elements
         return run
+
+    def when_ended(self, call: Callable[[], object]) -> None:
+        """Call a function when the pass has ended with its last element."""
+        self._execution.when_ended = call
 
     @property
     def epoch(self) -> int:

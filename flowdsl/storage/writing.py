@@ -159,7 +159,7 @@ class RowsToWrite(Generic[T]):
     def with_progress(self) -> Generator[T]:
         """Yield the rows; on a terminal, with a progress bar."""
         flow = self.flow
-        with closing(iter(flow)) as elements, bar(self.writer, flow.node.length) as draw:
+        with closing(flow.epoch(0)) as elements, bar(self.writer, flow.node.length) as draw:
             while True:
                 self._in_flow = True
                 row = next(elements, _END)

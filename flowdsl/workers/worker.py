@@ -133,7 +133,7 @@ def serve(link: socket.socket, setup: Setup, heap: Heap = UNTOUCHED) -> None:
         except OSError as error:
             text = f"worker processes cannot share memory: {explained(error)}"
             control.send_multipart([READY, b"", text.encode()])
-            link.recv(1)  # wait until the consumer has read the message and closes the link
+            _wait_for_close(link)
             return
         try:
             program_arrays = [] if setup.program_arrays is None else mapped(setup.program_arrays)
@@ -144,7 +144,7 @@ def serve(link: socket.socket, setup: Setup, heap: Heap = UNTOUCHED) -> None:
         except Exception as error:
             cause = error.__cause__ or error
             control.send_multipart([READY, pickled((str(error), travelling(cause)))])
-            link.recv(1)  # wait until the consumer has read the message and closes the link
+            _wait_for_close(link)
             return
         control.send_multipart([READY, b""])
         poller = zmq.Poller()
@@ -169,6 +169,12 @@ def serve(link: socket.socket, setup: Setup, heap: Heap = UNTOUCHED) -> None:
             else:
                 control.send_multipart(run(executor, slabs, task, supplied, setup.classes))
             heap.settle()
+
+
+def _wait_for_close(link: socket.socket) -> None:
+    """Wait until the consumer has read the last message, and closes the link."""
+    with contextlib.suppress(ConnectionError):
+        link.recv(1)
 
 
 def run(

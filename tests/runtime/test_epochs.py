@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from itertools import islice
 from typing import Any
@@ -14,9 +15,11 @@ import flowdsl as fl
 from flowdsl import Endless
 from flowdsl.errors import FlowError, InvalidFlow, StateMismatch
 from flowdsl.nodes import OneShot
+from flowdsl.plan.reference import interpret
 from flowdsl.plan.tree import walk
 from flowdsl.testing.catalogue import MAX_ROWS
 from flowdsl.testing.elements import same
+from flowdsl.testing.outcomes import element_difference
 from flowdsl.testing.recipes import MAX_ELEMENTS, Recipe
 from flowdsl.workers.processes import Processes
 from tests.sampling import examples
@@ -113,3 +116,54 @@ def test_a_state_of_another_flow_is_refused_immediately() -> None:
         fl.from_range(10).shuffle(seed=3).batch(5).epochs(3, resume=state)
     with pytest.raises(StateMismatch, match="state must be what"):
         FLOW.epochs(3, resume={})
+
+
+class TestASecondLoopOverTheSameEpoch:
+    def test_warns_once_with_the_line_to_write(self) -> None:
+        flow = fl.from_range(5).shuffle(seed=1).map(abs)
+        list(flow)
+        with pytest.warns(fl.SameEpoch, match=r"for run in flow\.epochs\(n\)") as warned:
+            assert [list(flow) for _ in range(3)] == 3 * [flow.collect()]
+        assert len(warned) == 1
+
+    @pytest.mark.parametrize(
+        "flow",
+        [
+            fl.from_range(5).map(abs),
+            fl.from_range(5).shuffle(seed=1).cache(),
+            fl.from_range(5).concat(fl.from_range(3)).window(2),
+        ],
+        ids=str,
+    )
+    def test_does_not_warn_where_epochs_are_alike(self, flow: fl.Flow[Any, Any]) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert [list(flow), list(flow)] == 2 * [list(flow.epoch(1))]
+
+    def test_does_not_warn_of_other_passes(self) -> None:
+        flow = fl.from_range(5).shuffle(seed=1)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            next(iter(flow))
+            flow.collect()
+            flow.size()
+            for run in flow.epochs(2):
+                list(run)
+            list(flow.epoch(0))
+            list(flow)  # the first loop that ends
+
+
+@given(chains(most=4))
+def test_epochs_are_alike_unless_a_node_says_otherwise(recipe: Recipe) -> None:
+    node = recipe.flow.node
+    if node.varies_by_epoch or Endless in node.effects or not node.replayable:
+        return
+    first, third = (_outcome(recipe.flow, epoch) for epoch in (0, 2))
+    assert element_difference(first, third) is None
+
+
+def _outcome(flow: fl.Flow[Any, Any], epoch: int) -> list[Any]:
+    try:
+        return list(islice(interpret(flow.node, epoch), MAX_ELEMENTS))
+    except FlowError:  # the same in each epoch, or of none
+        return []
