@@ -1,7 +1,7 @@
-"""The host of an address has no such name.
+"""The host of an address is not found.
 
-A name may be defined later, so the sender keeps trying; with `timeout=` it is an error that names
-the address.
+A name may be defined later, so the sender keeps trying; with `timeout=` it is an error that says
+so.
 """
 
 from __future__ import annotations
