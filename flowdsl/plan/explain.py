@@ -9,7 +9,15 @@ from typing import Any, TypeAlias
 from flowdsl.effects import Endless, Resampled, describe
 from flowdsl.elements.specs import Spec
 from flowdsl.errors import ElementError, FlowError, InvalidFlow
-from flowdsl.nodes import AnyNode, Buffering, Copying, KeepsPass, Merging, spec_for_all_elements
+from flowdsl.nodes import (
+    AnyNode,
+    Buffering,
+    Copying,
+    IndexTransform,
+    KeepsPass,
+    Merging,
+    spec_for_all_elements,
+)
 from flowdsl.plan.lower import plan_of
 from flowdsl.plan.optimize import optimize
 from flowdsl.plan.plan import Ahead, Base, Hosted, Lookup, Plan, Stage
@@ -72,7 +80,13 @@ def _notes(node: AnyNode) -> Iterator[str]:
             )
         if part.positional and not any(Resampled in source.effects for source in part.sources):
             shuffle = _shuffled_by(part)
-            if shuffle is not None:
+            if shuffle is not None and isinstance(part, IndexTransform) and part.shard is not None:
+                yield (
+                    f"note: {part.title} after {shuffle.title} has other rows in every epoch, as "
+                    f"the ranks of one job need it: together they have all; for a fixed part of "
+                    f"the rows write it before {shuffle.title}"
+                )
+            elif shuffle is not None:
                 yield (
                     f"note: {part.title} after {shuffle.title} takes other rows in every epoch; "
                     f"for a fixed part of the rows write .split(...) before both"
