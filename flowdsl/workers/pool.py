@@ -354,8 +354,6 @@ class Pool:
         self._active.complete()
         began = time.perf_counter()
         events = self.backend.poll()
-        if is_cancelled():
-            raise FlowError(f"{self.stage.meaning.title}: the pass was cancelled")
         waited = time.perf_counter() - began
         if self._starved:  # the stream is the bottleneck: more workers would not help
             self._reading += waited
@@ -369,6 +367,8 @@ class Pool:
                 self._on_death(event)
             else:
                 self._failed_starts = 0
+        if is_cancelled():  # not before: the next pass would wait for workers that have answered
+            raise FlowError(f"{self.stage.meaning.title}: the pass was cancelled")
         self._active.dismiss_idle()
 
     def _on_result(self, event: Done) -> None:

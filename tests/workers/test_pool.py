@@ -25,9 +25,19 @@ from flowdsl.executor.execute import execute, executor_of
 from flowdsl.nodes import Unordered
 from flowdsl.plan.lower import plan_of
 from flowdsl.plan.plan import Hosted, Lookup, Stage
+from flowdsl.resources.cancellation import cancelled_when
 from flowdsl.runtime.skips import Skips
 from flowdsl.workers import pool as pools
-from flowdsl.workers.backend import Died, Done, Event, Ready, Worker, WorkerBackend, result_of
+from flowdsl.workers.backend import (
+    Died,
+    Done,
+    Event,
+    Ready,
+    Worker,
+    WorkerBackend,
+    create_backend,
+    result_of,
+)
 from flowdsl.workers.pool import Pool
 from flowdsl.workers.tasks import InputRows, TaskInput, TaskSizer
 from tests.paces import paced, tuned, whims
@@ -312,6 +322,28 @@ def test_an_abandoned_pass_leaves_nothing_behind(
             assert [x for _, x in islice(rows, taken)] == list(range(taken))
         assert [x for _, x in pool.rows(1)] == list(range(40))
     assert pool.statistics().in_flight == 0
+
+
+def test_results_that_arrive_with_a_cancellation_are_counted() -> None:
+    """Else the next pass over the pool would wait for workers that have answered."""
+    stage = stage_of(fl.from_range(8).map(abs).prefetch(threads=1))
+    backend = create_backend(stage, False)
+    pool = pool_of(stage, backend)
+    answers: list[Done] = []
+    poll = backend.poll
+
+    def recorded() -> list[Event]:
+        events = poll()
+        answers.extend(event for event in events if isinstance(event, Done))
+        return events
+
+    with mock.patch.object(backend, "poll", recorded), cancelled_when(lambda: bool(answers)):
+        rows = pool.rows(0)
+        with pytest.raises(FlowError, match="was cancelled"):
+            list(rows)
+    assert not any(answer.result.number in answer.worker.held for answer in answers)
+    assert [x for _, x in pool.rows(1)] == list(range(8))
+    backend.close()
 
 
 @settings(max_examples=examples(200))
