@@ -29,7 +29,6 @@ from flowdsl.plan.plan import Stage
 from flowdsl.plan.tree import walk
 from flowdsl.resources.worker_kinds import PROCESSES, WorkerKind, Workers
 from flowdsl.workers.array_pickling import ARRAYS
-from flowdsl.workers.hashes import warn_of_hash
 from flowdsl.workers.importing import send_by_value_unless_found
 from flowdsl.workers.modules import installed, module_of
 from flowdsl.workers.pickling import SCRIPTS, code_made_of, is_importable, made_of, send_the_script
@@ -211,6 +210,8 @@ class _ProgramPickler(_Pickler):
         if name := module_of(obj):
             self.modules.add(name)
         if type(obj) is FunctionType:
+            from flowdsl.workers.hashes import warn_of_hash  # here: it needs Linux, as processes do
+
             warn_of_hash(obj)
         if isinstance(obj, np.memmap) and (how := reduced(obj)) is not None:
             return how
