@@ -1,4 +1,4 @@
-"""Ctrl-C in the midst of TensorFlow."""
+"""Ctrl-C during a call of TensorFlow."""
 
 from __future__ import annotations
 
