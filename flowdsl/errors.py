@@ -27,6 +27,7 @@ import os
 import pickle
 import re
 import traceback
+from contextlib import suppress
 from typing import NoReturn, Self
 
 _log = logging.getLogger("flowdsl")
@@ -221,7 +222,8 @@ def ending(failed: Exception, cause: BaseException) -> BaseException:
         return failed
     cause.add_note(f"raised by {failed.operator} on {failed.place}")
     if isinstance(cause, SystemExit):
-        _log.error("%s raised %r on %s", failed.operator, cause, failed.place)
+        with suppress(ValueError):  # the standard error stream may be closed
+            _log.error("%s raised %r on %s", failed.operator, cause, failed.place)
     return cause
 
 

@@ -15,7 +15,7 @@ from flowdsl.errors import ElementError, FlowError
 DECLARED = {
     cls
     for name, cls in getmembers(errors, isclass)
-    if issubclass(cls, Exception) and cls.__module__ == errors.__name__ and name[0] != "_"
+    if issubclass(cls, FlowError) and cls.__module__ == errors.__name__ and name[0] != "_"
 }
 
 

@@ -6,7 +6,6 @@ This module depends on no framework. A framework provides a function that conver
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -22,6 +21,7 @@ from flowdsl.ops.sharding import Even, EvenShard, Shard
 from flowdsl.ops.sizing import Skip
 from flowdsl.plan.lower import plan_of
 from flowdsl.plan.tree import walk
+from flowdsl.resources.streams import logger
 from flowdsl.runtime.resume_points import BEGINNING, ResumePoint
 from flowdsl.runtime.run import Run
 from flowdsl.runtime.state import place_of, state_of
@@ -37,7 +37,7 @@ X = TypeVar("X")
 Convert: TypeAlias = Callable[[Any, int], X]
 """Converts an element for a framework; the arguments are the element and its position."""
 
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 
 
 @attrs.frozen

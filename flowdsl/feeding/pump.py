@@ -14,7 +14,6 @@ a finalizer stops the thread. This module depends on no framework.
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 import weakref
@@ -30,6 +29,7 @@ from flowdsl.feeding.stall_report import whereabouts
 from flowdsl.nodes import checked_int
 from flowdsl.resources.cancellation import cancelled_when
 from flowdsl.resources.limits import start_thread
+from flowdsl.resources.streams import logger
 
 if TYPE_CHECKING:
     from flowdsl.runtime.run import Run
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 
 _RESUME_POINT_INTERVAL = 16
 """Elements between two resume points: above a filter, a resume computes at most this many again."""

@@ -245,6 +245,14 @@ class Node(ABC, Generic[T, E]):
     @cached_per_node
     def effects(self) -> frozenset[Tag]:
         """The effects of a pass on the source rows: the type's second parameter, at run time."""
+        return self.combined_effects()
+
+    def combined_effects(self) -> frozenset[Tag]:
+        """Combine the effects of the sources with the operator's own.
+
+        An operator that takes one of them away overrides this, and not ``effects``, whose value is
+        kept.
+        """
         inherited = frozenset[Tag]().union(*(source.effects for source in self.sources))
         if self.bounds and Endless in inherited:
             inherited -= {Endless, Unsized}

@@ -63,9 +63,8 @@ class Stacking(Batched[A, U, E], Generic[A, U, E]):
     def __attrs_post_init__(self) -> None:
         refuse_mismatch(self)
 
-    @property
-    def effects(self) -> frozenset[Tag]:
-        inherited = super().effects
+    def combined_effects(self) -> frozenset[Tag]:
+        inherited = super().combined_effects()
         rows = self.source.length
         loses = self.drop_remainder and Endless not in inherited and (not rows or rows % self.n)
         return inherited | {Resampled} if loses else inherited

@@ -80,9 +80,8 @@ class BatchByShape(Traceable[U, E | Reordered | Unsized], Generic[A, U, E]):
     def length(self) -> None:
         return None
 
-    @property
-    def effects(self) -> frozenset[Tag]:
-        return super().effects | ({Resampled} if self.drop_remainder else frozenset())
+    def combined_effects(self) -> frozenset[Tag]:
+        return super().combined_effects() | ({Resampled} if self.drop_remainder else frozenset())
 
     @cached_per_node
     def spec(self, probe: bool) -> Spec:

@@ -201,9 +201,8 @@ class ChooseFirst(Choose[T, E | Reordered | Resampled | Unsized], Generic[T, E])
     def _arguments(self) -> list[str]:
         return [*super()._arguments, "stop='first'"]
 
-    @property
-    def effects(self) -> frozenset[Tag]:
-        return ending_with_first(super().effects, self.parts)
+    def combined_effects(self) -> frozenset[Tag]:
+        return ending_with_first(super().combined_effects(), self.parts)
 
     @property
     def indexable(self) -> bool:

@@ -254,9 +254,8 @@ class FixedSize(IndexTransform[T, E | Resampled], Generic[T, E]):
     def length(self) -> int:
         return self.n
 
-    @property
-    def effects(self) -> frozenset[Tag]:
-        return super().effects - {Endless, Unsized}
+    def combined_effects(self) -> frozenset[Tag]:
+        return super().combined_effects() - {Endless, Unsized}
 
     def resolve(self, addresses: Indices) -> Indices:
         continues = (addresses.epoch <= self._last_to_continue) & self.keep_state

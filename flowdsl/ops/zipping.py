@@ -73,9 +73,8 @@ class Zip(Joining[T, E], Generic[T, E]):
     def title(self) -> str:
         return "zip(...)"
 
-    @property
-    def effects(self) -> frozenset[Tag]:
-        return ending_with_first(super().effects, self.parts)
+    def combined_effects(self) -> frozenset[Tag]:
+        return ending_with_first(super().combined_effects(), self.parts)
 
     @property
     @cached_per_node

@@ -7,7 +7,6 @@ each other machine a host runs the workers: see ``host.py``.
 
 from __future__ import annotations
 
-import logging
 import sys
 import threading
 import time
@@ -30,12 +29,13 @@ from flowdsl.ray.host import Buffers, Host, HostSetup
 from flowdsl.ray.leases import Lease, acquire, end_idle, idle_cpus, release, reserved
 from flowdsl.ray.machine import SECONDS_TO_START, Inbox, Machine, RemoteWorker
 from flowdsl.ray.reservation import SECONDS_IDLE, Reservation
+from flowdsl.resources.streams import logger
 from flowdsl.workers.backend import POLL_SECONDS, Event, Owner, Ready, Worker
 from flowdsl.workers.processes import Processes
 from flowdsl.workers.tasks import InputRows, TaskInput
 from flowdsl.workers.wire import PackedStage, nbytes_of_frames, supply
 
-_log = logging.getLogger("flowdsl")
+_log = logger()
 
 SECONDS_TO_RESERVE = 5.0
 """How long to wait for CPUs that are being released, before too few free CPUs are an error."""

@@ -16,7 +16,9 @@ from typing import Final
 import attrs
 import zmq
 
-_log = logging.getLogger("flowdsl")
+from flowdsl.resources.streams import logger
+
+_log = logger()
 
 _AUTH = zmq.EVENT_HANDSHAKE_FAILED_AUTH
 _PROTOCOL = zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL

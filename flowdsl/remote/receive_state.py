@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import secrets
 from collections import deque
 from collections.abc import Iterator
@@ -20,8 +19,9 @@ from flowdsl.remote.message import (
     decode_reason,
     encode_reason,
 )
+from flowdsl.resources.streams import logger
 
-_log = logging.getLogger("flowdsl")
+_log = logger()
 
 Reply = tuple[Route, list[Frame]]
 _FROM_SENDERS = frozenset(Kind) - {Kind.WANT, Kind.AGAIN, Kind.LEAVE}

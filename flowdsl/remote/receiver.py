@@ -7,7 +7,6 @@ the receiver's iterator has ended, or was closed. The sockets stay open until th
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Generator, Iterator
 from time import monotonic
 from typing import Any
@@ -22,8 +21,9 @@ from flowdsl.remote.receive_state import Item, ReceiveState, SenderRecord, Tally
 from flowdsl.remote.schema import SchemaCheck
 from flowdsl.remote.sockets import BEAT, LINGER, LINGER_OF_ERRORS, Endpoint, Link
 from flowdsl.resources.cancellation import is_cancelled
+from flowdsl.resources.streams import logger
 
-_log = logging.getLogger("flowdsl")
+_log = logger()
 
 
 @attrs.define(eq=False)

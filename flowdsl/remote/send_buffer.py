@@ -13,7 +13,6 @@ goes back to it. The receiver recognises duplicates by their number, and discard
 
 from __future__ import annotations
 
-import logging
 import secrets
 from collections import deque
 from collections.abc import Callable
@@ -32,8 +31,9 @@ from flowdsl.remote.message import (
     decode_reason,
     encode_reason,
 )
+from flowdsl.resources.streams import logger
 
-_log = logging.getLogger("flowdsl")
+_log = logger()
 
 MAX_HELD_BYTES: Final = 1 << 30
 """The maximum bytes of the elements that the receiver's flow has read and not delivered."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import logging
 import os
 import socket as socketlib
 import stat
@@ -30,11 +29,12 @@ from flowdsl.remote.message import (
 from flowdsl.remote.security import Curve, check_address, host_of
 from flowdsl.resources.cancellation import is_cancelled
 from flowdsl.resources.limits import check_room
+from flowdsl.resources.streams import logger
 
 if TYPE_CHECKING:
     from zmq.auth.thread import ThreadAuthenticator
 
-_log = logging.getLogger("flowdsl")
+_log = logger()
 
 BEAT: Final = 0.05
 """Seconds without a message after which each end repeats its position."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import sys
+from typing import Any
 
 
 def fill_standard_descriptors() -> None:
@@ -40,3 +42,19 @@ def write_to_standard_error(text: str) -> None:
     if (stream := sys.stderr) is not None:  # pyright: ignore[reportUnnecessaryComparison]  # its type says never
         with contextlib.suppress(OSError, ValueError):
             stream.write(text)
+
+
+class _Logger(logging.LoggerAdapter[logging.Logger]):
+    """Logs, unless the stream cannot be written: without it, an element must arrive all the same.
+
+    The handler of last resort raises ``ValueError`` where the standard error stream is closed.
+    """
+
+    def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
+        with contextlib.suppress(ValueError):
+            super().log(level, msg, *args, **{"stacklevel": 2, **kwargs})
+
+
+def logger(name: str = "flowdsl") -> logging.LoggerAdapter[logging.Logger]:
+    """Return the logger of a module of flowdsl."""
+    return _Logger(logging.getLogger(name), {})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 
 import attrs
@@ -12,9 +11,10 @@ from flowdsl.errors import ElementError, EndlessFlow
 from flowdsl.nodes import AnyNode, Failed
 from flowdsl.nodes.failures import Attempt, AttemptToRead, SkipFailed
 from flowdsl.plan.tree import Step, walk
+from flowdsl.resources.streams import logger
 from flowdsl.statistics.run import MAX_SKIPS, Skip
 
-_log = logging.getLogger("flowdsl")
+_log = logger()
 
 
 @attrs.define

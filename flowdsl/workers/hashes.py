@@ -8,14 +8,14 @@ does not say which it is.
 from __future__ import annotations
 
 import builtins
-import logging
 from collections.abc import Iterator
 from dis import get_instructions
 from types import CodeType, FunctionType
 
+from flowdsl.resources.streams import logger
 from flowdsl.workers.process_environment import HASH_SEED, hashes_like_its_workers
 
-_log = logging.getLogger("flowdsl")
+_log = logger()
 _warned = set[tuple[str, str]]()
 
 

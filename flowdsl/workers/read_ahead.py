@@ -14,7 +14,6 @@ condition variable is used only by a side that has to wait.
 from __future__ import annotations
 
 import contextvars
-import logging
 import os
 import threading
 import weakref
@@ -28,10 +27,11 @@ from flowdsl.errors import FORKED, FlowError
 from flowdsl.nodes import Row
 from flowdsl.resources.cancellation import cancelled_when
 from flowdsl.resources.limits import start_thread
+from flowdsl.resources.streams import logger
 
 A = TypeVar("A")
 
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 
 SECONDS_TO_END = 1.0
 """The time that the end of a run waits for a busy source, before it abandons the thread."""

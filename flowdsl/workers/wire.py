@@ -300,7 +300,8 @@ def _in_band(beside: list[memoryview], large: int, buffer: pickle.PickleBuffer) 
 def classes_of_main() -> frozenset[str]:
     """Return the names of the classes in this process's ``__main__``."""
     main = vars(sys.modules["__main__"])
-    return frozenset(name for name, value in main.items() if isinstance(value, type))
+    # Not isinstance, which asks a proxy among the values for its __class__, as Flask's has one.
+    return frozenset(name for name, value in main.items() if issubclass(type(value), type))
 
 
 def pack_into(

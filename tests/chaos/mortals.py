@@ -87,6 +87,8 @@ class Mortal:
         if self.is_stopped and timeout is None:  # nothing else would end it
             self._killed.set()
         assert self._thread is not None
+        if self._thread is threading.current_thread():  # it collects the garbage
+            return self._status
         self._thread.join(timeout)
         if self._thread.is_alive():  # at work on a task
             raise subprocess.TimeoutExpired(NAME, timeout or 0)

@@ -1,6 +1,7 @@
 """A file is empty.
 
-It is refused when the flow is built: an empty file is not a valid file with zero rows.
+It is refused when the flow is built: an empty file is not a valid file with zero rows. Only formats
+that have no header, text and TFRecord, have valid empty files: they are read as no rows.
 """
 
 from __future__ import annotations

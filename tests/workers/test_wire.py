@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest import mock
 
 import attrs
 import numpy as np
@@ -21,7 +22,7 @@ from flowdsl.nodes import Elementwise, Indices
 from flowdsl.resources.worker_kinds import PROCESSES
 from flowdsl.testing.elements import FORMS, make, same
 from flowdsl.workers.slabs import WORTH_SHARING
-from flowdsl.workers.wire import load, pack, pack_into, ship, supply, unpack
+from flowdsl.workers.wire import classes_of_main, load, pack, pack_into, ship, supply, unpack
 from tests.workers.test_slabs import Pair
 
 BIG = WORTH_SHARING  # elements: of any dtype, so many are worth it
@@ -230,3 +231,13 @@ class TestShip:
         locked = WithTable(fl.from_range(3).node, np.array([lock]))
         with pytest.raises(NotShippable, match="look_up: table cannot be sent"):
             ship(locked, PROCESSES)
+
+
+def test_proxies_among_the_globals_of_a_script_are_not_asked_for_their_class() -> None:
+    class Proxy:
+        @property
+        def __class__(self) -> type[Any]:  # type: ignore[override]  # as werkzeug's LocalProxy has
+            raise RuntimeError("working outside of a request")
+
+    with mock.patch.object(sys.modules["__main__"], "current", Proxy(), create=True):
+        assert "current" not in classes_of_main()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
@@ -17,6 +16,7 @@ from flowdsl.errors import FlowError, InvalidArgument, NotResumable, SpecMismatc
 from flowdsl.feeding.pump import PATIENCE, EndOfPass, Pump, Sink
 from flowdsl.flow import Flow
 from flowdsl.nodes import checked_choice, checked_int
+from flowdsl.resources.streams import logger
 from flowdsl.tensorflow.inputs.aligned import AlignedCopies
 from flowdsl.tensorflow.inputs.signature import Signature, signature_of
 from flowdsl.tensorflow.inputs.source import InputSource, State, Taken, epoch_and_run, taken_of
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from flowdsl.runtime.run import Run
     from flowdsl.statistics.run import RunStatistics
 
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 
 _MAX_QUEUE_CAPACITY = 2**31
 """The limit of a queue's capacity: TensorFlow counts elements as int32."""

@@ -8,7 +8,6 @@ small file that names the latest checkpoint: a kill at any moment leaves a compl
 from __future__ import annotations
 
 import json
-import logging
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING
 import tensorflow as tf
 
 from flowdsl.errors import FlowError, InvalidArgument, SourceError, StateMismatch
+from flowdsl.resources.streams import logger
 from flowdsl.tensorflow.train.callbacks.group import not_json
 from flowdsl.tensorflow.train.compiled import CompiledModel
 from flowdsl.tensorflow.train.variables import group, held_by, untracked
@@ -23,7 +23,7 @@ from flowdsl.tensorflow.train.variables import group, held_by, untracked
 if TYPE_CHECKING:
     from flowdsl.tensorflow.train.trainer import Trainer
 
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 
 _BY_THIS_PROCESS = tf.train.CheckpointOptions(experimental_io_device="/cpu:0")
 """Makes this process write all variables; otherwise remote machines write to their own disks."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import socket
 import time
@@ -13,8 +12,9 @@ import tensorflow as tf
 
 from flowdsl.errors import FlowError, InvalidArgument
 from flowdsl.nodes import checked
+from flowdsl.resources.streams import logger
 
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 
 PATIENCE = 300.0
 """Seconds within which all processes of a cluster must be reachable."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import zlib
 from collections.abc import Mapping
@@ -15,10 +14,11 @@ import tensorflow as tf
 from numpy.typing import ArrayLike
 
 from flowdsl.errors import InvalidArgument, SourceError, StateMismatch
+from flowdsl.resources.streams import logger
 from flowdsl.tensorflow.train.model import Model
 from flowdsl.tensorflow.train.variables import group, held_by, named_variables, untracked
 
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 
 Initial: TypeAlias = Mapping[str, ArrayLike] | str | os.PathLike[str]
 """Values by the names of variables, or the path of an ``.npz`` file or of a checkpoint."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -14,6 +13,7 @@ import tensorflow as tf
 
 from flowdsl.errors import EndlessFlow, FlowError, InvalidArgument, UnknownLength
 from flowdsl.nodes import ListOf, checked, checked_int, checked_names
+from flowdsl.resources.streams import logger
 from flowdsl.tensorflow.inputs import EndOfPass, InputSource
 from flowdsl.tensorflow.inputs.source import LeftOver, State
 from flowdsl.tensorflow.train.callbacks.base import Callback, StopTraining
@@ -38,7 +38,7 @@ from flowdsl.tensorflow.train.settings import (
 from flowdsl.tensorflow.train.step import Counts
 from flowdsl.tensorflow.train.towers import SharedVariables, Towers
 
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 
 
 class TrainerState(TypedDict):
