@@ -236,7 +236,7 @@ class TestShip:
 def test_proxies_among_the_globals_of_a_script_are_not_asked_for_their_class() -> None:
     class Proxy:
         @property
-        def __class__(self) -> type[Any]:  # type: ignore[override]  # as werkzeug's LocalProxy has
+        def __class__(self) -> type[Any]:  # type: ignore[misc]  # as werkzeug's LocalProxy has
             raise RuntimeError("working outside of a request")
 
     with mock.patch.object(sys.modules["__main__"], "current", Proxy(), create=True):
