@@ -235,8 +235,8 @@ class TestShip:
 
 def test_proxies_among_the_globals_of_a_script_are_not_asked_for_their_class() -> None:
     class Proxy:
-        @property
-        def __class__(self) -> type[Any]:  # type: ignore[misc]  # as werkzeug's LocalProxy has
+        @property  # type: ignore[misc]  # type itself declares it so that it can be set
+        def __class__(self) -> type[Any]:  # as werkzeug's LocalProxy has
             raise RuntimeError("working outside of a request")
 
     with mock.patch.object(sys.modules["__main__"], "current", Proxy(), create=True):
