@@ -70,7 +70,9 @@ class Simulated:
             task = task_input.task
             count = task.stop - task.start
             seconds = count * self._rows * SECONDS_PER_ROW
-            result = Result(task.number, count, None, 0, [], None, seconds, seconds, [], {})
+            result = Result(
+                task.number, count, None, 0, [], None, seconds, seconds, [], {}, done=count
+            )
             events.append(Done(worker, result, _Delivery(range(count), 64 * count)))
         self._submitted.clear()
         return events

@@ -234,10 +234,9 @@ class TestShip:
 
 
 def test_proxies_among_the_globals_of_a_script_are_not_asked_for_their_class() -> None:
-    class Proxy:
-        @property  # type: ignore[misc]  # type itself declares it so that it can be set
-        def __class__(self) -> type[Any]:  # as werkzeug's LocalProxy has
-            raise RuntimeError("working outside of a request")
+    def fail(proxy: object) -> type:
+        raise RuntimeError("working outside of a request")
 
-    with mock.patch.object(sys.modules["__main__"], "current", Proxy(), create=True):
+    proxy = type("LocalProxy", (), {"__class__": property(fail)})()  # as werkzeug has them
+    with mock.patch.object(sys.modules["__main__"], "current", proxy, create=True):
         assert "current" not in classes_of_main()
