@@ -11,7 +11,7 @@ import copy
 import sys
 from array import array as typed_array
 from collections import OrderedDict, defaultdict, deque, namedtuple
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import MISSING, fields, is_dataclass
 from functools import lru_cache
@@ -394,10 +394,11 @@ def _read_only_array(array: NDArray[Any], of_array: OfArray, seen: _Seen | None)
 
 
 def _read_only_list(items: list[Any], of_array: OfArray, seen: _Seen | None) -> list[Any]:
-    kinds = set(map(type, items))
-    if kinds <= PLAIN:
+    if PLAIN.issuperset(map(type, items)):
         return items.copy()
-    if kinds == {list} and PLAIN.issuperset(map(type, chain.from_iterable(items))):
+    if {list}.issuperset(map(type, items)) and PLAIN.issuperset(
+        map(type, chain.from_iterable(items))
+    ):
         return list(map(list.copy, items))
     seen = {} if seen is None else seen
     if id(items) in seen:
@@ -527,6 +528,9 @@ NUMBERS = PLAIN - {str, bytes, np.str_, np.bytes_}
 """Common classes of numbers, which take a few bytes each."""
 
 
+_FEW = 16
+"""In a container of so many values, a loop over them costs less than a test of all classes."""
+
 MAX_DEPTH = 8
 """Values that are nested deeper are not measured: a list may contain itself."""
 
@@ -542,13 +546,15 @@ def nbytes_of(element: object, depth: int = 0) -> int:
     35
     """
     kind = type(element)
-    values: Iterable[object]
+    values: Collection[object]
     if kind is tuple or kind is list:
         values = element  # type: ignore[assignment]  # it is a sequence
     elif kind is dict:
         values = element.values()  # type: ignore[attr-defined]  # it is a dict
     else:
         return _size(element, depth)
+    if len(values) > _FEW and NUMBERS.issuperset(map(type, values)):  # such as a row of tokens
+        return 8 * len(values)
     nbytes = 0
     for value in values:  # without a call for each value, which would cost more than most rows
         kind = type(value)
@@ -556,6 +562,8 @@ def nbytes_of(element: object, depth: int = 0) -> int:
             nbytes += 8
         elif kind is str or kind is bytes:
             nbytes += len(value)  # type: ignore[arg-type]  # it has a length
+        elif kind is np.ndarray and not value.dtype.hasobject:  # type: ignore[attr-defined]
+            nbytes += value.nbytes  # type: ignore[attr-defined]  # of an array
         else:
             nbytes += nbytes_of(value, depth + 1) if depth < MAX_DEPTH else sys.getsizeof(value, 0)
     return nbytes
