@@ -10,7 +10,7 @@ from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from itertools import chain
-from typing import Any, Generic, TypeAlias, final
+from typing import Any, ClassVar, Generic, TypeAlias, final
 
 import attrs
 
@@ -201,6 +201,11 @@ class TracedReader:
 
 class Traceable(Node[T, E], Generic[T, E]):
     """Can trace each element to its rows in a replayed pass, where positions do not suffice."""
+
+    yields_all: ClassVar[bool] = False
+    """True if every element that it reads is in exactly one of its elements, at the latest at the
+    end of the pass. Then a source of messages can acknowledge rows that are yielded in another
+    order; else it acknowledges them at the end of the pass."""
 
     @abstractmethod
     def rows_with_places(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[Any]]:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Literal, Never, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Never, TypeVar, overload
 
 import attrs
 import numpy as np
@@ -58,6 +58,9 @@ B = TypeVar("B")
 @attrs.frozen(repr=False)
 class BatchByShape(Traceable[U, E | Reordered | Unsized], Generic[A, U, E]):
     """Groups of ``n`` elements of one shape, each when it is full; then the incomplete groups."""
+
+    # With ``drop_remainder`` the last groups are in no element, but only at the end of the pass.
+    yields_all: ClassVar[bool] = True
 
     source: Node[A, E]
     n: int = attrs.field(converter=plain_int, validator=at_least(1))

@@ -127,6 +127,7 @@ class WindowShuffle(PassThrough[T, E | Reordered], Buffering[T, E | Reordered], 
     numbers."""
 
     order_varies_by_epoch: ClassVar[bool | None] = True
+    yields_all: ClassVar[bool] = True
 
     @property
     def title(self) -> str:

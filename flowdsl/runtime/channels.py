@@ -18,7 +18,7 @@ from flowdsl.nodes import Acknowledging, AnyNode, PassFactory, Resumable, Row, T
 from flowdsl.nodes.failures import SkipFailed
 from flowdsl.plan.plan import Stage
 from flowdsl.plan.tree import Step, is_of_prefetch
-from flowdsl.runtime.delivery import Delivered, OutOfOrder, RowNotes, Tracking, tracking_of
+from flowdsl.runtime.delivery import Delivered, LookingBack, OutOfOrder, RowNotes, WholePass
 from flowdsl.runtime.resume_points import OperatorProgress, Place
 from flowdsl.statistics.stages import OperatorCost, StageStatistics
 from flowdsl.workers.pool import Pool
@@ -95,13 +95,14 @@ class StageChannel:
     streams: tuple[tuple[Channel, RowNotes], ...] = ()
     """The channels of the stage's bases that are streams, with notes on their rows."""
 
-    def delivered_by(self, source: AnyNode) -> Delivered | None:
-        """Return what answers how many rows of ``source`` are delivered with the last row."""
+    def follow(self, source: AnyNode) -> Delivered | None:
+        """Return what is delivered of ``source`` from now on; None if it is not read here."""
+        pool = self.runner
+        if not isinstance(pool, Pool):
+            return None  # its bases are read by position
         for channel, notes in self.streams:
-            notes.delivered = channel.delivered_by(source)
-            if notes.delivered is not None and isinstance(self.runner, Pool):
-                pool = self.runner
-                return lambda: notes.after(pool.rows_delivered)
+            if (below := channel.follow(source)) is not None:
+                return notes.follow(below, lambda: pool.rows_delivered)
         return None
 
     @property
@@ -160,6 +161,9 @@ def _closable(rows: Iterator[Row[Any]]) -> Iterator[Row[Any]]:
     yield from rows
 
 
+_Reader: TypeAlias = WholePass | LookingBack | OutOfOrder
+
+
 @attrs.define(eq=False)
 class HostedChannel:
     """The rows of an operator outside any stage, which runs in the thread that reads it."""
@@ -174,30 +178,41 @@ class HostedChannel:
     """Errors raised by closing generators, not reported yet."""
     timer: TimeSpent | None = None
     """The time spent on its rows, including time in the operators below; None if not timed."""
-    _tracking: dict[int, Tracking] = attrs.field(factory=dict[int, Tracking], init=False)
-    """What tracks the rows of a source through the operator, by the number of its own source."""
+    _reading: list[tuple[int, _Reader]] = attrs.field(factory=list[Any], init=False)
+    """What follows the rows that the operator reads, with the number of the operator's source."""
+    _in_place: OutOfOrder | None = attrs.field(default=None, init=False)
+    """What follows the rows of an operator that yields them in another order."""
     _open: WeakSet[Reading] = attrs.field(factory=WeakSet[Reading], init=False)
 
-    def delivered_by(self, source: AnyNode) -> Delivered | None:
-        """Return what answers how many rows of ``source`` are delivered with the last row.
-
-        None if the channel does not read this source; or if that is known at the end only.
-        """
+    def follow(self, source: AnyNode) -> Delivered | None:
+        """Return what is delivered of ``source`` from now on; None if it is not read here."""
         node = self.step.node
         if node is source:
             assert isinstance(node, Acknowledging)
             receipts = node.receipts
-            return lambda: receipts.yielded
+            return Delivered(lambda: receipts.yielded)
         for k, channel in enumerate(self.sources):
-            if (delivered := channel.delivered_by(source)) is None:
-                continue
-            if node.looks_back == 0:
-                return delivered
-            tracking = tracking_of(node, delivered)
-            if tracking is not None:
-                self._tracking[k] = tracking
-            return tracking
+            if (below := channel.follow(source)) is not None:
+                count = self._followed(k, below.count)
+                self._reading.append((k, end := WholePass()))
+                return below.after(count, end)
         return None
+
+    def _followed(self, k: int, count: Callable[[], int]) -> Callable[[], int]:
+        """Return the operator's answer; ``count`` is the answer of its source ``k``."""
+        node = self.step.node
+        if node.looks_back == 0:
+            return count
+        if node.looks_back is not None:
+            self._reading.append((k, looking_back := LookingBack(count, node.looks_back)))
+            return looking_back
+        if isinstance(node, Traceable) and node.yields_all:
+            if self._in_place is None:
+                self._in_place = OutOfOrder()
+            if (k, self._in_place) not in self._reading:
+                self._reading.append((k, self._in_place))
+            return self._in_place.follow(count)
+        return lambda: 0
 
     def rows(self, epoch: int) -> Iterator[Row[Any]]:
         """Iterate over the rows of one pass, from the place where the run begins or resumes."""
@@ -205,11 +220,10 @@ class HostedChannel:
             raise self.failures.pop(0)
         node = self.step.node
         sources: list[PassFactory] = [source.rows for source in self.sources]
-        for k, tracking in self._tracking.items():
-            sources[k] = tracking.reading(sources[k])
-        in_place = [t for t in self._tracking.values() if isinstance(t, OutOfOrder)]
-        if in_place and isinstance(node, Traceable):
-            rows = in_place[0].leaving(self._read(node.rows_with_places(epoch, sources)))
+        for k, reader in self._reading:
+            sources[k] = reader.reading(sources[k])
+        if self._in_place is not None and isinstance(node, Traceable):
+            rows = self._in_place.leaving(self._read(node.rows_with_places(epoch, sources)))
         elif self.progress is not None and isinstance(node, Resumable):
             delivered, source_pass = self.progress.begin()
             rows = self._read(node.rows_after(epoch, delivered, source_pass, sources))
@@ -272,11 +286,12 @@ class AheadChannel:
     """Returns the places of the thread's operators, for states; None if they have no places."""
     shown: tuple[Place, ...] = ()
     """The places of these operators after the last row that this channel yielded."""
-    delivered: Delivered | None = None
-    """Answers, in the thread, how many rows of a source are delivered; None if none needs it."""
-    shown_delivered: int = 0
-    """The answer with the last row that this channel yielded."""
-    _reader: ReadAhead[Any] | None = None
+    _end: WholePass = attrs.field(factory=WholePass, init=False)
+    _counts: list[Callable[[], int]] = attrs.field(factory=list[Callable[[], int]], init=False)
+    """The answers, in the thread, for each source that is followed."""
+    _shown_counts: tuple[int, ...] = attrs.field(default=(), init=False)
+    """The answers with the last row that this channel yielded."""
+    _reader: ReadAhead[Any] | None = attrs.field(default=None, init=False)
 
     @property
     def step(self) -> Step:
@@ -290,7 +305,7 @@ class AheadChannel:
 
     def _rows(self, epoch: int) -> Iterator[Row[Any]]:
         self.end()
-        self.shown, self.shown_delivered = self._notes()
+        self.shown, self._shown_counts = self._notes()
         reader: ReadAhead[Any] = ReadAhead(
             self.step.node.title,
             lambda: self._noting(epoch),
@@ -304,27 +319,34 @@ class AheadChannel:
                 rows.reverse()
                 while rows:
                     yield self._show(*rows.pop())  # a local variable would keep the element alive
-            self.shown, self.shown_delivered = self._notes()  # the thread has ended
+            self.shown, self._shown_counts = self._notes()  # the thread has ended
         finally:
             reader.stop()
 
-    def delivered_by(self, source: AnyNode) -> Delivered | None:
-        """Return what answers how many rows of ``source`` are delivered with the last row."""
-        self.delivered = self.source.delivered_by(source)
-        return None if self.delivered is None else lambda: self.shown_delivered
+    def follow(self, source: AnyNode) -> Delivered | None:
+        """Return what is delivered of ``source`` from now on; None if it is not read here."""
+        if (below := self.source.follow(source)) is None:
+            return None
+        index = len(self._counts)
+        self._counts.append(below.count)
+        self._shown_counts += (0,)
+        return below.after(lambda: self._shown_counts[index], self._end)
 
-    def _show(self, position: int, noted: tuple[Any, tuple[Place, ...], int]) -> Row[Any]:
-        x, self.shown, self.shown_delivered = noted
+    def _show(
+        self, position: int, noted: tuple[Any, tuple[Place, ...], tuple[int, ...]]
+    ) -> Row[Any]:
+        x, self.shown, self._shown_counts = noted
         return position, x
 
     def _noting(self, epoch: int) -> Iterator[Row[Any]]:
         """Yield the rows, each element with the notes after it; runs in the thread."""
         notes = self._notes
-        return ((position, (x, *notes())) for position, x in self.source.rows(epoch))
+        rows = self._end.reading(self.source.rows)(epoch)
+        return ((position, (x, *notes())) for position, x in rows)
 
-    def _notes(self) -> tuple[tuple[Place, ...], int]:
+    def _notes(self) -> tuple[tuple[Place, ...], tuple[int, ...]]:
         places = () if self.note is None else self.note()
-        return places, 0 if self.delivered is None else self.delivered()
+        return places, tuple(count() for count in self._counts)
 
     def _next(self, reader: ReadAhead[Any]) -> list[Row[Any]]:
         while (rows := reader.take(ROWS_AHEAD)) is None:

@@ -5,8 +5,8 @@ ahead: operators buffer elements, threads and workers hold them. If rows were ac
 are read, a consumer that stops would lose all that was read ahead.
 
 The choice: a row counts as delivered once the consumer is finished with every element that was made
-from it. Between two elements of the run, each channel answers how many rows of the source nothing
-else can be made from than what it has yielded (``delivered_by``):
+from it. Between two elements of the run, each channel returns how many rows of the source, from the
+first, no later element can be made from (``follow``):
 
 - Most operators in the consumer's thread hold nothing between two elements, so their answer is the
   answer of their source. Some need the last few elements that they read (``Node.looks_back``), so
@@ -15,60 +15,100 @@ else can be made from than what it has yielded (``delivered_by``):
   it and counted as they leave it.
 - Threads and pools read ahead, so each row that they read is noted with the answer below it.
 
-Any other operator delivers all of its rows at the end of the pass.
+Any other operator delivers all of its rows at the end of the pass. That end counts only if each
+operator above the source has read its own source to the end: a ``take`` may end a pass while rows
+are still in the buffers below it.
+
+A run may have several such sources. Each is followed on its own, so a channel has one answer per
+source that it reads.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any, TypeAlias
+from typing import Any
 
 import attrs
 
-from flowdsl.nodes import POSITION_LIMIT, AnyNode, PassFactory, Receipts, Row, Traceable, Traced
+from flowdsl.nodes import POSITION_LIMIT, PassFactory, Receipts, Row, Traced
 
-Delivered: TypeAlias = Callable[[], int]
-"""Returns the number of rows of a source, from the first, that are delivered with the last row."""
+
+@attrs.define(eq=False)
+class WholePass:
+    """Notes whether a reader has reached the end of a pass."""
+
+    reached: bool = False
+
+    def reading(self, source: PassFactory) -> PassFactory:
+        def read(epoch: int) -> Iterator[Row[Any]]:
+            yield from source(epoch)
+            self.reached = True
+
+        return read
+
+
+@attrs.frozen(eq=False)
+class Delivered:
+    """What a channel has delivered of a source's rows, between two rows of the channel."""
+
+    count: Callable[[], int]
+    """Returns the number of rows of the source, from the first, that are delivered."""
+    ends: tuple[WholePass, ...] = ()
+    """The ends of the passes that the operators between the source and this channel read."""
+
+    def after(self, count: Callable[[], int], end: WholePass) -> Delivered:
+        """Return what a reader of the channel has delivered, which has the answer ``count``."""
+        return Delivered(count, (*self.ends, end))
+
+    @property
+    def is_complete(self) -> bool:
+        """True if all of these operators have read their sources to the end."""
+        return all(end.reached for end in self.ends)
 
 
 @attrs.define(eq=False)
 class RowNotes:
-    """Notes, with each row that is read ahead, how many rows of a source are delivered with it."""
+    """Notes, with each row that is read ahead, how many rows of each source are delivered."""
 
     rows_below: PassFactory
-    delivered: Delivered | None = None
-    """The answer of the channel below; None if no source needs it."""
-    _noted: deque[int] = attrs.field(factory=deque[int])
+    end: WholePass = attrs.field(factory=WholePass)
+    _counts: list[Callable[[], int]] = attrs.field(factory=list[Callable[[], int]])
+    """The answers of the channel below, one for each source that is followed."""
+    _noted: deque[tuple[int, ...]] = attrs.field(factory=deque[tuple[int, ...]])
     _first: int = 0
     """The number of the row of the first note."""
 
+    def follow(self, below: Delivered, rows_delivered: Callable[[], int]) -> Delivered:
+        """Return what is delivered of a source once ``rows_delivered()`` of the rows are."""
+        index = len(self._counts)
+        self._counts.append(below.count)
+        return below.after(lambda: self._after(rows_delivered(), index), self.end)
+
     def rows(self, epoch: int) -> Iterator[Row[Any]]:
         """Read a pass; runs in the thread that reads ahead."""
-        if self.delivered is None:
-            return self.rows_below(epoch)
-        return self._noting(epoch, self.delivered)
+        return self._noting(epoch) if self._counts else self.rows_below(epoch)
 
-    def _noting(self, epoch: int, delivered: Delivered) -> Iterator[Row[Any]]:
-        rows = self.rows_below(epoch)
+    def _noting(self, epoch: int) -> Iterator[Row[Any]]:
+        rows = self.end.reading(self.rows_below)(epoch)
         while (row := next(rows, None)) is not None:
-            self._noted.append(delivered())
+            self._noted.append(tuple(count() for count in self._counts))
             yield row
             del row  # the consumer releases it first
 
-    def after(self, count: int) -> int:
-        """Return how many rows of the source are delivered with the first ``count`` rows."""
+    def _after(self, count: int, index: int) -> int:
         while self._first < count - 1 and len(self._noted) > 1:
             self._noted.popleft()
             self._first += 1
-        return self._noted[0] if self._first < count and self._noted else 0
+        return self._noted[0][index] if self._first < count and self._noted else 0
 
 
 @attrs.define(eq=False)
 class LookingBack:
     """Reads the source of an operator that needs the last rows that it read."""
 
-    delivered: Delivered
+    count: Callable[[], int]
+    """The answer of the source."""
     rows: int
     _before: deque[int] = attrs.field(init=False)
     """What was delivered before each of these rows was read."""
@@ -80,7 +120,7 @@ class LookingBack:
         def read(epoch: int) -> Iterator[Row[Any]]:
             rows = source(epoch)
             while True:
-                before = self.delivered()
+                before = self.count()
                 if (row := next(rows, None)) is None:
                     self._before.clear()  # it has made all of its elements of the last rows
                     return
@@ -90,25 +130,36 @@ class LookingBack:
         return read
 
     def __call__(self) -> int:
-        return self._before[0] if self._before else self.delivered()
+        return self._before[0] if self._before else self.count()
 
 
 @attrs.define(eq=False)
 class OutOfOrder:
-    """Numbers the rows that enter an operator, and counts those that have left it."""
+    """Numbers the rows that enter an operator, and counts those that have left it.
 
-    delivered: Delivered
-    _answers: deque[int] = attrs.field(factory=deque[int])
+    There is one numbering for all sources of the operator.
+    """
+
+    _counts: list[Callable[[], int]] = attrs.field(factory=list[Callable[[], int]])
+    """The answers of the channels below, one for each source that is followed."""
+    _answers: deque[tuple[int, ...]] = attrs.field(factory=deque[tuple[int, ...]])
     """What is delivered with each row, from number ``_first`` on."""
     _first: int = 0
     _left: set[int] = attrs.field(factory=set[int])
     """The numbers of rows from ``_first`` on that have left the operator."""
-    _answer: int = 0
+    _answer: tuple[int, ...] = ()
+
+    def follow(self, count: Callable[[], int]) -> Callable[[], int]:
+        """Return the operator's answer for a source; ``count`` is the answer below it."""
+        index = len(self._counts)
+        self._counts.append(count)
+        self._answer += (0,)
+        return lambda: self._now()[index]
 
     def reading(self, source: PassFactory) -> PassFactory:
         def read(epoch: int) -> Iterator[Row[Any]]:
             for position, x in source(epoch):
-                self._answers.append(self.delivered())
+                self._answers.append(tuple(count() for count in self._counts))
                 yield position, Traced(x, (self._first + len(self._answers) - 1,))
 
         return read
@@ -122,22 +173,12 @@ class OutOfOrder:
             else:
                 yield position, x
 
-    def __call__(self) -> int:
+    def _now(self) -> tuple[int, ...]:
         while self._first in self._left:
             self._left.remove(self._first)
             self._answer = self._answers.popleft()
             self._first += 1
         return self._answer
-
-
-Tracking: TypeAlias = LookingBack | OutOfOrder
-
-
-def tracking_of(node: AnyNode, delivered: Delivered) -> Tracking | None:
-    """Return what tracks the rows of a source through an operator; None if nothing can."""
-    if node.looks_back is not None:
-        return LookingBack(delivered, node.looks_back)
-    return OutOfOrder(delivered) if isinstance(node, Traceable) else None
 
 
 @attrs.define(eq=False)
@@ -151,7 +192,7 @@ class Follower:
 
     def note(self, position: int) -> None:
         """Note the element that the consumer is about to get, the ``position``-th."""
-        self._noted.append((position, self.delivered()))
+        self._noted.append((position, self.delivered.count()))
 
     def commit(self, position: int) -> None:
         """Report that the consumer is finished with the first ``position`` elements."""
@@ -164,5 +205,5 @@ class Follower:
     def complete(self) -> None:
         """Report that the consumer is finished with all elements, after the end of the pass."""
         self.commit(POSITION_LIMIT)
-        if self.receipts.exhausted:  # else it is the end of a ``take``, say
+        if self.receipts.exhausted and self.delivered.is_complete:  # else a ``take`` ended it, say
             self.receipts.report(self.receipts.yielded)

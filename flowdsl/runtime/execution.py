@@ -41,7 +41,7 @@ from flowdsl.runtime.channels import (
     ThreadChannels,
     TimeSpent,
 )
-from flowdsl.runtime.delivery import Follower, RowNotes
+from flowdsl.runtime.delivery import Delivered, Follower, RowNotes
 from flowdsl.runtime.inline import Inline
 from flowdsl.runtime.resume_points import (
     BEGINNING,
@@ -307,7 +307,7 @@ class Execution(Generic[T]):
     def _follow(self, root: Channel, source: Acknowledging[Any, Any]) -> None:
         """Report to a source which of its rows are delivered, from now on."""
         source.receipts.followed = True
-        delivered = root.delivered_by(source) or (lambda: 0)
+        delivered = root.follow(source) or Delivered(lambda: 0)
         self._followers.append(Follower(source.receipts, delivered))
         self.auto_commit &= source.auto_commit
 

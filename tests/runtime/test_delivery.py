@@ -26,6 +26,7 @@ from flowdsl.nodes import (
     PassFactory,
     Receipts,
     Row,
+    Traceable,
     flow,
 )
 from tests.sampling import examples
@@ -36,9 +37,10 @@ ROWS = 40
 
 @attrs.frozen(eq=False)
 class Numbers(Acknowledging[int, Unsized]):
-    """The numbers below ``n``, once."""
+    """``n`` numbers from ``start`` on, once."""
 
     n: int
+    start: int = 0
     receipts: Receipts = attrs.field(factory=Receipts)
     auto_commit: bool = True
 
@@ -52,19 +54,21 @@ class Numbers(Acknowledging[int, Unsized]):
     def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[int]]:
         for i in range(self.n):
             self.receipts.yielded += 1
-            yield i, i
+            yield i, self.start + i
             self.receipts.on_next()
         self.receipts.exhausted = True
 
 
-def numbers(n: int = ROWS, auto_commit: bool = True) -> tuple[AnyFlow, Receipts]:
-    node = Numbers(n, auto_commit=auto_commit)
+def numbers(n: int = ROWS, auto_commit: bool = True, start: int = 0) -> tuple[AnyFlow, Receipts]:
+    node = Numbers(n, start, auto_commit=auto_commit)
     return flow(node), node.receipts
 
 
 def rows_in(x: Any) -> set[int]:
     """Return the rows that an element was made from."""
-    return {int(x)} if np.ndim(x) == 0 else set().union(*map(rows_in, x))
+    if isinstance(x, (tuple, list)) or np.ndim(x):
+        return set[int]().union(*map(rows_in, x))
+    return {int(x)}
 
 
 def _same(x: Any) -> Any:
@@ -107,8 +111,71 @@ def _first(x: Any) -> int:
     return min(rows_in(x))
 
 
+def _twice(x: Any) -> list[Any]:
+    return [x, x]
+
+
+@attrs.frozen(eq=False)
+class Third(Traceable[Any, Unsized]):
+    """Every third element; an operator without an answer to ``looks_back``."""
+
+    source: AnyNode
+
+    @property
+    def title(self) -> str:
+        return "third"
+
+    @property
+    def length(self) -> None:
+        return None
+
+    def spec(self, probe: bool) -> Spec:
+        return UNKNOWN
+
+    def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[Any]]:
+        return enumerate(x for i, (_, x) in enumerate(sources[0](epoch)) if i % 3 == 0)
+
+    def rows_with_places(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[Any]]:
+        raise AssertionError("its rows are not tracked one by one")
+
+
 def _listed(x: Any) -> list[int]:
     return sorted(rows_in(x))
+
+
+SECOND = 1000
+"""The first number of the second source."""
+
+JOINS: dict[str, Callable[[AnyFlow, AnyFlow], AnyFlow]] = {
+    "zip": lambda a, b: a.zip(b),
+    "concat": lambda a, b: a.concat(b),
+    "interleave": lambda a, b: a.interleave(b),
+}
+
+names_of_steps = st.lists(st.sampled_from(list(STEPS)), max_size=2)
+
+
+def with_steps(chain: AnyFlow, names: Sequence[str]) -> AnyFlow:
+    for name in names:
+        chain = STEPS[name](chain)
+    return chain
+
+
+def joined(
+    name: str, first: Sequence[str], second: Sequence[str], above: Sequence[str]
+) -> tuple[AnyFlow, tuple[Receipts, Receipts]]:
+    """Return a flow over two sources, with steps below and above the operator that joins them."""
+    (a, of_a), (b, of_b) = numbers(), numbers(start=SECOND)
+    both = JOINS[name](with_steps(a, first), with_steps(b, second))
+    return with_steps(both, above), (of_a, of_b)
+
+
+def needed(elements: Sequence[Any]) -> tuple[int, int]:
+    """Return, for each of two sources, the first row that the elements are made from."""
+    rows = set[int]().union(*map(rows_in, elements))
+    first = min((row for row in rows if row < SECOND), default=ROWS)
+    second = min((row - SECOND for row in rows if SECOND <= row < 10**9), default=ROWS)
+    return first, second
 
 
 class TestRowsAreDelivered:
@@ -133,6 +200,101 @@ class TestRowsAreDelivered:
                 assert receipts.delivered <= min(to_come)
         if count < len(elements):
             assert receipts.delivered <= min(set().union(*map(rows_in, elements[count:])))
+
+    @settings(max_examples=examples(100), deadline=None)
+    @given(
+        st.sampled_from(list(JOINS)),
+        names_of_steps,
+        names_of_steps,
+        names_of_steps,
+        st.integers(0, ROWS),
+        st.booleans(),
+    )
+    def test_of_each_source_only_with_all_elements_made_from_them(
+        self,
+        join: str,
+        first: list[str],
+        second: list[str],
+        above: list[str],
+        count: int,
+        takes: bool,
+    ) -> None:
+        """Also if a ``take`` ends the pass while operators below it hold rows."""
+        parts = join, first, second, above
+        try:
+            chain, receipts = joined(*parts)
+            elements = [x for _, x in joined(*parts)[0].node.reference(0)]
+        except FlowError:
+            return  # not a chain, such as a zip of other lengths
+        with iter(chain.take(count) if takes else chain) as run:
+            for k, x in enumerate(elements[:count]):
+                assert rows_in(next(run)) == rows_in(x)
+                for of_one, limit in zip(receipts, needed(elements[k:]), strict=True):
+                    assert of_one.delivered <= limit
+            if takes:
+                assert next(run, None) is None
+        for of_one, limit in zip(receipts, needed(elements[count:]), strict=True):
+            assert of_one.delivered <= limit
+
+    @pytest.mark.parametrize("above", sorted(STEPS.keys() - {"zip"}))  # interleave is reordered
+    @pytest.mark.parametrize("join", JOINS)
+    def test_of_each_source_all_of_them_at_the_end(self, join: str, above: str) -> None:
+        chain, receipts = joined(join, [], [], [above])
+        list(chain)
+        assert [of_one.delivered for of_one in receipts] == [ROWS, ROWS]
+
+    @pytest.mark.parametrize(
+        ("join", "first", "second", "above", "delivered"),
+        [
+            ("zip", [], [], ["window"], (3, 3)),
+            ("zip", ["ahead"], ["map"], ["ahead"], (3, 3)),
+            ("zip", [], [], ["shuffle"], (0, 0)),
+            ("interleave", [], [], ["ahead"], (2, 1)),
+            ("interleave", ["threads"], ["threads"], ["threads"], (2, 1)),
+            ("concat", [], [], ["threads"], (3, 0)),
+        ],
+    )
+    def test_of_each_source_as_soon_as_nothing_more_is_made_from_them(
+        self,
+        join: str,
+        first: list[str],
+        second: list[str],
+        above: list[str],
+        delivered: tuple[int, int],
+    ) -> None:
+        chain, receipts = joined(join, first, second, above)
+        run = iter(chain)
+        for _ in range(4):
+            next(run)
+        assert tuple(of_one.delivered for of_one in receipts) == delivered
+
+    @pytest.mark.parametrize(
+        ("above", "delivered"),
+        [
+            (lambda f: f.map(_same).prefetch(procs=2), 3),
+            (lambda f: f.map(_same).prefetch(threads=2), 3),
+            (lambda f: f.prefetch(threads=1), 3),
+            (lambda f: f.flat_map(_twice), 1),
+            (lambda f: f.batch(2).map(_same).prefetch(threads=1), 6),
+            (lambda f: f.shuffle(buffer=100), 0),
+            (lambda f: f.batch_by_shape(1, _shape).batch(2), 6),
+            (lambda f: f.cache(), 3),
+        ],
+    )
+    def test_and_not_the_rows_that_a_take_leaves_in_the_operators_below(
+        self, above: Callable[[AnyFlow], AnyFlow], delivered: int
+    ) -> None:
+        chain, receipts = numbers(6)
+        assert len(list(above(chain).take(3))) == 3
+        assert receipts.delivered <= delivered
+
+    def test_of_an_operator_that_may_drop_rows_at_the_end_of_the_pass(self) -> None:
+        chain, receipts = numbers()
+        run = iter(flow(Third(chain.node)))
+        assert [next(run) for _ in range(4)] == [0, 3, 6, 9]
+        assert receipts.delivered == 0
+        list(run)
+        assert receipts.delivered == ROWS
 
     @pytest.mark.parametrize("name", STEPS)
     def test_at_the_end_all_of_them(self, name: str) -> None:
