@@ -124,7 +124,7 @@ class EndToEnd:
     _rows: Iterator[Any] = attrs.field(factory=lambda: iter(()), init=False)
     _next: tuple[int, int] = (-1, -1)
     _end: tuple[int, int] = (-1, -1)
-    """The end of the last task, which lies ahead of ``_next`` if the task was cut short."""
+    """The end of the last task, which is greater than ``_next`` if the task was cut short."""
 
     @property
     def drops(self) -> bool:
@@ -235,7 +235,7 @@ def execute(
 ) -> TaskOutcome:
     """Compute the elements at these addresses, up to the one with which they reach ``most_bytes``.
 
-    The size of each is compared as soon as it is computed, since the size of a task rests on the
+    The size of each is compared as soon as it is computed: the size of a task follows from the
     elements before it, and the next one may be a million times as large.
     """
     made = TaskOutcome([], [])

@@ -1,8 +1,8 @@
 """Hashes of text, which differ between processes, and a warning of functions that use them.
 
 Python draws the seed of ``hash`` when a process starts, unless ``PYTHONHASHSEED`` sets it. All
-workers of a program have one seed, but it cannot be that of a program which drew its own: Python
-does not say which it is.
+workers of a program have one seed, but it cannot equal a seed that Python has drawn for the
+program, which it does not report.
 """
 
 from __future__ import annotations

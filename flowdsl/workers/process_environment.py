@@ -32,7 +32,8 @@ _OWN_HASH_SEED = str(secrets.randbelow(1 << 32))
 def hash_seed() -> str:
     """Return the seed with which all workers of this program hash text.
 
-    It is the seed of this process if that is known. Python does not tell a seed that it has drawn.
+    It is the seed of this process if that is known. Python does not report a seed that it has
+    chosen itself.
     """
     given = os.environ.get(HASH_SEED, "random")
     return _OWN_HASH_SEED if given in ("", "random") else given

@@ -91,6 +91,10 @@ class Slab:
 
 _MAP_FIXED = 0x10
 
+_lost: list[mmap.mmap] = []
+"""Memory whose place could not be taken: the system may have unmapped it already, and another
+thread may have mapped something there, which the end of the object would unmap."""
+
 
 @cache
 def _mmap() -> Callable[..., int | None]:
@@ -115,6 +119,7 @@ def _mapped(fd: int, size: int) -> mmap.mmap:
     protection = mmap.PROT_READ | mmap.PROT_WRITE
     if _mmap()(where, size, protection, flags, fd, 0) != where:
         number = ctypes.get_errno()
+        _lost.append(memory)
         raise OSError(number, os.strerror(number))
     return memory
 

@@ -29,11 +29,11 @@ from flowdsl.executor.program import InputExhausted
 from flowdsl.resources.limits import check_room, explained
 from flowdsl.resources.streams import write_to_standard_error
 from flowdsl.workers import native_threads
-from flowdsl.workers.backend import result_of
+from flowdsl.workers.backend import Result, result_of
 from flowdsl.workers.malloc_tuning import MOST, UNTOUCHED, Heap
 from flowdsl.workers.process_environment import ProcessEnvironment
 from flowdsl.workers.shared_arrays import BufferLayout, mapped
-from flowdsl.workers.slabs import Slabs
+from flowdsl.workers.slabs import Place, Slabs
 from flowdsl.workers.tasks import (
     InputRows,
     InputUnreadable,
@@ -182,11 +182,24 @@ def run(
 ) -> list[bytes]:
     """Run a task until its end or a failure; return the frames of its result."""
     surplus = slabs.begin()
-    began = time.perf_counter()
-    process = os.getpid()
     unreadable: dict[int, RowUnreadable] = {}
     if any(part and isinstance(next(iter(part)), RowAlone) for part in supplied):
         supplied, unreadable = opened(supplied)
+    result, places, content = _computed(executor, slabs, task, supplied, unreadable, classes)
+    return [pickled((result, places, surplus)), content]
+
+
+def _computed(
+    executor: Executor,
+    slabs: Slabs,
+    task: Task,
+    supplied: InputRows,
+    unreadable: dict[int, RowUnreadable],
+    classes: frozenset[str],
+) -> tuple[Result, list[Place], bytes]:
+    """Compute a task; return its result, its packed elements and the places of their arrays."""
+    began = time.perf_counter()
+    process = os.getpid()
     outcome = execute(executor, task.addresses(), supplied, task.most_bytes)
     if os.getpid() != process:
         _end_a_fork()
@@ -213,7 +226,7 @@ def run(
             before = int(np.searchsorted(task.addresses().position, outcome.positions[first]))
             if before:  # without it; the others are for another task
                 part = task.part(task.number, task.start, task.start + before)
-                return run(executor, slabs, part, supplied, classes)
+                return _computed(executor, slabs, part, supplied, unreadable, classes)
             bound = NotShippable(f"the element cannot be sent from its worker process: {why}")
             outcome, stop = TaskOutcome([], []), 0
             failure = Failure((), task.epoch, task.first, travelling(bound))
@@ -222,7 +235,7 @@ def run(
         content, places = pack_into(slabs, outcome.elements, classes)
     seconds = time.perf_counter() - began
     result = result_of(attrs.evolve(outcome, failure=failure, seconds=seconds), task)
-    return [pickled((result, places, surplus)), content]
+    return result, places, content
 
 
 def _unreadable(task: Task, error: Exception) -> list[bytes]:
