@@ -6,6 +6,7 @@ Where a node lacks an ability, a run computes elements again, or refuses the req
 
 from __future__ import annotations
 
+import threading
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -96,6 +97,9 @@ class Receipts:
     """True if a run reports what it delivers; else a row is delivered when the next is read."""
     _rest: Generator[None] | None = None
     _closed: bool = False
+    # Two threads may run ``_rest``: the one that reads the source, and the consumer's.
+    # Reentrant, since the garbage collector may close a run in either of them.
+    _lock: threading.RLock = attrs.field(factory=threading.RLock, repr=False)
 
     def on_next(self) -> None:
         """Note that the row after the last one is read."""
@@ -104,10 +108,11 @@ class Receipts:
 
     def park(self, rest: Generator[None]) -> None:
         """Keep what the source has to do after its last row: it goes on a step with each report."""
-        next(rest, None)
-        self._rest = rest
-        if self._closed or not self.followed:
-            rest.close()
+        with self._lock:
+            next(rest, None)
+            self._rest = rest
+            if self._closed or not self.followed:
+                rest.close()
 
     def report(self, delivered: int) -> None:
         """Report rows as delivered.
@@ -115,20 +120,22 @@ class Receipts:
         Raises:
             FlowError: The connection has ended, so the rows can no longer be acknowledged.
         """
-        if self._closed and delivered > self.delivered:
-            raise FlowError(
-                f"commit: {delivered - self.delivered} elements cannot be acknowledged, as this "
-                f"run was closed before; they are sent again to the next receiver"
-            )
-        self.delivered = max(self.delivered, delivered)
-        if self._rest is not None:
-            next(self._rest, None)
+        with self._lock:
+            if self._closed and delivered > self.delivered:
+                raise FlowError(
+                    f"commit: {delivered - self.delivered} elements cannot be acknowledged, as "
+                    f"this run was closed before; they are sent again to the next receiver"
+                )
+            self.delivered = max(self.delivered, delivered)
+            if self._rest is not None:
+                next(self._rest, None)
 
     def close(self) -> None:
         """Report that the run has ended, and delivers no further rows."""
-        self._closed = True
-        if self._rest is not None:
-            self._rest.close()
+        with self._lock:
+            self._closed = True
+            if self._rest is not None:
+                self._rest.close()
 
 
 class Acknowledging(OneShot[T, E], Generic[T, E]):

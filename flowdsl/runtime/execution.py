@@ -141,6 +141,9 @@ class Execution(Generic[T]):
         first = self._closed is None
         try:
             self._end_passes()
+        except BaseException:
+            self.leave()  # the last rows are not acknowledged, as after any error
+            raise
         finally:
             self.close()
         if self.auto_commit:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from typing import Any, TypeAlias
 
@@ -392,6 +394,51 @@ class TestCommits:
         run.commit()
         assert not run.acknowledges
         assert next(run) == 1
+
+    def test_are_an_error_after_a_source_failed_as_it_was_closed(self) -> None:
+        node = FailsAsClosed(ROWS)
+        with pytest.raises(FlowError, match="failed as it was closed"):
+            list(flow(node).take(3))
+        with pytest.raises(FlowError, match="as this run was closed before"):
+            node.receipts.report(4)
+
+
+@attrs.frozen(eq=False)
+class FailsAsClosed(Numbers):
+    """Raises an error as its rows are closed."""
+
+    def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[int]]:
+        try:
+            yield from super().rows(epoch, sources)
+        finally:
+            raise ValueError("the connection broke")
+
+
+def test_what_is_left_to_do_after_the_last_row_runs_in_one_thread_at_a_time() -> None:
+    """The thread that reads the source and the consumer's may both run it."""
+    reporting, may_end = threading.Event(), threading.Event()
+    ended = list[str]()
+
+    def rest() -> Generator[None]:
+        yield
+        reporting.set()
+        may_end.wait(10)
+        try:
+            yield
+        finally:
+            ended.append("closed")
+
+    receipts = Receipts(followed=True)
+    receipts.park(rest())
+    with ThreadPoolExecutor(2) as threads:
+        report = threads.submit(receipts.report, 1)
+        assert reporting.wait(10)
+        close = threads.submit(receipts.close)
+        wait([close], 0.05)
+        may_end.set()
+        report.result()
+        close.result()
+    assert ended == ["closed"]
 
 
 class Waiting(Sink[Any]):
