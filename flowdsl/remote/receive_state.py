@@ -233,6 +233,11 @@ class ReceiveState:
         header = MessageHeader(Kind.STOP, sender, self.me)
         return [header.encode(), encode_reason(reason)]
 
+    def owe_all(self) -> None:
+        """Owe each known sender a message with the position of this receiver."""
+        for record in self.records.values():
+            record.owed |= not record.closed
+
     def replies(self, all_of_them: bool = True) -> Iterator[Reply]:
         """Yield the messages to senders that wait for a reply.
 

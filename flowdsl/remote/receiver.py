@@ -37,6 +37,8 @@ class Receiver:
     timeout: float | None
     tally: Tally
     receipts: Receipts = attrs.field(factory=Receipts)
+    _beat: float = attrs.field(factory=monotonic, init=False)
+    """The time of the last beat between two elements."""
 
     def elements(self) -> Iterator[Any]:
         """Yield the elements of all senders, in the order of arrival."""
@@ -49,6 +51,7 @@ class Receiver:
                 if not receive_state.ready:
                     self._wait(link, receive_state)
                 item = receive_state.hand_on()
+                self._owe_beat(receive_state)
                 _answer(link, receive_state, all_of_them=False)
                 if item.kind in (Kind.ELEMENT, Kind.PICKLED):
                     culprit = item.record
@@ -83,11 +86,22 @@ class Receiver:
                 while not (receipts.exhausted and receive_state.all_delivered):
                     yield
                     receive_state.acknowledge(receipts.delivered)
+                    self._owe_beat(receive_state)
                     _answer(link, receive_state)
             except BaseException as error:
                 self._leave(link, receive_state, error)
                 raise
             _part(link, receive_state)
+
+    def _owe_beat(self, receive_state: ReceiveState) -> None:
+        """Once in a beat, owe each sender a message, which says that this receiver is alive.
+
+        The operators above may hold elements for longer than a sender's ``timeout``, in which there
+        is nothing else to say.
+        """
+        if (now := monotonic()) - self._beat > BEAT:
+            self._beat = now
+            receive_state.owe_all()
 
     def _leave(
         self,
@@ -96,7 +110,10 @@ class Receiver:
         error: BaseException,
         culprit: SenderRecord | None = None,
     ) -> None:
-        """Take leave of the senders before the end; ``culprit`` sent an element that is invalid."""
+        """Send the last messages to the senders and close the sockets, before the end of the pass.
+
+        ``culprit`` is the sender of an invalid element, if there is one.
+        """
         receive_state.acknowledge(self.receipts.delivered)
         blamed = culprit if isinstance(error, FlowError) else None
         for route, frames in receive_state.farewells(blamed, str(error)):
@@ -167,8 +184,7 @@ def _listen(link: Link, receive_state: ReceiveState) -> bool:
 
 def _greet(link: Link, receive_state: ReceiveState) -> None:
     """Announce this receiver to the known senders, and to peers that have not answered yet."""
-    for record in receive_state.records.values():
-        record.owed |= not record.closed
+    receive_state.owe_all()
     if not link.addresses_peers:
         known = {record.route for record in receive_state.records.values()}
         for route in link.routes():

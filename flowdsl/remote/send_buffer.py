@@ -81,7 +81,7 @@ class SendBuffer:
         return len(self.items) >= self.hwm + self.held
 
     @property
-    def taken(self) -> int:
+    def acknowledged(self) -> int:
         """The number of elements that were delivered."""
         return self.base if self.count is None else min(self.base, self.count)
 
@@ -204,8 +204,9 @@ class SendBuffer:
         if self.receiver != NO_RECEIVER and self.route is not None:
             if not self.gone(self.route):
                 refusal = (
-                    f"the sender serves another receiver, which has taken {self.taken} elements; "
-                    f"it takes another only when the first has left, and with serve=True"
+                    f"the sender serves another receiver, which has acknowledged "
+                    f"{self.acknowledged} elements; it "
+                    f"takes another only when the first has left, and with serve=True"
                 )
                 answer = MessageHeader(Kind.REFUSE, self.me, header.receiver)
                 return [answer.encode(), encode_reason(refusal)]
@@ -237,8 +238,8 @@ class SendBuffer:
 
     def _left_early(self) -> SourceError:
         return SourceError(
-            f"the receiver left after it had taken {self.base} elements, before the end; pass "
-            f"serve=True to continue with the next receiver"
+            f"the receiver left after it had acknowledged {self.base} elements, before the "
+            f"end; pass serve=True to continue with the next receiver"
         )
 
     def _forget(self) -> None:

@@ -66,8 +66,9 @@ class Sending(FlowBase[T, E]):
         arrays, lists, dicts, tuples and records. ``trusted=True`` pickles elements of any type
         instead; the receiver must set it, too. Plain ``tcp`` beyond this machine is refused, unless
         you pass keys as ``security=Curve(...)``, or ``insecure=True``. ``timeout`` is the maximum
-        number of seconds in which a receiver takes no element; None for no limit. ``on_bound`` is
-        called with the address after it is bound; ``tcp://127.0.0.1:*`` binds a free port.
+        number of seconds without a receiver, or in which its flow reads no element and delivers
+        none to its consumer; None for no limit. ``on_bound`` is called with the address after it is
+        bound; ``tcp://127.0.0.1:*`` binds a free port.
 
         ``format="zmq_ops"`` is the format that tensorpack's ``ZMQInput`` reads: only arrays and
         numbers, in one frame (see ``flowdsl.remote.zmq_ops`` for the layout). It has no names: the
@@ -79,7 +80,7 @@ class Sending(FlowBase[T, E]):
         then the maximum number of seconds in which the system accepts no element.
 
         Errors: ``InvalidFlow`` for an argument, or an address that others can reach;
-        ``SourceError`` if the address cannot be bound, no receiver takes an element in ``timeout``
+        ``SourceError`` if the address cannot be bound, no receiver is heard for ``timeout``
         seconds, or the receiver refuses an element or leaves early; ``SpecMismatch`` for an element
         that cannot be sent, with its number; ``StateMismatch`` for a state of another flow;
         ``NotResumable`` for ``on_state`` with a flow that has no state; any error of the flow,

@@ -67,10 +67,10 @@ class Progress:
 
 
 def sender_of(state: Mapping[str, object]) -> bytes:
-    """Return the id of the sender whose state this is; a new one if it is of no sender.
+    """Return the id of the sender whose state this is; a new id if the state has none.
 
     Raises:
-        StateMismatch: The id is not one.
+        StateMismatch: The value under ``sender`` is not 32 hexadecimal digits.
     """
     text = state.get(KEY_OF_SENDER)
     if text is None:
@@ -97,7 +97,7 @@ class _Connection:
     buffer: SendBuffer
     timeout: float | None
     progress: Progress | None = None
-    """Reports the state of the sender; None if nobody asked for it."""
+    """Reports the state of the sender; None without ``on_state``."""
     listened: float = 0.0
     """The time of the last look for messages."""
     announced: float = 0.0
@@ -107,7 +107,8 @@ class _Connection:
         """Send and listen until ``done()`` is True, or for ``limit`` seconds.
 
         Raises:
-            SourceError: The receiver cannot continue, or no element was taken for too long.
+            SourceError: The receiver cannot continue, or for too long it has taken and acknowledged
+                no element, and not reported that its flow holds some.
         """
         buffer, link, began = self.buffer, self.link, monotonic()
         since = began
@@ -123,15 +124,16 @@ class _Connection:
             before = buffer.base + buffer.held, buffer.receiver
             for route, frames in news:
                 self._process(route, frames)
+            holds = buffer.held > 0 and any(route == buffer.route for route, _ in news)
             if self.progress is not None:
-                self.progress.report(buffer.taken, now)
+                self.progress.report(buffer.acknowledged, now)
             self._transmit()
             if not news and now - self.announced > BEAT:
                 self._announce()
                 self.announced = now
             if done() or now - began > limit:
                 return
-            if before != (buffer.base + buffer.held, buffer.receiver):
+            if holds or before != (buffer.base + buffer.held, buffer.receiver):
                 since = now
             elif self.timeout is not None and now - since > self.timeout:
                 raise self._timed_out()
@@ -179,8 +181,9 @@ class _Connection:
         buffer = self.buffer
         what = "no receiver was there" if buffer.route is None else "the receiver took nothing"
         return SourceError(
-            f"{self.at}: after {buffer.taken} elements, {what} for {self.timeout} s; is "
-            f"fl.from_zmq running at the other end, with a key that is known here?"
+            f"{self.at}: after {buffer.acknowledged} acknowledged elements, {what} for "
+            f"{self.timeout} s; is fl.from_zmq "
+            f"running at the other end, with a key that is known here?"
             f"{self.link.refusals}{buffer.refusals}"
         )
 
@@ -214,7 +217,7 @@ def send(
     so a receiver that is still there recognizes the elements that it has.
 
     Raises:
-        SourceError: No element is taken in ``timeout`` seconds, or the receiver leaves early.
+        SourceError: There is no sign of a receiver for ``timeout`` seconds, or it leaves early.
         SpecMismatch: An element cannot be sent.
     """
     kind, dump = (
@@ -244,14 +247,14 @@ def send(
                 link.send(buffer.route, buffer.stop(_reason(error)))
             link.close(LINGER_OF_ERRORS if buffer.route is not None else 0)
             if progress is not None:
-                progress.report(buffer.taken)
+                progress.report(buffer.acknowledged)
             raise
         if progress is not None:
-            progress.report(buffer.taken)
+            progress.report(buffer.acknowledged)
         if buffer.route is not None:
             link.send(buffer.route, buffer.done())
         link.close(LINGER)
-        return buffer.taken - start
+        return buffer.acknowledged - start
 
 
 def _marked(elements: Iterator[object], progress: Progress, start: int) -> Iterator[object]:

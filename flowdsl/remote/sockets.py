@@ -44,9 +44,9 @@ LINGER_OF_ERRORS: Final = 0.2
 """Seconds to wait for the last messages after an error or Ctrl-C, while the user waits."""
 _MAX_AT_ONCE = 1000
 _SOCKETS, _SOCKETS_AN_ADDRESS = 1000, 4
+"""The limit on sockets of a context: a base, and four per address, two of them monitors."""
 _FILES, _FILES_AN_ADDRESS = 9, 4
 """What a context of libzmq opens, and each of its sockets with one peer."""
-"""The limit on sockets of a context: a base, and four per address, two of them monitors."""
 _SECONDS_TO_LOOK_UP = 1.0
 """Seconds that an error waits for the addresses of hosts, which a name server may not answer."""
 _DOMAIN = "flowdsl"

@@ -24,5 +24,5 @@ rows = [next(run), next(run)]
 thread.join()  # the consumer is busy
 
 # Seen:
-# send_zmq: 'ipc://wire': after ... elements, the receiver took nothing for 0.3 s; is fl.from_zmq
-# running at the other end, with a key that is known here?
+# send_zmq: 'ipc://wire': after ... acknowledged elements, the receiver took nothing for 0.3 s; is
+# fl.from_zmq running at the other end, with a key that is known here?

@@ -11,6 +11,6 @@ import flowdsl as fl
 fl.from_range(3).send_zmq("tcp://nowhere.invalid:5555", insecure=True, timeout=0.3)
 
 # Seen:
-# flowdsl.errors.SourceError: send_zmq: 'tcp://nowhere.invalid:5555': after 0 elements, no receiver
-# was there for 0.3 s; is fl.from_zmq running at the other end, with a key that is known here?; the
-# host 'nowhere.invalid' is not found: ...
+# flowdsl.errors.SourceError: send_zmq: 'tcp://nowhere.invalid:5555': after 0 acknowledged elements,
+# no receiver was there for 0.3 s; is fl.from_zmq running at the other end, with a key that is known
+# here?; the host 'nowhere.invalid' is not found: ...

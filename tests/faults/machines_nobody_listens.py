@@ -11,5 +11,6 @@ import flowdsl as fl
 fl.from_range(3).send_zmq("tcp://127.0.0.1:9", timeout=0.3)
 
 # Seen:
-# flowdsl.errors.SourceError: send_zmq: 'tcp://127.0.0.1:9': after 0 elements, no receiver was there
-# for 0.3 s; is fl.from_zmq running at the other end, with a key that is known here?
+# flowdsl.errors.SourceError: send_zmq: 'tcp://127.0.0.1:9': after 0 acknowledged elements, no
+# receiver was there for 0.3 s; is fl.from_zmq running at the other end, with a key that is known
+# here?

@@ -28,5 +28,5 @@ print(*errors)
 
 # Seen:
 # [0, 1, 2]
-# send_zmq: 'ipc://wire': the receiver left after it had taken 3 elements, before the end; pass
-# serve=True to continue with the next receiver
+# send_zmq: 'ipc://wire': the receiver left after it had acknowledged 3 elements, before the end;
+# pass serve=True to continue with the next receiver

@@ -22,6 +22,6 @@ print(len(list(run)))
 thread.join()
 
 # Seen:
-# from_zmq: 'ipc://wire': the sender serves another receiver, which has taken ... elements; it takes
-# another only when the first has left, and with serve=True
+# from_zmq: 'ipc://wire': the sender serves another receiver, which has acknowledged ... elements;
+# it takes another only when the first has left, and with serve=True
 # 299

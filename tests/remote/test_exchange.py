@@ -181,13 +181,13 @@ def test_each_element_arrives_once_and_in_order_despite_losses(
     net.delivers_at_once = delivers_at_once
     for step in steps:
         step(net)
-        assert len(net.buffer.items) <= sender_hwm + 1 + len(net.got) - net.buffer.taken
+        assert len(net.buffer.items) <= sender_hwm + 1 + len(net.got) - net.buffer.acknowledged
         assert len(net.receive_state.ready) <= min(sender_hwm, receiver_hwm) + 1
         assert net.got == list(range(len(net.got)))
-        assert net.buffer.taken <= net.delivered
+        assert net.buffer.acknowledged <= net.delivered
     settle(net, rounds=200)
     assert net.got == list(range(count))
-    assert net.buffer.taken == count
+    assert net.buffer.acknowledged == count
     assert net.receive_state.tally.ended == 1
 
 
@@ -217,7 +217,7 @@ def test_the_next_receiver_gets_what_the_first_did_not_take(
             net.receive()
     if net.buffer.finished:
         return
-    taken = net.buffer.taken
+    taken = net.buffer.acknowledged
     first, net.got, net.receive_state = net.got, [], ReceiveState(1, 4, Tally())
     net.delivered = 0
     settle(net, rounds=100)
@@ -251,7 +251,7 @@ def test_elements_lost_after_a_restart_are_sent_again() -> None:
 
 
 LEFT_EARLY = (
-    "the receiver left after it had taken 2 elements, before the end; pass serve=True to "
+    "the receiver left after it had acknowledged 2 elements, before the end; pass serve=True to "
     "continue with the next receiver"
 )
 
@@ -261,7 +261,7 @@ def met(serve: bool, gone: bool, taken: int) -> tuple[SendBuffer, ReceiveState]:
     net = network(9, 4, 4)
     net.buffer.serve, net.buffer.gone = serve, lambda _: gone
     net.say_hello()
-    while net.buffer.taken < taken or not net.receive_state.records:
+    while net.buffer.acknowledged < taken or not net.receive_state.records:
         for step in STEPS[:6]:
             step(net)
     for step in (Network.answer, Network.receive, Network.receive):
@@ -286,8 +286,8 @@ def test_a_second_receiver_is_refused(serve: bool, taken: int) -> None:
     with pytest.raises(SourceError) as caught:
         other.receive(HERE, reply)
     assert str(caught.value) == (
-        f"the sender serves another receiver, which has taken {taken} elements; it takes another "
-        f"only when the first has left, and with serve=True"
+        f"the sender serves another receiver, which has acknowledged {taken} elements; it takes "
+        f"another only when the first has left, and with serve=True"
     )
 
 
@@ -320,7 +320,7 @@ def test_a_new_receiver_after_one_took_all_elements() -> None:
     buffer.receive(HERE, [MessageHeader(Kind.WANT, buffer.me, buffer.receiver, upto=1).encode()])
     assert (buffer.finished, buffer.route) == (False, HERE)
     assert buffer.receive((0, b"other"), other.greeting()) is None
-    assert (buffer.finished, buffer.taken) == (True, 1)
+    assert (buffer.finished, buffer.acknowledged) == (True, 1)
 
 
 def test_a_receiver_that_leaves_early_is_an_error() -> None:
@@ -344,7 +344,7 @@ def test_a_receiver_may_leave_after_the_last_element(ended: bool) -> None:
     if not ended:
         buffer.end()
     assert buffer.finished
-    assert buffer.taken == 1
+    assert buffer.acknowledged == 1
 
 
 def test_a_receiver_that_leaves_before_more_elements_is_an_error() -> None:
@@ -352,7 +352,7 @@ def test_a_receiver_that_leaves_before_more_elements_is_an_error() -> None:
     buffer.put(pack("first"))
     buffer.receive(HERE, ReceiveState(1, 4, Tally()).greeting())
     buffer.receive(HERE, [MessageHeader(Kind.LEAVE, buffer.me, buffer.receiver, upto=1).encode()])
-    with pytest.raises(SourceError, match="the receiver left after it had taken 1 elements"):
+    with pytest.raises(SourceError, match="the receiver left after it had acknowledged 1 elements"):
         buffer.put(pack("second"))
 
 

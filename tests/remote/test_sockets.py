@@ -346,8 +346,8 @@ class TestReceivers:
         with pytest.raises(SourceError) as caught:
             sender.outcome()
         assert str(caught.value) == (
-            f"send_zmq: {ipc!r}: the receiver left after it had taken 3 elements, before the end; "
-            f"pass serve=True to continue with the next receiver"
+            f"send_zmq: {ipc!r}: the receiver left after it had acknowledged 3 elements, before "
+            f"the end; pass serve=True to continue with the next receiver"
         )
 
     def test_may_leave_before_the_end_message(self, ipc: str) -> None:
@@ -384,7 +384,7 @@ class TestReceivers:
         context.destroy(0)
         with pytest.raises(SourceError, match=r"the sender .* failed: SourceError: "):
             fl.from_zmq(ipc, int, timeout=WAIT).collect()
-        with pytest.raises(SourceError, match="the receiver left after it had taken 2 elements"):
+        with pytest.raises(SourceError, match="left after it had acknowledged 2 elements"):
             sender.outcome()
 
     def test_one_that_died_is_replaced(self, ipc: str) -> None:
@@ -513,7 +513,7 @@ class TestStates:
         got: list[Any] = []
         with iter(fl.from_zmq(ipc, timeout=WAIT)) as run:
             got += [next(run) for _ in range(25)]
-        with pytest.raises(SourceError, match="the receiver left after it had taken 25 elements"):
+        with pytest.raises(SourceError, match="left after it had acknowledged 25 elements"):
             sender.outcome()
         assert states[-1]["position"] == 25
         sender = sending(flow, ipc, state=states[-1], on_state=states.append)
@@ -653,8 +653,8 @@ fl.from_range(100).repeat().send_zmq({ipc!r}, hwm=5)
             with pytest.raises(SourceError) as caught:
                 fl.from_range(3).send_zmq(ipc, timeout=0.01, bind=bind)
             assert str(caught.value) == (
-                f"send_zmq: {ipc!r}: after 0 elements, no receiver was there for 0.01 s; is "
-                f"fl.from_zmq running at the other end, with a key that is known here?"
+                f"send_zmq: {ipc!r}: after 0 acknowledged elements, no receiver was there for "
+                f"0.01 s; is fl.from_zmq running at the other end, with a key that is known here?"
             )
 
     def test_a_host_without_an_address_is_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -674,9 +674,31 @@ fl.from_range(100).repeat().send_zmq({ipc!r}, hwm=5)
         sender = sending(fl.from_range(30), ipc, timeout=0.5, hwm=2)
         run = iter(fl.from_zmq(ipc, int, timeout=WAIT))
         assert next(run) == 0
-        with pytest.raises(SourceError, match=r"after \d elements, the receiver took nothing"):
+        with pytest.raises(
+            SourceError, match=r"\d acknowledged elements, the receiver took nothing"
+        ):
             sender.outcome()
         run.close()
+
+    @pytest.mark.long
+    @pytest.mark.parametrize(
+        ("above", "count"),
+        [
+            (lambda f: f.batch(99).unbatch(), 15),  # no row is delivered before all of them
+            (lambda f: f, 100),  # the receiver reports each fourth of hwm
+        ],
+    )
+    def test_a_receiver_that_is_heard_and_holds_elements_is_none(
+        self, ipc: str, above: Callable[[AnyFlow], AnyFlow], count: int
+    ) -> None:
+        sender = sending(fl.from_range(count), ipc, timeout=2, hwm=64)
+        got = list[int]()
+        for x in above(fl.from_zmq(ipc, int, timeout=WAIT)):
+            got.append(x)
+            if len(got) < 15:
+                time.sleep(0.2)
+        assert got == list(range(count))
+        assert sender.outcome() == count
 
     def test_an_address_in_use_is_an_error(self) -> None:
         receiver, address = bound(receiving, ANY_PORT)
