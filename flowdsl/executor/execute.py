@@ -86,7 +86,11 @@ class Executor(Protocol):
         ...
 
     def is_due(self, addresses: Indices) -> bool:
-        """False if the elements before these addresses are to be computed first."""
+        """False if the elements before these addresses are to be computed first.
+
+        It is False once: a task that is not due settles nothing, and is due when it is sent again,
+        since another worker may have computed the elements before it.
+        """
         ...
 
     def rows(

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Literal
 
 from filelock import BaseFileLock, FileLock, Timeout
 
@@ -30,7 +31,9 @@ def temporary_directory(parent: str | os.PathLike[str]) -> Iterator[Path]:
             name = stack.enter_context(
                 TemporaryDirectory(prefix=_PREFIX, dir=parent, ignore_cleanup_errors=True)
             )
-            lock = _locked(name)  # None if another process has just mistaken it for a leftover
+            lock = _locked(
+                name, "xb"
+            )  # None if another process has just mistaken it for a leftover
         try:
             yield Path(name)
         finally:
@@ -58,7 +61,7 @@ def _sweep(parent: str | os.PathLike[str]) -> None:
         left = [entry for entry in entries if entry.name.startswith(_PREFIX)]
     for entry in left:
         with suppress(OSError):  # not readable, or removed in the meantime
-            if _is_ours(entry) and (lock := _locked(entry.path)) is not None:
+            if _is_ours(entry) and (lock := _locked(entry.path, "rb")) is not None:
                 # The mark is removed first, so that nobody who waits for its lock uses the folder.
                 with suppress(PermissionError):  # Windows removes it with the lock
                     os.unlink(lock.lock_file)
@@ -70,15 +73,23 @@ def _is_ours(entry: os.DirEntry[str]) -> bool:
     return entry.is_dir(follow_symlinks=False) and os.path.exists(os.path.join(entry, _MARK))
 
 
-def _locked(folder: str) -> BaseFileLock | None:
-    """Return the lock of a folder, acquired; None if another process holds it or removes it."""
+def _locked(folder: str, mode: Literal["xb", "rb"]) -> BaseFileLock | None:
+    """Return the lock of a folder, acquired; None if another process holds it or removes it.
+
+    ``mode`` is "xb" to make the mark of a new folder, and "rb" to find one.
+    """
     mark = os.path.join(folder, _MARK)
     lock = FileLock(mark, thread_local=False)
     try:
-        lock.acquire(blocking=False)
-    except (Timeout, FileNotFoundError):
+        with open(mark, mode) as ours:  # while it is open, no other file has its number
+            lock.acquire(blocking=False)
+            with suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(ours.fileno()), os.stat(mark)):
+                    return lock
+    except (Timeout, FileNotFoundError, FileExistsError):
         return None
-    if os.path.exists(mark):
-        return lock
-    lock.release()  # of a file that has been removed
+    # A process that removes the folder has removed the mark, and the lock may have made both again.
+    # Two processes can hold locks of two files of one name; only that of the first file counts.
+    lock.release()
+    shutil.rmtree(folder, ignore_errors=True)
     return None

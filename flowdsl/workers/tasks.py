@@ -279,7 +279,8 @@ class TaskSource:
     def rest(self, task_input: TaskInput, done: int) -> list[TaskInput]:
         """Return task inputs of the current size for all but the first ``done`` elements of one.
 
-        If nothing is done, there are two, since the worker had no memory for its result.
+        If nothing is done, there are two: either the worker had no memory for its result, or the
+        task was not due (see ``Executor.is_due``).
         """
         task = task_input.task
         size = self.pace.size(None) if done else -(-task_input.size // 2)

@@ -14,11 +14,12 @@ import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
 import xxhash
+from filelock import FileLock
 
 import flowdsl as fl
 from flowdsl.errors import FlowError
@@ -103,6 +104,43 @@ def test_a_writer_that_locks_a_folder_being_removed_finds_no_mark(
     temp_dirs._sweep(tmp_path)
     assert found == [False]
     os.close(opened)
+
+
+def test_the_lock_of_a_mark_that_was_made_again_is_not_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One process removes the mark, and another one, which waited for its lock, makes it again."""
+    folder = tmp_path / "rows"
+    mark = folder / ".made-by-flowdsl"
+    acquire = FileLock.acquire
+
+    def and_replace(lock: FileLock, *, blocking: bool) -> object:
+        held = acquire(lock, blocking=blocking)
+        mark.unlink()
+        mark.touch()
+        return held
+
+    modes: tuple[Literal["xb", "rb"], ...] = ("xb", "rb")
+    for mode in modes:
+        folder.mkdir()
+        if mode == "rb":
+            mark.touch()
+        with monkeypatch.context() as patch:
+            patch.setattr(FileLock, "acquire", and_replace)
+            assert temp_dirs._locked(str(folder), mode) is None
+        assert not folder.exists()
+
+
+def test_a_folder_has_one_lock(tmp_path: Path) -> None:
+    lock = temp_dirs._locked(str(tmp_path), "xb")
+    assert lock is not None
+    assert temp_dirs._locked(str(tmp_path), "rb") is None
+    lock.release()
+
+
+def test_no_mark_is_made_again_for_its_lock(tmp_path: Path) -> None:
+    assert temp_dirs._locked(str(tmp_path), "rb") is None
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_writers_sweep_while_others_begin(tmp_path: Path) -> None:

@@ -265,6 +265,19 @@ def test_lack_of_memory_is_an_error(pair: Pair, monkeypatch: pytest.MonkeyPatch)
     assert pair.slabs.allocate(BIG, FLOAT).shape == BIG
 
 
+def test_memory_whose_place_could_not_be_taken_is_never_unmapped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The kernel may have unmapped it, and another thread may have mapped something else there."""
+    kept: list[mmap.mmap] = []
+    monkeypatch.setattr(slabs, "_lost", kept)
+    monkeypatch.setattr(slabs, "_mmap", lambda: lambda *_: None)
+    monkeypatch.setattr("ctypes.get_errno", lambda: errno.ENOMEM)
+    with pytest.raises(OSError, match="Cannot allocate memory"):
+        slabs._mapped(0, 1 << 12)
+    assert [len(memory) for memory in kept] == [1 << 12]
+
+
 def test_memory_is_reserved_before_it_is_published(monkeypatch: pytest.MonkeyPatch) -> None:
     reserved: list[int] = []
     real = os.posix_fallocate
