@@ -198,7 +198,8 @@ def from_zmq(
     killed between storing an element and acknowledging it gets it again: number the elements at the
     sender, ``flow.enumerate()``, and leave out what is stored already. A buffer such as
     ``shuffle(buffer)`` yields elements in another order, and those after the first that it still
-    holds are sent again.
+    holds are sent again. Below an operator of your own that does not say how far it looks back, all
+    elements are acknowledged at the end of the pass.
 
     Messages of strangers are ignored and counted. A sender whose messages become malformed is
     refused: an error that names it, or with ``senders=None`` a warning, and the others continue.
