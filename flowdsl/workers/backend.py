@@ -55,6 +55,8 @@ class Result:
     costs: dict[Path, tuple[int, float]]
     done: int
     """The number of the task's elements that are settled; the rest is for another task."""
+    unsent: Exception | None = None
+    """Why the task's rows, or its first element, could not be sent; None if they were."""
 
 
 def result_of(outcome: TaskOutcome, task: Task) -> Result:

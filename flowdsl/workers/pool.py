@@ -40,7 +40,6 @@ from flowdsl.workers.active_workers import ActiveWorkers
 from flowdsl.workers.backend import Delivery, Died, Done, Result, Worker, WorkerBackend
 from flowdsl.workers.tasks import (
     BYTES_IN_FLIGHT,
-    InputUnreadable,
     RowUnreadable,
     Task,
     TaskInput,
@@ -379,11 +378,11 @@ class Pool:
             event.delivery.discard()
             return
         self._expected -= task_input.size
-        if (why := _not_transferred(result)) is not None:
+        if result.unsent is not None:
             event.delivery.discard()
             self._in_flight -= task_input.nbytes
             self._counts.retried += task_input.size
-            self._on_loss(task_input, why)
+            self._on_loss(task_input, result.unsent)
             return
         nbytes = event.delivery.nbytes
         worker.elements += result.count
@@ -572,14 +571,3 @@ class Pool:
         elif isinstance(step.node, Attempt | AttemptToRead):  # an operator above skips it
             self._counts.delivered += 1
             yield task.first, Failed(step.node.number, epoch, there, lost)
-
-
-def _not_transferred(result: Result) -> Exception | None:
-    """Return why the rows of a task, or its first element, could not be sent; None if they were."""
-    failure = result.failure
-    if failure is None:
-        return None
-    cause = failure.cause
-    of_rows = isinstance(cause, InputUnreadable)
-    of_the_first = isinstance(cause, NotShippable) and failure.path == () and not result.count
-    return cause if of_rows or of_the_first else None  # type: ignore[return-value]

@@ -210,6 +210,7 @@ def _computed(
             failure = attrs.evolve(failure, cause=unreadable[cause.slot])
         else:
             failure = attrs.evolve(failure, cause=travelling(cause))
+    unsent: Exception | None = None
     try:
         content, places = pack_into(slabs, outcome.elements, classes)
     except Exception as error:
@@ -228,20 +229,19 @@ def _computed(
                 part = task.part(task.number, task.start, task.start + before)
                 return _computed(executor, slabs, part, supplied, unreadable, classes)
             bound = NotShippable(f"the element cannot be sent from its worker process: {why}")
-            outcome, stop = TaskOutcome([], []), 0
-            failure = Failure((), task.epoch, task.first, travelling(bound))
+            outcome, failure, unsent, stop = TaskOutcome([], []), None, bound, 0
         outcome.positions, outcome.elements = outcome.positions[:stop], outcome.elements[:stop]
         outcome.skipped = [skipped for skipped in outcome.skipped if skipped.before <= stop]
         content, places = pack_into(slabs, outcome.elements, classes)
     seconds = time.perf_counter() - began
     result = result_of(attrs.evolve(outcome, failure=failure, seconds=seconds), task)
-    return result, places, content
+    return attrs.evolve(result, unsent=unsent), places, content
 
 
 def _unreadable(task: Task, error: Exception) -> list[bytes]:
     """Return the frames of the result of a task whose rows cannot be loaded."""
-    failure = Failure(None, task.epoch, task.first, InputUnreadable(repr(error)))
-    result = result_of(TaskOutcome([], [], failure=failure), task)
+    result = result_of(TaskOutcome([], []), task)
+    result = attrs.evolve(result, unsent=InputUnreadable(repr(error)))
     return [pickled((result, [], [])), pickled([])]
 
 

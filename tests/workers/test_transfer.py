@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from io import BytesIO, TextIOWrapper
 from itertools import islice
@@ -11,6 +12,11 @@ import pytest
 
 import flowdsl as fl
 from flowdsl import ElementError
+from flowdsl.executor.execute import EndToEnd
+from flowdsl.workers import worker
+from flowdsl.workers.slabs import Slabs
+from flowdsl.workers.tasks import Task
+from flowdsl.workers.wire import unpack
 
 pytestmark = pytest.mark.usefixtures("mortals")
 
@@ -158,3 +164,21 @@ def test_of_two_rows_that_cannot_be_loaded_the_first_is_named() -> None:
     flow = fl.from_items(rows).map(number).prefetch(procs=2)
     with pytest.raises(ElementError, match=r"row 150 of"):
         flow.collect()
+
+
+def test_rows_are_unsent_only_if_the_worker_says_so() -> None:
+    """A function may raise what a worker raises for an element that it cannot send."""
+
+    def no(i: int) -> object:
+        raise fl.NotShippable("mine")
+
+    def unsent(func: Callable[[int], object]) -> tuple[Exception | None, bool]:
+        executor = EndToEnd(fl.from_range(3).map(func).node)
+        frames = worker.run(executor, Slabs(lambda *_: None), Task(0, 0, 0, 3), [], frozenset())
+        result = unpack(frames[0])[0]
+        return result.unsent, result.failure is not None
+
+    assert unsent(no) == (None, True)
+    lost, failed = unsent(lambda _: threading.Lock())
+    assert isinstance(lost, fl.NotShippable)
+    assert not failed
