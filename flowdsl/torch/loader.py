@@ -136,11 +136,16 @@ def _device(argument: str | int | torch.device | None) -> torch.device | None:
             f"to_torch: device must be None or what torch.device takes, such as 'cuda:0', "
             f"got {argument!r} ({error})"
         ) from error
-    if device.type == "cuda" and (device.index or 0) >= (count := torch.cuda.device_count()):
+    if device.type != "cuda":
+        return None if device.type == "cpu" else device
+    with warnings.catch_warnings():  # PyTorch for GPUs warns where there is no driver
+        warnings.simplefilter("ignore")
+        count = torch.cuda.device_count()
+    if (device.index or 0) >= count:
         raise InvalidFlow(
             f"to_torch: there is no device {argument!r}: PyTorch sees {count} CUDA device(s) here"
         )
-    return None if device.type == "cpu" else device
+    return device
 
 
 @attrs.frozen
