@@ -336,10 +336,10 @@ class TestCachedProperties:
         assert str(flow.spec) == "(int, int)"
         assert len(calls) < 200
 
-    def test_cached_properties_of_a_class_and_its_base_are_separate(self) -> None:
+    def test_the_effects_of_a_class_and_its_base_are_separate(self) -> None:
         node = fl.from_range(6).batch(4, drop_remainder=True).node
         assert node.effects == {Resampled}
-        assert Node.effects.__get__(node) == frozenset()
+        assert Node.combined_effects(node) == frozenset()
 
     def test_cached_properties_survive_pickling(self) -> None:
         node = fl.from_range(6).batch(4).node
