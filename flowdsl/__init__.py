@@ -41,6 +41,7 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from flowdsl.effects import (
@@ -222,13 +223,6 @@ _LATER = {
 """Names that not every program uses, with their modules, which are imported on first use."""
 
 
-_ROOMS = (
-    *("cli", "datasets", "feeding", "graph", "jax", "keras", "plan", "ray", "remote", "report"),
-    *("runtime", "statistics", "storage", "tensorflow", "testing", "torch", "train", "workers"),
-)
-"""The packages that are imported when they are first used."""
-
-
 def __dir__() -> list[str]:
     return sorted([*__all__, *(name for name in globals() if name.startswith("__"))])
 
@@ -237,10 +231,12 @@ def __getattr__(name: str) -> object:
     """Import the names of ``_LATER`` on first use, as most programs do not need them."""
     if name in _LATER:
         return getattr(import_module(f"flowdsl.{_LATER[name]}"), name)
-    if name in _ROOMS:
-        return import_module(f"flowdsl.{name}")
     if name.startswith("_"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if (
+        name.isidentifier() and find_spec(f"flowdsl.{name}") is not None
+    ):  # a package, imported on first use
+        return import_module(f"flowdsl.{name}")
     from flowdsl.ops.elsewhere import no_function
 
     sources = [getattr(sys.modules[__name__], other) for other in __all__ if "from_" in other]

@@ -108,25 +108,29 @@ class Flow(
         return plan_of(self.node)
 
     def _run(
-        self, epoch: int = 0, position: int = 0, resume_point: ResumePoint | None = None
+        self,
+        epoch: int = 0,
+        position: int = 0,
+        resume_point: ResumePoint | None = None,
+        when_ended: Callable[[], object] = lambda: None,
     ) -> Run[T]:
         from flowdsl.runtime.resume_points import BEGINNING
         from flowdsl.runtime.run import Run
 
-        return Run(self._plan, epoch, position, BEGINNING if resume_point is None else resume_point)
+        point = BEGINNING if resume_point is None else resume_point
+        return Run(self._plan, epoch, position, point, when_ended=when_ended)
 
     def __iter__(self) -> Run[T]:
         """Iterate over epoch 0, from its start: iterating twice yields the same elements twice.
 
         Warnings: ``SameEpoch``, once, for a second loop over a flow whose epochs differ.
         """
-        run = self._run()
-        if self.node.varies_by_epoch:
-            if "ended" in self._loops and "warned" not in self._loops:
-                self._loops.add("warned")
-                warnings.warn(_SAME_EPOCH.format(self.node.title), SameEpoch, stacklevel=2)
-            run.when_ended(partial(self._loops.add, "ended"))
-        return run
+        if not self.node.varies_by_epoch:
+            return self._run()
+        if "ended" in self._loops and "warned" not in self._loops:
+            self._loops.add("warned")
+            warnings.warn(_SAME_EPOCH.format(self.node.title), SameEpoch, stacklevel=2)
+        return self._run(when_ended=partial(self._loops.add, "ended"))
 
     @cached_property
     def _loops(self) -> set[str]:

@@ -13,8 +13,8 @@ from typing import Any, Protocol, TypeAlias
 import attrs
 import numpy as np
 
+from flowdsl.elements.nbytes import PLAIN_NUMBERS, nbytes_of
 from flowdsl.elements.preallocated import Allocate
-from flowdsl.elements.structure import NUMBERS, nbytes_of
 from flowdsl.executor.codegen import Path
 from flowdsl.executor.program import OperatorFailed, Program
 from flowdsl.nodes import AnyNode, Dropped, Failed, Identity, IndexTransform, Indices, Merging, Row
@@ -269,7 +269,7 @@ def execute(
             append = elements.append
             for element in making.elements(addresses, supplied):
                 append(element)
-                if type(element) not in NUMBERS:
+                if type(element) not in PLAIN_NUMBERS:
                     nbytes += nbytes_of(element)
                     if nbytes >= most_bytes:
                         is_full = True

@@ -211,7 +211,7 @@ class Node(ABC, Generic[T, E]):
     order, as after ``cache``; None if that depends on the sources."""
 
     draws: ClassVar[bool] = False
-    """True if its elements depend on the epoch, as those of ``random_map``."""
+    """True if its elements depend on the epoch, as the elements of ``random_map`` do."""
 
     _memory: NodeCache = attrs.field(factory=lambda: NodeCache(), init=False, eq=False, repr=False)
     """Cached properties. A property may read its sources' properties several times: without a

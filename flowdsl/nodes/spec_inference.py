@@ -87,8 +87,8 @@ def probed(node: AnyNode, known: Spec, made_of: MadeOf = _all) -> Spec:
 
 
 _MAX_DEPTH_PROBED = 200
-"""A probe of an operator computes an element of each operator below it; those of a longer chain
-would take seconds, and more nested iterators than Python allows."""
+"""A probe of an operator computes an element of each operator below it. In a longer chain, this
+would take seconds and nest more iterators than Python allows."""
 
 _for_all_elements: ContextVar[bool] = ContextVar("_for_all_elements", default=False)
 """True while probes leave sizes unknown that they know only from the first element."""

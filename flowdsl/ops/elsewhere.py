@@ -1,7 +1,7 @@
 """Names of other libraries: an error for ``flow.concatenate`` suggests ``concat``.
 
 The docstrings of operators have the names that tensorpack, tf.data, Grain and torchdata use, under
-``Elsewhere``. Further names, such as those of pandas and Ray Data, are listed here.
+``Elsewhere``. Further names, of pandas and Ray Data for example, are listed here.
 """
 
 from __future__ import annotations

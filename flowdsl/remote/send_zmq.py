@@ -115,8 +115,7 @@ class Sending(FlowBase[T, E]):
         check_format(who, format, given)
         if on_state is not None and not callable(on_state):
             raise InvalidFlow(f"{who}: on_state must be a function or None, got {on_state!r}")
-        whole = flow(self.node)
-        begun = whole.epoch(0) if state is None else whole.resume(state)
+        begun = self.epoch(0) if state is None else flow(self.node).resume(state)
         with closing(begun) as elements:
             if format == "zmq_ops":
                 return push(endpoint, elements, self.node.spec(False), timeout)

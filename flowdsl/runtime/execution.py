@@ -66,11 +66,18 @@ class Execution(Generic[T]):
     """One pass over a flow from a position: runs its stages and collects their statistics."""
 
     def __init__(
-        self, plan: Plan[T], epoch: int, start: int, resume_point: ResumePoint, profile: bool
+        self,
+        plan: Plan[T],
+        epoch: int,
+        start: int,
+        resume_point: ResumePoint,
+        profile: bool,
+        when_ended: Callable[[], object],
     ) -> None:
         """Continue from ``resume_point``, and leave out the elements before ``start``.
 
-        With ``profile`` every operator is timed.
+        With ``profile`` every operator is timed. ``when_ended`` is called when the pass has ended
+        with its last element.
         """
         self.plan = plan
         self.node = plan.node
@@ -96,8 +103,7 @@ class Execution(Generic[T]):
         """What reports delivered rows to the sources that acknowledge them."""
         self.auto_commit = True
         """True if an element is delivered when the next one is requested."""
-        self.when_ended: Callable[[], object] = lambda: None
-        """Called when the pass has ended with its last element."""
+        self._when_ended = when_ended
         self._skips = Skips()
         self._skips_ahead = False
         """True if skips below a pool may be reported before earlier elements are delivered."""
@@ -137,7 +143,7 @@ class Execution(Generic[T]):
                 raise _nested_too_deeply(self.node) from error
             raise
         self.ended = True
-        self.when_ended()
+        self._when_ended()
         first = self._closed is None
         try:
             self._end_passes()
@@ -452,15 +458,6 @@ _with_workers: WeakSet[Execution[Any]] = WeakSet()
 """The executions of this process that have workers or threads, which a fork of it cannot use."""
 
 
-def _forked() -> None:
-    for execution in list(_with_workers):
-        execution.fork()
-
-
-if hasattr(os, "register_at_fork"):  # not every system can fork
-    os.register_at_fork(after_in_child=_forked)
-
-
 def _nested_too_deeply(node: Node[Any, Any]) -> FlowError:
     return FlowError(
         f"{node.title}: the flow is a chain of {node.depth} operators, and the iterators of those "
@@ -468,3 +465,12 @@ def _nested_too_deeply(node: Node[Any, Any]) -> FlowError:
         f"that Python allows; use one operator for several (one concat of all flows, one map of "
         f"all functions), or raise sys.setrecursionlimit"
     )
+
+
+def _forked() -> None:
+    for execution in list(_with_workers):
+        execution.fork()
+
+
+if hasattr(os, "register_at_fork"):  # not every system can fork
+    os.register_at_fork(after_in_child=_forked)

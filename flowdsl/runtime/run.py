@@ -50,23 +50,21 @@ class Run(chain[T]):
         position: int = 0,
         resume_point: ResumePoint = BEGINNING,
         profile: bool = False,
+        when_ended: Callable[[], object] = lambda: None,
     ) -> Run[T]:
         """Begin a pass over a flow: ``flow`` is its plan, or a node, for which a plan is made.
 
         The first ``position`` elements of the pass are left out, since they were delivered already.
         If they have to be computed again, only the elements after ``resume_point`` are. With
-        ``profile`` every operator is timed, which costs a little.
+        ``profile`` every operator is timed, which costs a little. ``when_ended`` is called when
+        the pass has ended with its last element.
         """
         plan = flow if isinstance(flow, Plan) else plan_of(flow)
-        execution = Execution(plan, epoch, position, resume_point, profile)
+        execution = Execution(plan, epoch, position, resume_point, profile, when_ended)
         elements = execution.elements()
         run = super().__new__(cls, elements, _Rest(execution))
         run._execution, run._elements = execution, elements
         return run
-
-    def when_ended(self, call: Callable[[], object]) -> None:
-        """Call a function when the pass has ended with its last element."""
-        self._execution.when_ended = call
 
     @property
     def epoch(self) -> int:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Generic
 import attrs
 
 from flowdsl.effects import Finite
-from flowdsl.elements.structure import nbytes_of
+from flowdsl.elements.nbytes import nbytes_of
 from flowdsl.errors import EndlessFlow, InvalidFlow, SourceError, SpecMismatch
 from flowdsl.nodes import FlowBase, T
 from flowdsl.storage.open_files import not_a_file

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from math import inf
 from typing import Generic, TypeVar
 
-from flowdsl.elements.structure import nbytes_of
+from flowdsl.elements.nbytes import nbytes_of
 from flowdsl.errors import FORKED, FlowError
 from flowdsl.nodes import Row
 from flowdsl.resources.cancellation import cancelled_when

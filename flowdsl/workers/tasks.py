@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import attrs
 
-from flowdsl.elements.structure import nbytes_of
+from flowdsl.elements.nbytes import nbytes_of
 from flowdsl.errors import ElementError, NotShippable, ending, travelling
 from flowdsl.executor.program import OperatorFailed, Program, TruncatedInput, failure_in, needed
 from flowdsl.nodes import (

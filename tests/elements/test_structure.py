@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
+from flowdsl.elements.nbytes import nbytes_of
 from flowdsl.elements.specs import (
     leaf_specs,
     spec_of,
@@ -23,7 +24,6 @@ from flowdsl.elements.structure import (
     components,
     form_of,
     leaves,
-    nbytes_of,
 )
 from flowdsl.testing.elements import same
 from tests.rows import ELEMENTS, Derived, Point, PointBatch

@@ -1,4 +1,4 @@
-"""The path of an `ipc` address is that of a file.
+"""The path of an `ipc` address is the path of a file.
 
 The file is not replaced; the error names the path.
 """

@@ -61,13 +61,13 @@ def test_the_spec_of_a_long_chain_is_left_unknown_where_nothing_declares_it() ->
     assert str(flow.spec) == "?"
 
 
-@pytest.mark.parametrize("method", ["zip", "concat", "interleave", "choose", "mix"])
-def test_several_hundred_flows_are_combined_one_by_one(method: str) -> None:
+@pytest.mark.parametrize("method", ["zip", "concat", "interleave", "mix"])
+def test_hundreds_of_flows_are_combined_one_by_one(method: str) -> None:
     flow: Any = fl.from_range(3)
-    for _ in range(150):
+    for _ in range(500):
         flow = getattr(flow, method)(fl.from_range(3))
     assert flow.effects == getattr(fl.from_range(3), method)(fl.from_range(3)).effects
-    assert flow.size() == (3 if method == "zip" else 3 * 151)
+    assert len(flow) == (3 if method == "zip" else 3 * 501)
 
 
 def test_an_error_in_a_long_chain_names_its_row() -> None:

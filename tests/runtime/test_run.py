@@ -264,7 +264,7 @@ class TestRefusals:
 
     @given(st.data())
     def test_a_state_with_a_changed_character_is_refused(self, data: st.DataObject) -> None:
-        """A state damaged on its way is no valid state: it resumes nothing else."""
+        """A state that is damaged on its way is refused: it would resume another pass."""
         flow = fl.from_range(40).filter(bool).batch(3)
         run = iter(flow)
         next(run)

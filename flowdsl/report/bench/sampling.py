@@ -19,8 +19,9 @@ import attrs
 import msgspec
 import numpy as np
 
+from flowdsl.elements.nbytes import nbytes_of
 from flowdsl.elements.specs import UNKNOWN, Spec
-from flowdsl.elements.structure import nbytes_of, read_only
+from flowdsl.elements.structure import read_only
 from flowdsl.errors import InvalidFlow
 from flowdsl.nodes import AnyNode, IndexedSource, Placement
 from flowdsl.plan.lower import plan_of

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowdsl.effects import Finite
-from flowdsl.elements.structure import nbytes_of
+from flowdsl.elements.nbytes import nbytes_of
 from flowdsl.errors import SpecMismatch
 from flowdsl.nodes import FlowBase, checked_int
 from flowdsl.storage.libraries import library

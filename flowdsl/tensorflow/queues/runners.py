@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from flowdsl.errors import FlowError
 from flowdsl.resources.limits import start_thread
-from flowdsl.tensorflow.queues.interrupts import on_ctrl_c
+from flowdsl.tensorflow.interrupts import on_ctrl_c
 from flowdsl.tensorflow.queues.lazy_tensors import LazyTensor, Structure, flat
 
 _numbers = count()

@@ -16,12 +16,12 @@ from flowdsl.nodes import ListOf, checked, checked_int, checked_names
 from flowdsl.resources.streams import logger
 from flowdsl.tensorflow.inputs import EndOfPass, InputSource
 from flowdsl.tensorflow.inputs.source import LeftOver, State
+from flowdsl.tensorflow.interrupts import interrupts_first
 from flowdsl.tensorflow.train.callbacks.base import Callback, StopTraining
 from flowdsl.tensorflow.train.callbacks.group import Callbacks
 from flowdsl.tensorflow.train.checkpoint import latest_checkpoint, restore
 from flowdsl.tensorflow.train.config import TrainConfig, checked_config
 from flowdsl.tensorflow.train.initial_values import begin_with
-from flowdsl.tensorflow.train.interrupts import interrupts_first
 from flowdsl.tensorflow.train.logdir import locked
 from flowdsl.tensorflow.train.model import Model, Optimizer, create_model
 from flowdsl.tensorflow.train.monitors import Monitors

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import flowdsl as fl
+from flowdsl.tensorflow.interrupts import interrupts_first
 from flowdsl.tensorflow.train import (
     Callback,
     JSONWriter,
@@ -21,7 +22,6 @@ from flowdsl.tensorflow.train import (
 )
 from flowdsl.tensorflow.train.callbacks.group import not_json
 from flowdsl.tensorflow.train.checkpoint import latest_checkpoint
-from flowdsl.tensorflow.train.interrupts import interrupts_first
 from flowdsl.tensorflow.train.logdir import locked
 from tests.children import workers_of
 from tests.tensorflow.train.regression import Linear, X, Y, sgd

@@ -1,4 +1,8 @@
-"""Handling of Ctrl-C while TensorFlow waits: a thread notices it, and ends the wait."""
+"""Ctrl-C during calls of TensorFlow.
+
+A wait in TensorFlow does not hear it, so a thread notices it and ends the wait (``on_ctrl_c``). A
+scope that it leaves half open hides it behind another exception (``interrupts_first``).
+"""
 
 from __future__ import annotations
 
@@ -47,6 +51,24 @@ def on_ctrl_c(end: Callable[[], object]) -> Iterator[None]:
         os.close(theirs)  # ends the thread: its next read returns nothing
         thread.join()
         os.close(ours)
+
+
+@contextmanager
+def interrupts_first() -> Iterator[None]:
+    """Raise the ``KeyboardInterrupt`` that another exception hides.
+
+    A scope of TensorFlow that an interrupt leaves half open raises a ``RuntimeError`` when it
+    closes, which a program that handles Ctrl-C would not expect.
+    """
+    try:
+        yield
+    except Exception as error:
+        hidden: BaseException | None = error
+        while hidden is not None and not isinstance(hidden, KeyboardInterrupt):
+            hidden = hidden.__context__
+        if hidden is not None:
+            raise KeyboardInterrupt from error
+        raise
 
 
 def _numbers(signals: int, before: int) -> Iterator[int]:
