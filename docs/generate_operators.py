@@ -284,6 +284,15 @@ FAMILIES: dict[str, list[Operator]] = {
             },
             _arrays,
         ),
+        Operator(
+            "pack",
+            {
+                "": lambda flow: flow.pack(2),
+                "with `drop_remainder`": lambda flow: flow.pack(2, drop_remainder=True),
+                "with `first_fit` or `best_fit`": lambda flow: flow.pack(9, "first_fit"),
+            },
+            lambda: _arrays().map(fl.c0),
+        ),
         _method("window", lambda flow: flow.window(2)),
         _method("unbatch", lambda flow: flow.unbatch(), lambda: _numbers().batch(2)),
     ],

@@ -55,6 +55,7 @@ from flowdsl.effects import (
     Resampled,
     Unsized,
 )
+from flowdsl.elements.packing import Packed
 from flowdsl.elements.specs import Shape
 from flowdsl.elements.stacking import lists, stack
 from flowdsl.elements.structure import Record, Stackable, c0, c1, c2, c3, c4, c5, c6, c7
@@ -138,6 +139,7 @@ __all__ = [
     "NotResumable",
     "NotShippable",
     "Origin",
+    "Packed",
     "Profile",
     "Record",
     "Reordered",

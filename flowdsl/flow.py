@@ -25,6 +25,7 @@ from flowdsl.ops.components import Components
 from flowdsl.ops.inspecting import Inspecting
 from flowdsl.ops.mapping import Mapping as MappingOperators
 from flowdsl.ops.ordering import Ordering
+from flowdsl.ops.packing import Packing
 from flowdsl.ops.padding import PaddedBatching
 from flowdsl.ops.placement import Placing
 from flowdsl.ops.sharding import Sharding
@@ -59,6 +60,7 @@ class Flow(
     Augmenting[T, E_any],
     Batching[T, E_any],
     PaddedBatching[T, E_any],
+    Packing[T, E_any],
     ShapeBatching[T, E_any],
     Unbatching[T, E_any],
     Sizing[T, E_any],

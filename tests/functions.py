@@ -72,6 +72,18 @@ def count(element: Any) -> int:
     return len(ids(element))
 
 
+def marks(element: Any) -> Any:
+    """The marks of an element as a sequence, which may be empty."""
+    return np.array([i + 1 for i in ids(element)], np.int32)
+
+
+def unmarked(row: Any) -> Any:
+    """A row of ``pack``, of which only the tokens are marks."""
+    return row._replace(
+        segment_ids=row.segment_ids.astype(np.int64), positions=row.positions.astype(np.int64)
+    )
+
+
 def first_array(element: Any) -> Any:
     arrays = (leaf for leaf in leaves(element) if isinstance(leaf, np.ndarray) and leaf.ndim)
     return next(arrays, np.zeros(len(ids(element))))

@@ -8,7 +8,7 @@ from flowdsl.testing import standard
 from flowdsl.testing.catalogue import Catalogue, Draw, DrawOperator, DrawSource, Theme
 from flowdsl.testing.operators import a_row, can_skip, map_failing
 from flowdsl.testing.recipes import Recipe
-from tests.operators import combining, grouping, mapping, placing, sizing, sources
+from tests.operators import combining, grouping, mapping, packing, placing, sizing, sources
 
 SOURCES: dict[str, DrawSource] = {
     **standard.SOURCES,
@@ -49,6 +49,8 @@ OPERATORS: dict[str, DrawOperator] = {
     "Inspect": mapping.inspect,
     "MapComponent": mapping.map_component,
     "Mix": combining.mix,
+    "PackConcatenated": packing.pack_concatenated,
+    "PackWhole": packing.pack_whole,
     "PaddedBatch": grouping.padded_batch,
     "RepeatEach": sizing.repeat_each,
     "Replicate": placing.replicate,
@@ -68,7 +70,17 @@ ELSEWHERE = ("Threads", "Unordered")
 _RESHAPING = frozenset(
     (
         *("Attempt", "AttemptToCount", "BatchByShape", "Choose", "ChooseFirst", "MapComponent"),
-        *("FilledBatch", "Mix", "PaddedBatch", "Select", "StarMap", "Unbatch", "Window"),
+        *(
+            "FilledBatch",
+            "Mix",
+            "PackConcatenated",
+            "PackWhole",
+            "PaddedBatch",
+            "Select",
+            "StarMap",
+            "Unbatch",
+            "Window",
+        ),
     )
 )
 _GROUPING = ("Batch", "PaddedBatch", "Window")

@@ -117,7 +117,7 @@ def pad(
         join = None if padding is None else lambda parts: _pad_arrays(parts, padding, _empty, at)
         arrays = arrays_of_lists(rows, at, join)
         return list(rows) if arrays is None else _gathered(arrays, padding, allocate, at, length)
-    columns = _columns(rows, at)
+    columns = columns_of(rows, at)
     if columns is None:
         return _gathered(arrays_of_tensors(rows, at), padding, allocate, at, length)
     names = [name for name, _ in columns]
@@ -127,7 +127,7 @@ def pad(
         name: pad(column, paddings[name], allocate, f"{at}.{name}", lengths[name])
         for name, column in columns
     }
-    return _assembled(kind, batch)
+    return batch_of_columns(kind, batch)
 
 
 Collate: TypeAlias = Callable[[list[Any]], Any]
@@ -151,7 +151,7 @@ def collated(
         return collate(rows)
     if len(set(map(type, rows))) > 1:
         raise rows_differ(rows, "element")
-    columns = _columns(rows, "element")
+    columns = columns_of(rows, "element")
     if columns is None:
         raise no_components(str(spec_of(rows[0])))
     functions = functions_of(collate, [name for name, _ in columns], type(rows[0]))
@@ -161,7 +161,7 @@ def collated(
         else stack(column, allocate or _empty, f"element.{name}")
         for name, column in columns
     }
-    return _assembled(type(rows[0]), batch)
+    return batch_of_columns(type(rows[0]), batch)
 
 
 def functions_of(
@@ -213,7 +213,7 @@ def unstack(batch: Any) -> Iterator[Any]:
     >>> list(unstack({"x": np.eye(2, dtype=int), "name": ["a", "b"]}))
     [{'x': array([1, 0]), 'name': 'a'}, {'x': array([0, 1]), 'name': 'b'}]
     """
-    (first, n), *others = _leading_sizes(batch, "element") or [("", 0)]
+    (first, n), *others = leading_sizes(batch, "element") or [("", 0)]
     if not first:
         raise SpecMismatch("element: it has no components, so its number of rows is unknown")
     for name, size in others:
@@ -224,7 +224,7 @@ def unstack(batch: Any) -> Iterator[Any]:
     return _rows_of(batch, n)
 
 
-def _leading_sizes(batch: Any, at: str) -> list[tuple[str, int]]:
+def leading_sizes(batch: Any, at: str) -> list[tuple[str, int]]:
     """The number of rows of each component, nested ones included."""
     if is_tensor(type(batch)):
         batch = from_dlpack(batch)
@@ -233,7 +233,7 @@ def _leading_sizes(batch: Any, at: str) -> list[tuple[str, int]]:
     parts = components(batch)
     if parts is None:
         raise not_a_batch(str(spec_of(batch)), at)
-    return [size for name, part in parts for size in _leading_sizes(part, f"{at}.{name}")]
+    return [size for name, part in parts for size in leading_sizes(part, f"{at}.{name}")]
 
 
 def _rows_of(batch: Any, n: int) -> Iterator[Any]:
@@ -263,24 +263,24 @@ def batch_form(form: type) -> type:
     return named_tuple_of(cast("Any", form))
 
 
-def _assembled(kind: type, batch: dict[str, Any]) -> Any:
+def batch_of_columns(kind: type, batch: dict[str, Any]) -> Any:
     """The batch of rows of the class ``kind``, from its components."""
     form = batch_form(kind)
     return assemble(form, batch) if issubclass(kind, Record) else remade(form, batch)
 
 
-def _columns(rows: Sequence[Any], at: str) -> list[tuple[str, Sequence[Any]]] | None:
+def columns_of(rows: Sequence[Any], at: str) -> list[tuple[str, Sequence[Any]]] | None:
     """The components of rows of one type, each over all rows; None for single values."""
     parts = components(rows[0])
     if parts is None:
         return None
-    columns = _columns_of(rows, [name for name, _ in parts], at)
+    columns = _columns_by_name(rows, [name for name, _ in parts], at)
     if isinstance(rows, BatchRows):
         return [(name, rows.column(name, column)) for name, column in columns]
     return columns
 
 
-def _columns_of(
+def _columns_by_name(
     rows: Sequence[Any], names: Sequence[str], at: str
 ) -> list[tuple[str, Sequence[Any]]]:
     if isinstance(rows[0], tuple):
@@ -490,11 +490,11 @@ def lists(rows: Sequence[Any]) -> Any:
         raise SpecMismatch("lists: there are no rows to collect")
     if len(set(map(type, rows))) > 1:
         raise rows_differ(rows, "element")
-    columns = _columns(rows, "element")
+    columns = columns_of(rows, "element")
     if columns is None or not isinstance(rows[0], (tuple, dict)):
         raise SpecMismatch(
             f"lists: elements must be tuples or dicts, got {type(rows[0]).__name__}; collate=list "
             f"makes a list of any elements"
         )
     collected = {name: list(column) for name, column in columns}
-    return _assembled(type(rows[0]), collected)
+    return batch_of_columns(type(rows[0]), collected)

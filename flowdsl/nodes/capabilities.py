@@ -11,7 +11,7 @@ from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from itertools import chain
-from typing import Any, ClassVar, Generic, TypeAlias, final
+from typing import Any, Generic, TypeAlias, final
 
 import attrs
 
@@ -209,10 +209,14 @@ class TracedReader:
 class Traceable(Node[T, E], Generic[T, E]):
     """Can trace each element to its rows in a replayed pass, where positions do not suffice."""
 
-    yields_all: ClassVar[bool] = False
-    """True if every element that it reads is in exactly one of its elements, at the latest at the
-    end of the pass. Then a source of messages can acknowledge rows that are yielded in another
-    order; else it acknowledges them at the end of the pass."""
+    @property
+    def yields_all(self) -> bool:
+        """True if every element that it reads is in exactly one of its elements.
+
+        This may be at the end of the pass. Then a source of messages can acknowledge rows that are
+        yielded in another order; else it acknowledges them at the end of the pass.
+        """
+        return False
 
     @abstractmethod
     def rows_with_places(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[Any]]:
@@ -250,7 +254,18 @@ class KeepsPass(Node[T, E], Generic[T, E]):
     """Keeps the elements of a pass of its source, once one was read to its end."""
 
 
-# -- to be bounded ---------------------------------------------------------------------------------
+# -- to be measured and bounded --------------------------------------------------------------------
+
+
+class Padded(Node[T, E], Generic[T, E]):
+    """Yields elements with padding; the statistics of a run have its share."""
+
+    @abstractmethod
+    def occupied(self, element: Any) -> tuple[int, int]:
+        """The number of entries of one of its elements that are not padding, and of all entries.
+
+        A run asks for it where the operator runs in the consumer's process.
+        """
 
 
 class Buffering(Node[T, E], Generic[T, E]):

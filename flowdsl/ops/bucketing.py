@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Never, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, Never, TypeVar, overload
 
 import attrs
 import numpy as np
@@ -59,9 +59,6 @@ B = TypeVar("B")
 class BatchByShape(Traceable[U, E | Reordered | Unsized], Generic[A, U, E]):
     """Groups of ``n`` elements of one shape, each when it is full; then the incomplete groups."""
 
-    # With ``drop_remainder`` the last groups are in no element, but only at the end of the pass.
-    yields_all: ClassVar[bool] = True
-
     source: Node[A, E]
     n: int = attrs.field(converter=plain_int, validator=at_least(1))
     selector: Callable[[A], NDArray[np.generic]] = attrs.field(validator=validate_callable)
@@ -82,6 +79,11 @@ class BatchByShape(Traceable[U, E | Reordered | Unsized], Generic[A, U, E]):
     @property
     def length(self) -> None:
         return None
+
+    @property
+    def yields_all(self) -> bool:
+        # With ``drop_remainder`` the last groups are in no element, but this is known at the end.
+        return True
 
     def combined_effects(self) -> frozenset[Tag]:
         return super().combined_effects() | ({Resampled} if self.drop_remainder else frozenset())

@@ -127,13 +127,16 @@ class WindowShuffle(PassThrough[T, E | Reordered], Buffering[T, E | Reordered], 
     numbers."""
 
     order_varies_by_epoch: ClassVar[bool | None] = True
-    yields_all: ClassVar[bool] = True
 
     @property
     def title(self) -> str:
         return format_call(
             "shuffle", f"buffer={self.buffer}", keyword_unless_default("seed", self.seed, 0)
         )
+
+    @property
+    def yields_all(self) -> bool:
+        return True
 
     @property
     def holds(self) -> int:

@@ -27,6 +27,7 @@ from flowdsl.nodes import (
     deep_copied,
     flow,
     is_int,
+    method_name,
     plain_int,
     rejects_keywords,
 )
@@ -39,14 +40,15 @@ if TYPE_CHECKING:
 B = TypeVar("B")
 
 
-def _is_padding(node: AnyNode, field: attrs.Attribute[Padding], value: object) -> None:
+def validate_padding(node: AnyNode, field: attrs.Attribute[Padding], value: object) -> None:
+    """An attrs validator: a padding value, or a tuple or dict with one for each component."""
     if isinstance(value, (tuple, dict)):
         for part in value.values() if isinstance(value, dict) else value:
-            _is_padding(node, field, part)
+            validate_padding(node, field, part)
     elif value is not None and not isinstance(value, (complex, float, int, str, bytes, np.generic)):
         raise InvalidFlow(
-            f"padded_batch: padding must be a number, text, a NumPy scalar, None, or a tuple or "
-            f"dict of them, got {value!r}"
+            f"{method_name(node)}: padding must be a number, text, a NumPy scalar, None, or a "
+            f"tuple or dict of them, got {value!r}"
         )
 
 
@@ -74,7 +76,7 @@ def _is_length(node: AnyNode, field: attrs.Attribute[Any], value: object) -> Non
 class PaddedBatch(Stacking[A, U, E], Generic[A, U, E]):
     """Groups of ``n`` consecutive elements, their arrays padded to one shape and stacked."""
 
-    padding: Padding = attrs.field(converter=deep_copied, validator=_is_padding)
+    padding: Padding = attrs.field(converter=deep_copied, validator=validate_padding)
     length_of_rows: Length = attrs.field(default=None, converter=plain_sizes, validator=_is_length)
 
     @property

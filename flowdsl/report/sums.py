@@ -10,7 +10,7 @@ from itertools import zip_longest
 import attrs
 
 from flowdsl.statistics.accounting import Bins
-from flowdsl.statistics.run import MAX_SKIPS, RunStatistics
+from flowdsl.statistics.run import MAX_SKIPS, Occupancy, RunStatistics
 from flowdsl.statistics.stages import OperatorCost, StageStatistics, WorkerStatistics
 
 
@@ -50,6 +50,7 @@ def _combined(first: RunStatistics, other: RunStatistics, sign: int) -> RunStati
         stages=(*stages, *first.stages[len(stages) :]),
         hosted=_costs(first.hosted, other.hosted, sign),
         skipped=first.skipped + sign * other.skipped,
+        occupancy=_occupancy(first.occupancy, other.occupancy, sign),
     )
 
 
@@ -110,5 +111,19 @@ def _costs(
         return first or other
     return tuple(
         attrs.evolve(a, calls=a.calls + sign * b.calls, seconds=a.seconds + sign * b.seconds)
+        for a, b in zip(first, other, strict=True)
+    )
+
+
+def _occupancy(
+    first: tuple[Occupancy, ...], other: tuple[Occupancy, ...], sign: int
+) -> tuple[Occupancy, ...]:
+    """Combine the occupancy of the same operators; other ones are of another plan."""
+    if [one.step for one in first] != [one.step for one in other]:
+        return first or other
+    return tuple(
+        attrs.evolve(
+            a, occupied=a.occupied + sign * b.occupied, entries=a.entries + sign * b.entries
+        )
         for a, b in zip(first, other, strict=True)
     )

@@ -14,12 +14,13 @@ import attrs
 from flowdsl.errors import ElementError, FlowError
 from flowdsl.executor.costs import cost_of
 from flowdsl.executor.execute import ReportSkip
-from flowdsl.nodes import Acknowledging, AnyNode, PassFactory, Resumable, Row, Traceable
+from flowdsl.nodes import Acknowledging, AnyNode, Padded, PassFactory, Resumable, Row, Traceable
 from flowdsl.nodes.failures import SkipFailed
 from flowdsl.plan.plan import Stage
 from flowdsl.plan.tree import Step, is_of_prefetch
 from flowdsl.runtime.delivery import Delivered, LookingBack, OutOfOrder, RowNotes, WholePass
 from flowdsl.runtime.resume_points import OperatorProgress, Place
+from flowdsl.statistics.run import Occupancy
 from flowdsl.statistics.stages import OperatorCost, StageStatistics
 from flowdsl.workers.pool import Pool
 from flowdsl.workers.read_ahead import ReadAhead
@@ -183,6 +184,8 @@ class HostedChannel:
     _in_place: OutOfOrder | None = attrs.field(default=None, init=False)
     """What follows the rows of an operator that yields them in another order."""
     _open: WeakSet[Reading] = attrs.field(factory=WeakSet[Reading], init=False)
+    _occupied: int = attrs.field(default=0, init=False)
+    _entries: int = attrs.field(default=0, init=False)
 
     def follow(self, source: AnyNode) -> Delivered | None:
         """Return what is delivered of ``source`` from now on; None if it is not read here."""
@@ -233,7 +236,24 @@ class HostedChannel:
             rows = self._read(node.rows_reporting(epoch, sources, report))
         else:
             rows = self._read(node.rows(epoch, sources))
+        if isinstance(node, Padded):
+            rows = self._measured(node, rows)
         return rows if self.timer is None else self.timer.timed(rows)
+
+    def _measured(self, node: Padded[Any, Any], rows: Iterator[Row[Any]]) -> Iterator[Row[Any]]:
+        for row in rows:
+            occupied, entries = node.occupied(row[1])
+            self._occupied += occupied
+            self._entries += entries
+            yield row
+            del row  # the consumer releases it first
+
+    @property
+    def occupancy(self) -> Occupancy | None:
+        """How much of the operator's elements is not padding; None if it does not pad them."""
+        if not isinstance(self.step.node, Padded):
+            return None
+        return Occupancy(self.step.node.title, self._occupied, self._entries, self.step.number)
 
     def _read(self, rows: Iterator[Row[Any]]) -> Iterator[Row[Any]]:
         reading = Reading(rows, partial(_failed, self.step, self.failures))
@@ -362,6 +382,10 @@ class AheadChannel:
 
     def cost(self) -> None:
         """Return None: the operators that the thread runs report their own costs."""
+
+    @property
+    def occupancy(self) -> None:
+        """None: the operators that the thread runs report their own."""
 
 
 Channel: TypeAlias = StageChannel | HostedChannel | AheadChannel

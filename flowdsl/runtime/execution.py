@@ -209,6 +209,12 @@ class Execution(Generic[T]):
                 for hosted in channels.hosted
                 if (cost := hosted.cost()) is not None
             ),
+            occupancy=tuple(
+                occupancy
+                for channels in self._threads
+                for hosted in channels.hosted
+                if (occupancy := hosted.occupancy) is not None
+            ),
             skipped=self._skips.count,
             skips=tuple(self._skips.first),
             length=self.node.length,

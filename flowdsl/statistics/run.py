@@ -23,6 +23,27 @@ class Skip:
 
 
 @attrs.frozen
+class Occupancy:
+    """How much of the elements of an operator is not padding."""
+
+    title: str
+    occupied: int
+    """The number of entries that are not padding."""
+    entries: int
+    """The number of all entries."""
+    step: int = 0
+    """The operator's number in ``flow.explain()``, which differs for operators of one title."""
+
+    @property
+    def share(self) -> float:
+        """The share of entries that are not padding, from 0 to 1; 1 without entries."""
+        return self.occupied / self.entries if self.entries else 1.0
+
+    def __str__(self) -> str:
+        return f"{self.title}: {share(self.share)} of {self.entries:,} entries are not padding"
+
+
+@attrs.frozen
 class RunStatistics:
     """The figures of a run: its stages, sources first, and its consumer."""
 
@@ -43,6 +64,8 @@ class RunStatistics:
     """True if every operator and the consumer were timed, which has a cost of its own."""
     hosted: tuple[OperatorCost, ...] = ()
     """The costs of operators outside of stages, if profiled; the consumer's thread runs them."""
+    occupancy: tuple[Occupancy, ...] = ()
+    """Of operators outside of stages that pad their elements, such as ``pack``."""
 
     @property
     def rate(self) -> float:
@@ -72,4 +95,7 @@ class RunStatistics:
         )
 
     def __str__(self) -> str:
-        return f"{self.summary}\n{printed(table(self.stages))}" if self.stages else self.summary
+        parts = [self.summary, *map(str, self.occupancy)]
+        if self.stages:
+            parts.append(printed(table(self.stages)))
+        return "\n".join(parts)

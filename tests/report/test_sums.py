@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from flowdsl.report.sums import as_one, since, together
 from flowdsl.resources.worker_kinds import PROCESSES
-from flowdsl.statistics.run import RunStatistics, Skip
+from flowdsl.statistics.run import Occupancy, RunStatistics, Skip
 from flowdsl.statistics.stages import OperatorCost, StageStatistics, WorkerStatistics
 from tests.report.books import SECONDS, stage, times
 
@@ -42,6 +42,7 @@ def figures(draw: Any) -> RunStatistics:
                 **{name: draw(counts) for name in FIELDS},
             ),
         ),
+        occupancy=(Occupancy("pack(4)", draw(counts), draw(counts), 2),),
     )
 
 

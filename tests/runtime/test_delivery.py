@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
+from inspect import isabstract
 from typing import Any, TypeAlias
 
 import attrs
@@ -100,6 +101,11 @@ STEPS: dict[str, Callable[[AnyFlow], AnyFlow]] = {
     "window": lambda f: f.window(3),
     "window with a stride": lambda f: f.window(3, stride=2),
     "batch_by_shape": lambda f: f.map(_first).batch_by_shape(2, _shape, collate=_same),
+    "pack": lambda f: f.map(_some_tokens).pack(4).map(_real),
+    "pack whole": lambda f: f.map(_some_tokens).pack(8, "best_fit", bins=2).map(_real),
+    "pack parts": lambda f: (
+        f.map(_some_tokens).pack(4, "first_fit", bins=2, too_long="split").map(_real)
+    ),
     "repeat_each": lambda f: f.repeat_each(2),
     "cache": lambda f: f.cache(),
     "skip": lambda f: f.skip(2),
@@ -107,6 +113,15 @@ STEPS: dict[str, Callable[[AnyFlow], AnyFlow]] = {
     "ahead": lambda f: f.prefetch(threads=2),
     "threads": lambda f: f.map(_same).prefetch(threads=2),
 }
+
+
+def _some_tokens(x: Any) -> Any:
+    first = _first(x)
+    return np.full(first % 7, first)
+
+
+def _real(row: fl.Packed[Any]) -> Any:
+    return row.tokens[row.segment_ids > 0]
 
 
 def _first(x: Any) -> int:
@@ -472,12 +487,13 @@ def test_each_kind_of_node_says_what_it_looks_back_at() -> None:
 
     Operators that yield elements in another order are tracked one by one.
     """
-    in_another_order = {"BatchByShape", "Shuffle", "WindowShuffle"}
+    in_another_order = {"BatchByShape", "PackWhole", "Shuffle", "WindowShuffle"}
     silent = {
         cls.__name__
         for cls in _subclasses(Node)
         if cls.__module__.startswith("flowdsl.ops")
         and not issubclass(cls, IndexedSource)
+        and not isabstract(cls)
         and cls.looks_back is Node.looks_back
         and {"source", "parts"} & {field.name for field in attrs.fields(cls)}
     }

@@ -43,6 +43,14 @@ def numbers(n: int = 9) -> fl.Flow[int, fl.Unsized]:
     return fl.from_iterable(lambda: iter(range(n)))
 
 
+def single(i: int) -> Any:
+    return np.array([i])
+
+
+def real_tokens(row: fl.Packed[Any]) -> Any:
+    return row.tokens[row.segment_ids > 0]
+
+
 def marked(flow: fl.Flow[Any, Any], epoch: int = 0) -> None:
     """Check elements that consist of row numbers: their origins are these numbers, in order."""
     for position, x in enumerate(islice(flow.epoch(epoch), 40)):
@@ -77,6 +85,8 @@ EACH_BY_ITS_ROWS: dict[str, Callable[[fl.Flow[Any, Any]], fl.Flow[Any, Any]]] = 
     "repeat_each": lambda f: f.repeat_each(2).batch(3),
     "fixed_size": lambda f: f.fixed_size(20),
     "batch_by_shape": lambda f: f.batch_by_shape(2, lambda i: np.zeros(i % 3)),
+    "pack": lambda f: f.map(single).pack(3, padding=-1).map(real_tokens),
+    "pack whole": lambda f: f.map(single).pack(3, "best_fit", bins=1).map(real_tokens),
     "inspect": lambda f: f.inspect(0),
     "prefetch": lambda f: f.prefetch(threads=2).batch(2).prefetch(procs=2),
     "replicate": lambda f: f.shuffle(3).replicate(procs=2),

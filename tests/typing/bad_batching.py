@@ -89,3 +89,13 @@ samples.batch(4).unbatch().size()  # E: misc
 samples.batch(4).unbatch(Sample).map(lambda s: s.lable)  # E: attr-defined
 pairs.batch(4).unbatch().map(fl.c2)  # E: arg-type
 numbers.batch(2, remainder="drop")  # E: call-overload
+
+# -- packing ---------------------------------------------------------------------------------------
+tokens = fl.from_items([[1, 2], [3]])
+tokens.pack("8")  # E: call-overload
+tokens.pack(8, "worst_fit")  # E: call-overload
+tokens.pack(8, bins=3)  # E: call-overload
+tokens.pack(8, "best_fit", too_long="cut")  # E: call-overload
+hashes.pack(8)  # E: misc
+tokens.pack(8).shuffle()  # E: call-overload
+tokens.pack(8).map(lambda row: row.token)  # E: attr-defined

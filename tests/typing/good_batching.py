@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import flowdsl as fl
-from flowdsl import Endless, Exact, Finite, Flow, Reordered, Resampled, Unsized
+from flowdsl import Endless, Exact, Finite, Flow, Packed, Reordered, Resampled, Unsized
 from tests.typing.good import (
     F32,
     I64,
@@ -352,3 +352,19 @@ assert_type(arrays.padded_batch(4, length=8), Flow[U8, Exact])
 assert_type(samples.padded_batch(4, length=(8, None)), Flow[tuple[U8, I64], Exact])
 assert_type(samples.shard(4, 0, even="drop"), Flow[Sample, Exact | Resampled])
 assert_type(samples.shard(4, 0, even=None), Flow[Sample, Exact])
+
+# -- pack ------------------------------------------------------------------------------------------
+
+Packs: TypeAlias = Exact | Unsized
+tokens = fl.from_items([[1, 2], [3]])
+assert_type(tokens.pack(8), Flow[Packed[I64], Packs])
+assert_type(arrays.pack(8, padding=1), Flow[Packed[U8], Packs])
+assert_type(dicts.pack(8), Flow[Packed[dict[str, U8]], Packs])
+assert_type(tokens.pack(8, drop_remainder=True), Flow[Packed[I64], Packs | Resampled])
+assert_type(tokens.pack(8, "first_fit"), Flow[Packed[I64], Shaped])
+assert_type(
+    tokens.pack(8, "best_fit", bins=9, too_long="split", drop_remainder=is_even(1)),
+    Flow[Packed[I64], FullShaped],
+)
+assert_type(tokens.pack(8).map(lambda row: row.tokens), Flow[I64, Packs])
+assert_type(tokens.pack(8).batch(4).starmap(Packed[I64]), Flow[Packed[I64], Packs])
