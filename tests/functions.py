@@ -73,8 +73,10 @@ def count(element: Any) -> int:
 
 
 def marks(element: Any) -> Any:
-    """The marks of an element as a sequence, which may be empty."""
-    return np.array([i + 1 for i in ids(element)], np.int32)
+    """The marks of an element as a sequence, with up to five other tokens; it may be empty."""
+    rows = ids(element)
+    others = range(-((sum(rows) * 2654435761 >> 9) % 6), 0)  # irregular sizes
+    return np.array([*(i + 1 for i in rows), *others], np.int32)
 
 
 def unmarked(row: Any) -> Any:
