@@ -56,7 +56,7 @@ class Operator:
     @property
     def is_source(self) -> bool:
         """Whether it begins a flow."""
-        return hasattr(fl, self.name)
+        return not hasattr(fl.Flow, self.name)
 
     @property
     def function(self) -> Callable[..., object]:
@@ -327,12 +327,21 @@ FAMILIES: dict[str, list[Operator]] = {
     "Combining": [
         _method("zip", lambda flow: flow.zip(_numbers())),
         _method("concat", lambda flow: flow.concat(_numbers())),
-        _method("interleave", lambda flow: flow.interleave(_numbers())),
+        Operator(
+            "interleave",
+            {
+                "": lambda flow: flow.interleave(_numbers()),
+                'with `stop="first"`': lambda flow: flow.interleave(_numbers(), stop="first"),
+                'with `stop="all"`': lambda flow: flow.interleave(_numbers(), stop="all"),
+            },
+            _numbers,
+        ),
         Operator(
             "choose",
             {
                 "": lambda flow: flow.choose(_numbers()),
                 'with `stop="first"`': lambda flow: flow.choose(_numbers(), stop="first"),
+                'with `stop="all"`': lambda flow: flow.choose(_numbers(), stop="all"),
             },
             _numbers,
         ),

@@ -42,11 +42,15 @@ OPERATORS: dict[str, DrawOperator] = {
     "Augment": mapping.augment,
     "BatchByShape": grouping.batch_by_shape,
     "Choose": combining.choose,
+    "ChooseAll": combining.choose_all,
     "ChooseFirst": combining.choose_first,
     "FilledBatch": grouping.filled_batch,
     "FilterMap": mapping.filter_map,
     "FixedSize": sizing.fixed_size,
     "Inspect": mapping.inspect,
+    "Interleave": combining.interleave,
+    "InterleaveAll": combining.interleave_all,
+    "InterleaveFirst": combining.interleave_first,
     "MapComponent": mapping.map_component,
     "Mix": combining.mix,
     "PackConcatenated": packing.pack_concatenated,
@@ -69,9 +73,12 @@ ELSEWHERE = ("Threads", "Unordered")
 
 _RESHAPING = frozenset(
     (
-        *("Attempt", "AttemptToCount", "BatchByShape", "Choose", "ChooseFirst", "MapComponent"),
+        *("Attempt", "AttemptToCount", "BatchByShape", "Choose", "ChooseAll", "ChooseFirst"),
         *(
             "FilledBatch",
+            "InterleaveAll",
+            "InterleaveFirst",
+            "MapComponent",
             "Mix",
             "PackConcatenated",
             "PackWhole",
@@ -119,7 +126,7 @@ THEMES: tuple[Theme, ...] = (
         "FromItems",
         (
             ("Map", "RandomMap"),
-            ("Choose", "Concat", "Interleave", "Mix", "Zip"),
+            ("Choose", "Concat", "Interleave", "InterleaveAll", "Mix", "Zip"),
             ("RepeatEach", "Shuffle", *_GROUPING),
         ),
     ),

@@ -476,7 +476,7 @@ EQUATIONS = [
     ),
     Equation(
         "choose(y) = concat(y), permuted",
-        lambda x, a, b: x.choose(x.take(a), seed=b, probabilities=[a, b]),
+        lambda x, a, b: x.choose(x.take(a), seed=b, weights=[a, b]),
         lambda x, a, b: x.concat(x.take(a)),
         finite,
         permuted=True,

@@ -6,6 +6,7 @@ capabilities.py      optional abilities of a node: resume, be traced, buffer ele
 validation.py        checks and messages for arguments
 arguments.py         checks of arguments outside a chain
 spec_inference.py    the spec of the elements that a user's function returns
+turns.py             sequences of turns among parts, for interleave
 randomness.py        random generators by position, and keyed permutations
 random_sequences.py  random sequences of part numbers with random access, for mix and choose
 failures.py          operators under on_error, and the node that skips failed elements

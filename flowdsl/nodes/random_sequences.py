@@ -12,7 +12,7 @@ sequence, in logarithmic time (Sanders et al., "Efficient Parallel Random Sampli
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator
 from functools import lru_cache
 from itertools import count
@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from flowdsl.nodes.base import Positions
 from flowdsl.nodes.randomness import generator
+from flowdsl.nodes.turns import Turns
 
 Counts: TypeAlias = tuple[int, ...]
 """The count of each part."""
@@ -49,7 +50,7 @@ _LISTS_HELD = 512
 
 
 @attrs.frozen
-class Draws(ABC):
+class Draws(Turns):
     """A random sequence of part numbers, determined by its seed, salt and epoch."""
 
     seed: int
@@ -69,10 +70,6 @@ class Draws(ABC):
         """The count of each part in a block."""
 
     def locate(self, position: Positions) -> tuple[Positions, Positions]:
-        """For each position, the part there and the number of its occurrences before it.
-
-        Argument and results have the shape ``(positions,)`` and the dtype ``int64``.
-        """
         part, rank = np.empty_like(position), np.empty_like(position)
         leaf = position // LEAF
         order = np.argsort(leaf, kind="stable")
@@ -102,12 +99,10 @@ class Draws(ABC):
         return low + int(np.flatnonzero(_shuffled(self, low, counts) == part)[rank])
 
     def counts_before(self, position: int) -> Positions:
-        """The count of each part before a position."""
         parts, _, before = _leaf(self, position // LEAF)
         return before + np.bincount(parts[: position % LEAF], minlength=len(before))
 
     def parts(self) -> Iterator[int]:
-        """Iterate over the sequence from its start."""
         for leaf in count():
             yield from _leaf(self, leaf)[0].tolist()
 
@@ -232,8 +227,8 @@ def _leaf(draws: Draws, number: int) -> tuple[NDArray[np.int16], NDArray[np.int1
             low, size, counts = low + half, size - half, _less(counts, left)
     parts = _shuffled(draws, low, counts).astype(np.int16)
     ranks = np.empty_like(parts)
-    for part, occurrences in enumerate(counts):
-        ranks[parts == part] = np.arange(occurrences)
+    starts = np.cumsum(counts) - counts  # of each part, where equal parts are together
+    ranks[np.argsort(parts, kind="stable")] = np.arange(size) - np.repeat(starts, counts)
     return parts, ranks, before
 
 

@@ -29,7 +29,8 @@ from flowdsl.nodes import (
     flow,
     with_inferred,
 )
-from flowdsl.ops.combining import check_flows, ending_with_first
+from flowdsl.ops.combining import check_flows
+from flowdsl.ops.taking_turns import ending_with_first
 
 if TYPE_CHECKING:
     from flowdsl.elements.batch_types import OfLongTuples, OfSingles, OfTuplesToPyright, OfWholes

@@ -2,62 +2,173 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import islice
-from typing import Any
+import math
+from collections.abc import Callable, Iterator, Sequence
+from fractions import Fraction
+from itertools import count, cycle, islice
+from typing import Any, TypeAlias
 
+import attrs
 from hypothesis import strategies as st
 
-from flowdsl.effects import Reordered, Resampled, Unsized
+from flowdsl.effects import Reordered, Resampled, Tag, Unsized
 from flowdsl.nodes.random_sequences import Independent, Mixed
+from flowdsl.nodes.turns import Proportional
+from flowdsl.ops.combining import Stop
 from flowdsl.testing import Draw, Model, Recipe, models
 from flowdsl.testing.combining import combined, with_others
 from flowdsl.testing.operators import SEEDS
 
+Places: TypeAlias = Iterator[int]
+OrderOf: TypeAlias = Callable[[int, list[int]], Places]
+"""For an epoch and the flows that have turns: the places of the flows, turn by turn."""
 
-def choose(draw: Draw, recipe: Recipe, first: bool = False) -> Recipe:
-    recipe, others = with_others(draw, recipe)
-    seed, weights = draw(SEEDS), None
-    if draw(st.booleans()):
-        weights = [draw(st.sampled_from([0.2, 1, 3])) for _ in range(1 + len(others))]
+
+def interleave(draw: Draw, recipe: Recipe, stop: Stop = "last") -> Recipe:
+    recipe, others, weights, stop = with_weights(draw, recipe, stop)
     return combined(
         recipe,
-        f"choose {weights} {seed}{' first' * first}",
+        f"interleave {weights} {stop}",
         others,
-        lambda f, *o: f.choose(
-            *o, probabilities=weights, seed=seed, stop="first" if first else "last"
-        ),
-        lambda *m: choose_model(m, weights, seed, first),
-        chooses=first,
+        lambda f, *o: f.interleave(*o, weights=weights, stop=stop),
+        lambda *m: interleave_model(m, weights, stop),
+        chooses=stop == "first",
+        repeats=stop == "all",
+    )
+
+
+def interleave_first(draw: Draw, recipe: Recipe) -> Recipe:
+    return interleave(draw, recipe, "first")
+
+
+def interleave_all(draw: Draw, recipe: Recipe) -> Recipe:
+    return interleave(draw, recipe, "all")
+
+
+def choose(draw: Draw, recipe: Recipe, stop: Stop = "last") -> Recipe:
+    recipe, others, weights, stop = with_weights(draw, recipe, stop)
+    seed = draw(SEEDS)
+    return combined(
+        recipe,
+        f"choose {weights} {seed} {stop}",
+        others,
+        lambda f, *o: f.choose(*o, weights=weights, seed=seed, stop=stop),
+        lambda *m: choose_model(m, weights, seed, stop),
+        chooses=stop == "first",
+        repeats=stop == "all",
     )
 
 
 def choose_first(draw: Draw, recipe: Recipe) -> Recipe:
-    return choose(draw, recipe, first=True)
+    return choose(draw, recipe, "first")
+
+
+def choose_all(draw: Draw, recipe: Recipe) -> Recipe:
+    return choose(draw, recipe, "all")
+
+
+def with_weights(
+    draw: Draw, recipe: Recipe, stop: Stop
+) -> tuple[Recipe, list[Recipe], list[float] | None, Stop]:
+    recipe, others = with_others(draw, recipe)
+    weights = None
+    if draw(st.booleans()):
+        weights = [draw(st.sampled_from([0.2, 1, 3])) for _ in range(1 + len(others))]
+    if any(r.flow.node.length == 0 for r in (recipe, *others)):
+        stop = "last"  # which "all" refuses
+    return recipe, others, weights, stop
+
+
+def interleave_model(parts: Sequence[Model], weights: Sequence[float] | None, stop: Stop) -> Model:
+    shares = [Fraction(str(w)) for w in weights or [1] * len(parts)]
+
+    def order(epoch: int, left: list[int]) -> Places:
+        here = tuple(shares[k] for k in left)
+        return Proportional(here).parts() if len(set(here)) > 1 else cycle(range(len(here)))
+
+    model = in_turn(parts, order, lambda left, place: left[place + 1 :] + left[:place], stop)
+    if Unsized in model.tags or model.endless or stop == "last":
+        return model
+    taken = [0] * len(parts)
+    wanted = [math.inf if part.length is None else part.length for part in parts]
+    for n, k in enumerate(order(0, list(range(len(parts))))):
+        taken[k] += 1
+        if stop == "first" and taken[k] > wanted[k]:
+            return attrs.evolve(model, length=n)
+        if stop == "all" and all(t >= w for t, w in zip(taken, wanted, strict=True)):
+            return attrs.evolve(model, length=n + 1)
+    raise AssertionError("it ends")
 
 
 def choose_model(
-    parts: Sequence[Model], weights: Sequence[float] | None, seed: int, first: bool
+    parts: Sequence[Model], weights: Sequence[float] | None, seed: int, stop: Stop
 ) -> Model:
     salt = max(part.depth for part in parts)
     weights = weights or [1.0] * len(parts)
 
-    def chosen(epoch: int) -> Iterator[Any]:
-        left = [(part.elements(epoch), w) for part, w in zip(parts, weights, strict=True)]
+    def order(epoch: int, left: list[int]) -> Places:
+        total = sum(weights[k] for k in left)
+        share = tuple(float(weights[k] / total) for k in left)
+        return Independent(seed, f"{salt}-{len(left)}", epoch, share).parts()
+
+    tags = () if stop == "last" else (Unsized,)
+    return in_turn(parts, order, lambda left, place: left[:place] + left[place + 1 :], stop, *tags)
+
+
+def in_turn(
+    parts: Sequence[Model],
+    order: OrderOf,
+    without: Callable[[list[int], int], list[int]],
+    stop: Stop,
+    *tags: Tag,
+) -> Model:
+    """Flows that take turns in this order."""
+    everyone = list(range(len(parts)))
+
+    def until_last(epoch: int) -> Iterator[Any]:
+        streams = [part.elements(epoch) for part in parts]
+        left = everyone
         while left:
-            total = sum(w for _, w in left)
-            share = tuple(float(w / total) for _, w in left)
-            for i in Independent(seed, f"{salt}-{len(left)}", epoch, share).parts():
-                found = list(islice(left[i][0], 1))
+            for place in order(epoch, left):
+                found = list(islice(streams[left[place]], 1))
                 if not found:
-                    left = [] if first else [*left[:i], *left[i + 1 :]]
+                    left = [] if stop == "first" else without(left, place)
                     break
                 yield found[0]
 
-    if first:
-        stopped = models.of_several(parts, chosen, None, Reordered, Resampled, Unsized)
-        return models.ending_with_any(stopped, parts)
-    return models.of_several(parts, chosen, models.total_length(parts), Reordered)
+    def until_all(epoch: int) -> Iterator[Any]:
+        seen = [False] * len(parts)
+        passes = [_passes(part, epoch, seen, k) for k, part in enumerate(parts)]
+        for k in order(epoch, everyone):
+            yield next(passes[k])
+            if all(seen):
+                return
+
+    if stop == "last":
+        total = models.total_length(parts)
+        return models.of_several(parts, until_last, total, Reordered, *tags)
+    elements = until_all if stop == "all" else until_last
+    model = models.of_several(parts, elements, None, Reordered, Resampled, *tags)
+    return models.ending_with_any(model, parts) if stop == "first" else model
+
+
+def _passes(part: Model, epoch: int, seen: list[bool], k: int) -> Iterator[Any]:
+    """Pass after pass of a part; notes the last element of the first pass."""
+    first, failed = list[Any](), None
+    elements = models.one_pass_of(part, models.inner_epoch(epoch, 0))
+    if part.endless:
+        yield from elements
+    try:
+        first.extend(elements)
+    except Exception as error:
+        failed = error
+    for i, x in enumerate(first, 1):
+        seen[k] = i == len(first) and failed is None
+        yield x
+    if failed is not None:
+        raise failed
+    for n in count(1):
+        yield from models.one_pass_of(part, models.inner_epoch(epoch, n))
 
 
 def mix(draw: Draw, recipe: Recipe) -> Recipe:

@@ -118,16 +118,14 @@ class TestChoose:
         self, sizes: list[int], seed: int, epoch: int, stream: bool
     ) -> None:
         flows = numbered(sizes, stream)
-        flow = flows[0].choose(*flows[1:], probabilities=range(1, len(sizes) + 1), seed=seed)
+        flow = flows[0].choose(*flows[1:], weights=range(1, len(sizes) + 1), seed=seed)
         got = list(flow.epoch(epoch))
         assert sorted(got) == sorted(chain(*lists(flows)))
         assert in_order_within_each(got)
         assert flow.effects == {Reordered} | ({Unsized} if stream else set())
         assert flow.node.length == (None if stream else sum(sizes))
         in_memory = numbered(sizes)
-        twin = in_memory[0].choose(
-            *in_memory[1:], probabilities=range(1, len(sizes) + 1), seed=seed
-        )
+        twin = in_memory[0].choose(*in_memory[1:], weights=range(1, len(sizes) + 1), seed=seed)
         assert list(twin.epoch(epoch)) == got  # a stream is chosen from alike
 
     @settings(deadline=None)
@@ -151,9 +149,9 @@ class TestChoose:
         assert set(ends.collect()) <= {0, 1}
         assert Endless in endless.choose(endless, stop="first").effects
 
-    def test_flows_are_chosen_with_their_probabilities(self) -> None:
+    def test_flows_are_chosen_in_proportion_to_their_weights(self) -> None:
         parts = [fl.from_items([k]).repeat() for k in range(3)]
-        flow = parts[0].choose(parts[1], parts[2], probabilities=[5, 3, 2], stop="first")
+        flow = parts[0].choose(parts[1], parts[2], weights=[5, 3, 2], stop="first")
         counts = np.bincount(flow.take(20_000).collect())
         assert np.all(np.abs(counts / 20_000 - (0.5, 0.3, 0.2)) < 0.02)
         evenly = np.bincount(parts[0].choose(*parts[1:]).take(9_000).collect())
@@ -161,7 +159,7 @@ class TestChoose:
 
     def test_choose_reads_late(self) -> None:
         many = fl.from_range(10**9).map(lambda i: -i)
-        flow = fl.from_range(10**9).choose(many, probabilities=[1, 3])
+        flow = fl.from_range(10**9).choose(many, weights=[1, 3])
         assert flow.node.indexable
         assert len(flow) == 2 * 10**9
         run = flow.resume(changed(iter(flow).state_dict(), position=19 * 10**8))
@@ -181,10 +179,10 @@ class TestChoose:
         assert pattern != one.collect()
 
     @pytest.mark.parametrize(
-        ("probabilities", "given_"),
+        ("weights", "given_"),
         [
             ([1], "[1]"),
-            ([1, 0], "[1, 0]"),
+            ([0, 0], "[0, 0]"),
             ([1, -1], "[1, -1]"),
             ([1, float("nan")], "[1, nan]"),
             ([1, float("inf")], "[1, inf]"),
@@ -195,33 +193,34 @@ class TestChoose:
             ([], "[]"),
         ],
     )
-    def test_choose_refuses_invalid_probabilities(self, probabilities: Any, given_: str) -> None:
+    @pytest.mark.parametrize("name", ["choose", "interleave"])
+    def test_invalid_weights_are_refused(self, weights: Any, given_: str, name: str) -> None:
         with pytest.raises(InvalidFlow) as caught:
-            fl.from_range(3).choose(fl.from_range(3), probabilities=probabilities)
+            getattr(fl.from_range(3), name)(fl.from_range(3), weights=weights)
         assert str(caught.value) == (
-            "choose: probabilities must be 2 positive numbers, one for each flow, and not "
-            f"below a millionth of their sum, got {given_}"
+            f"{name}: weights must be 2 numbers, one for each flow, not all zero, and each zero or "
+            f"at least a millionth of their sum, got {given_}"
         )
 
     @pytest.mark.parametrize("given_", [2, 0.5, np.array(2), object])
-    def test_choose_refuses_probabilities_that_are_not_a_list(self, given_: Any) -> None:
+    def test_choose_refuses_weights_that_are_not_a_list(self, given_: Any) -> None:
         with pytest.raises(InvalidFlow) as caught:
-            fl.from_range(3).choose(fl.from_range(3), probabilities=given_)
+            fl.from_range(3).choose(fl.from_range(3), weights=given_)
         assert str(caught.value) == (
-            f"choose: probabilities must be a list of numbers, one for each flow, got {given_!r}"
+            f"choose: weights must be a list of numbers, one for each flow, got {given_!r}"
         )
 
-    def test_probabilities_need_not_sum_to_one(self) -> None:
+    def test_weights_need_not_sum_to_one(self) -> None:
         ten = [fl.from_range(2) for _ in range(10)]
-        assert len(ten[0].choose(*ten[1:], probabilities=[0.1] * 10)) == 20
+        assert len(ten[0].choose(*ten[1:], weights=[0.1] * 10)) == 20
         weights = np.array([0.5, 0.5], np.float32)
-        assert len(ten[0].choose(ten[1], probabilities=weights.tolist())) == 4
+        assert len(ten[0].choose(ten[1], weights=weights.tolist())) == 4
 
     def test_choose_refuses_an_unknown_stop(self) -> None:
         stop: Any = "never"
         with pytest.raises(InvalidFlow) as caught:
             fl.from_range(3).choose(fl.from_range(3), stop=stop)
-        assert str(caught.value) == "choose: stop must be 'first' or 'last', got 'never'"
+        assert str(caught.value) == "choose: stop must be 'first', 'last' or 'all', got 'never'"
         seed: Any = -1
         with pytest.raises(InvalidFlow, match="choose: seed must be an int >= 0, got -1"):
             fl.from_range(3).choose(fl.from_range(3), seed=seed)
@@ -373,11 +372,11 @@ class TestAllOperators:
             "mix: expected flows to combine with, got list; unpack them, mix(*flows)"
         )
 
-    def test_a_state_distinguishes_close_probabilities(self) -> None:
+    def test_a_state_distinguishes_close_weights(self) -> None:
         one, other = fl.from_range(9), fl.from_range(9)
-        state = iter(one.choose(other, probabilities=[0.3333331, 0.6666669])).state_dict()
+        state = iter(one.choose(other, weights=[0.3333331, 0.6666669])).state_dict()
         with pytest.raises(fl.StateMismatch):
-            one.choose(other, probabilities=[0.3333334, 0.6666666]).resume(state)
+            one.choose(other, weights=[0.3333334, 0.6666666]).resume(state)
 
     def test_a_state_distinguishes_combined_flows(self) -> None:
         a, b, c = fl.from_range(3), fl.from_range(4), fl.from_range(5)

@@ -67,7 +67,7 @@ def test_no_suggestion_hides_a_name_of_flowdsl() -> None:
     [
         (lambda: FLOW.map(abs, workers=2), r"prefetch\(procs=2\) after"),
         (lambda: FLOW.prefetch(n_jobs=2), r"write prefetch\(procs=2\)"),
-        (lambda: FLOW.choose(FLOW, weights=[1, 2]), r"write probabilities=\[1, 2\]"),
+        (lambda: FLOW.choose(FLOW, probabilities=[1, 2]), r"write weights=\[1, 2\]"),
         (lambda: FLOW.split(test_size=0.2), r"split\(0.8\)"),
         (lambda: FLOW.window(2, step=3), r"window\(size, stride=3\)"),
         (lambda: from_csv("x.csv", sep=";"), "write delimiter=';'"),

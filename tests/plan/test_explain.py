@@ -90,7 +90,7 @@ def several(_: Path) -> Flow[Any, Any]:
     rows = fl.from_items(range(1000)).map(double)
     some = fl.from_range(1000).filter(odd).map(double)
     flow = fl.from_range(10**6).map(double).concat(rows.shuffle()).prefetch(procs=2)
-    return flow.choose(some.prefetch(procs=2), probabilities=[3, 1]).batch(8).prefetch(procs=4)
+    return flow.choose(some.prefetch(procs=2), weights=[3, 1]).batch(8).prefetch(procs=4)
 
 
 def one_plan(_: Path) -> Flow[Any, Any]:

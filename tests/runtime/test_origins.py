@@ -116,7 +116,7 @@ def tens(n: int = 9) -> fl.Flow[int, fl.Exact]:
 MERGED: dict[str, Callable[..., fl.Flow[Any, Any]]] = {
     "concat": lambda f, g: f.concat(g),
     "interleave": lambda f, g: f.interleave(g),
-    "choose": lambda f, g: f.choose(g, probabilities=[1, 3]),
+    "choose": lambda f, g: f.choose(g, weights=[1, 3]),
     "choose the first": lambda f, g: f.choose(g, stop="first"),
     "choose of endless": lambda f, g: f.repeat().choose(g.repeat(), stop="first").take(30),
     "mix": lambda f, g: f.mix(g, seed=3),

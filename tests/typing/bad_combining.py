@@ -45,9 +45,11 @@ numbers.zip()  # E: call-overload
 numbers.zip([1, 2])  # E: call-overload
 numbers.zip(texts, texts)  # E: call-overload
 numbers.concat([1, 2])  # E: arg-type
-numbers.choose(numbers, probabilities=3)  # E: call-overload
-numbers.choose(numbers, probabilities=["1", "2"])  # E: list-item
+numbers.choose(numbers, weights=3)  # E: call-overload
+numbers.choose(numbers, weights=["1", "2"])  # E: list-item
 numbers.choose(numbers, stop="never")  # E: call-overload
+numbers.interleave(numbers, stop="never")  # E: call-overload
+numbers.interleave(numbers, weights=2)  # E: call-overload
 numbers.choose(numbers, 7)  # E: call-overload
 numbers.mix(numbers, seed="7")  # E: arg-type
 
@@ -67,6 +69,7 @@ numbers.filter(is_even).mix(numbers)  # E: misc
 numbers.mix(numbers.filter(is_even))  # E: type-var
 stream.mix(stream)  # E: misc, type-var
 numbers.choose(numbers, stop="first").size()  # E: misc
+numbers.choose(numbers, stop="all").size()  # E: misc
 numbers.choose(numbers.filter(is_even)).size()  # E: misc
 numbers.concat(numbers.repeat()).collect()  # E: misc
 numbers.interleave(numbers.repeat()).size()  # E: misc

@@ -110,10 +110,19 @@ assert_type(numbers.interleave(numbers), Flow[int, Exact | Reordered])
 assert_type(numbers.interleave(some, some), Flow[int, Exact | Unsized | Reordered])
 assert_type(stream.interleave(stream), Flow[str, Unsized | Reordered])
 assert_type(numbers.choose(numbers.repeat()), Flow[int, Exact | Resampled | Endless | Reordered])
-assert_type(numbers.choose(numbers, probabilities=[1, 2]), Flow[int, Exact | Reordered])
+assert_type(numbers.choose(numbers, weights=[1, 2]), Flow[int, Exact | Reordered])
 assert_type(
     numbers.choose(numbers, stop="first"), Flow[int, Exact | Reordered | Resampled | Unsized]
 )
+assert_type(numbers.choose(numbers, stop="all"), Flow[int, Exact | Reordered | Resampled | Unsized])
+assert_type(numbers.interleave(numbers, weights=[0.5, 0.5]), Flow[int, Exact | Reordered])
+assert_type(numbers.interleave(some, stop="last"), Flow[int, Exact | Unsized | Reordered])
+assert_type(numbers.interleave(numbers, stop="all"), Flow[int, Exact | Reordered | Resampled])
+assert_type(
+    numbers.interleave(texts.map(len).repeat(), stop="first"),
+    Flow[int, Exact | Resampled | Endless | Reordered],
+)
+numbers.interleave(numbers, weights=(2, 1), stop="all").size()
 assert_type(numbers.mix(numbers, numbers, seed=3), Flow[int, Exact | Reordered])
 assert_type(numbers.mix(numbers.repeat(2)), Flow[int, Exact | Resampled | Reordered])
 assert_type(numbers.choose(some, stop="last", seed=3), Flow[int, Exact | Unsized | Reordered])

@@ -128,7 +128,7 @@ def test_index_as_a_field() -> None:
 def test_mixture_with_weights() -> None:
     books = fl.from_items(["book"] * 30).repeat()
     code = fl.from_items(["code"] * 30).repeat()
-    mixture = books.choose(code, probabilities=[0.7, 0.3], seed=1).take(1000)
+    mixture = books.choose(code, weights=[0.7, 0.3], seed=1).take(1000)
     assert 600 < mixture.collect().count("book") < 800
 
 

@@ -219,7 +219,7 @@ def test_two_workers() -> None:
 def test_weighted_sampling_of_rare_classes() -> None:
     common = fl.from_items([("common", 0)] * 90)
     rare = fl.from_items([("rare", 1)] * 10)
-    sampled = common.repeat().choose(rare.repeat(), probabilities=[1, 1], seed=3).take(100)
+    sampled = common.repeat().choose(rare.repeat(), weights=[1, 1], seed=3).take(100)
     names, labels = sampled.batch(100).collect()[0]
     assert 30 < labels.sum() < 70
     assert names.count("rare") == labels.sum()

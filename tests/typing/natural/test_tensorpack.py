@@ -134,7 +134,7 @@ def test_random_mix_of_two() -> None:
 
 def test_random_choose_with_weights() -> None:
     a, b = fl.from_items(["a"]).repeat(), fl.from_items(["b"]).repeat()
-    assert set(a.choose(b, probabilities=[0.9, 0.1], seed=0).take(100)) == {"a", "b"}
+    assert set(a.choose(b, weights=[0.9, 0.1], seed=0).take(100)) == {"a", "b"}
 
 
 def test_join_images_with_boxes() -> None:

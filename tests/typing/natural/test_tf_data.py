@@ -231,7 +231,7 @@ def test_balance_two_classes_by_sampling() -> None:
     transactions = fl.from_items([(np.zeros(3), 0)] * 50 + [(np.ones(3), 1)] * 5)
     ordinary = transactions.filter(lambda row: row[1] == 0).repeat()
     fraud = transactions.filter(lambda row: row[1] == 1).repeat()
-    balanced = ordinary.choose(fraud, probabilities=[0.5, 0.5], seed=2).take(200)
+    balanced = ordinary.choose(fraud, weights=[0.5, 0.5], seed=2).take(200)
     labels = [label for _, label in balanced]
     assert 60 < sum(labels) < 140
 

@@ -1,0 +1,421 @@
+"""The nodes of interleave and choose: several flows whose elements take turns.
+
+An ``Order`` says which flow has which turn, and what follows when a flow ends. Where the lengths
+are known, the turns between the ends of two flows are a phase, and an element is found by
+arithmetic: its phase, its flow, and the number of earlier turns of that flow.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any, ClassVar, Generic, TypeAlias
+
+import attrs
+import numpy as np
+
+from flowdsl.effects import Endless, Reordered, Resampled, Tag, Unsized
+from flowdsl.errors import EndlessFlow, InvalidFlow
+from flowdsl.nodes import (
+    AnyNode,
+    E,
+    Indices,
+    Merging,
+    PassFactory,
+    Positions,
+    Row,
+    T,
+    at_least,
+    cached_per_node,
+    epoch_of_pass,
+    format_call,
+    keyword_unless_default,
+    plain_int,
+)
+from flowdsl.nodes.random_sequences import Independent
+from flowdsl.nodes.turns import Proportional, RoundRobin, Turns
+
+# -- which flow has which turn ---------------------------------------------------------------------
+
+Members: TypeAlias = tuple[int, ...]
+"""The numbers of the flows that have turns."""
+
+
+class Order(ABC):
+    """Which of several flows has which turn."""
+
+    @abstractmethod
+    def turns(self, members: Members) -> Turns:
+        """The turns of these flows, by their places in ``members``."""
+
+    @abstractmethod
+    def without(self, members: Members, place: int) -> Members:
+        """The flows that have the next turns, after the turn in which one has ended."""
+
+
+@attrs.frozen
+class RandomOrder(Order):
+    """Each turn is drawn at random."""
+
+    weights: tuple[float, ...]
+    seed: int
+    salt: int
+    epoch: int
+
+    def turns(self, members: Members) -> Turns:
+        total = sum(self.weights[k] for k in members)
+        normal = tuple(float(self.weights[k] / total) for k in members)
+        return Independent(self.seed, f"{self.salt}-{len(members)}", self.epoch, normal)
+
+    def without(self, members: Members, place: int) -> Members:
+        return (*members[:place], *members[place + 1 :])
+
+
+@attrs.frozen
+class FixedOrder(Order):
+    """Turns in proportion to weights; where these are equal, round-robin."""
+
+    weights: tuple[float, ...]
+
+    def turns(self, members: Members) -> Turns:
+        shares = tuple(Fraction(str(self.weights[k])) for k in members)
+        return RoundRobin(len(shares)) if len(set(shares)) == 1 else Proportional(shares)
+
+    def without(self, members: Members, place: int) -> Members:
+        return (*members[place + 1 :], *members[:place])
+
+
+@attrs.frozen
+class _Phase:
+    """The turns between the ends of two flows."""
+
+    start: int
+    """The position of the phase's first element."""
+    turns: Turns
+    members: Positions
+    taken: Positions
+    """The number of elements that each flow yields before this phase."""
+    left: Positions
+    """The number of elements that each member has left."""
+
+    def is_over(self, counts: Positions) -> bool:
+        """True if a flow would have had more turns than it has elements."""
+        return bool(np.any(counts > self.left))
+
+    def end(self) -> tuple[int, int]:
+        """The number of elements of the phase, and the place of the flow that has ended then."""
+        n = self.turns.first(self.is_over)
+        return n - 1, int(np.argmax(self.turns.counts_before(n) > self.left))
+
+
+_ENDLESS = np.iinfo(np.int64).max
+"""The length of a flow that never ends: beyond every position."""
+
+_Lengths: TypeAlias = tuple[int | None, ...]
+
+
+@lru_cache(maxsize=16)
+def _phases(order: Order, lengths: _Lengths) -> list[_Phase]:
+    """The phases that were needed so far: the first one."""
+    members = tuple(range(len(lengths)))
+    none = np.zeros(len(lengths), np.int64)
+    return [_phase(order, lengths, 0, members, none)]
+
+
+def _phase(
+    order: Order, lengths: _Lengths, start: int, members: Members, taken: Positions
+) -> _Phase:
+    here = np.array(members, np.int64)
+    whole = np.array([_ENDLESS if lengths[k] is None else lengths[k] for k in members], np.int64)
+    return _Phase(start, order.turns(members), here, taken, whole - taken[here])
+
+
+def _phases_until(order: Order, lengths: _Lengths, position: int) -> list[_Phase]:
+    """The phases up to the one that contains a position."""
+    phases = _phases(order, lengths)
+    while (n := position + 1 - (last := phases[-1]).start) > 0:
+        if not last.is_over(last.turns.counts_before(n)):
+            break
+        size, ended = last.end()
+        taken = last.taken.copy()
+        taken[last.members] += last.turns.counts_before(size)
+        members = order.without(tuple(last.members.tolist()), ended)
+        phases.append(_phase(order, lengths, last.start + size, members, taken))
+    return phases
+
+
+# -- nodes -----------------------------------------------------------------------------------------
+
+
+@attrs.frozen(repr=False)
+class TakingTurns(Merging[T, E], Generic[T, E]):
+    """Elements of several flows in turn; a flow that has ended has no more turns."""
+
+    weights: tuple[float, ...]
+
+    def __attrs_post_init__(self) -> None:
+        self._check()
+
+    def _check(self) -> None:
+        """Refuse flows that cannot take turns."""
+
+    @abstractmethod
+    def order(self, epoch: int) -> Order:
+        """Which flow has which turn."""
+
+    @property
+    def title(self) -> str:
+        return format_call(self._operator, "...", *self._arguments)
+
+    @property
+    def fingerprint(self) -> str:
+        return f"{self.title} {self.weights}"  # in full precision, unlike the title
+
+    _operator: ClassVar[str]
+
+    @property
+    def _arguments(self) -> list[str]:
+        weights = ", ".join(f"{w:g}" for w in self.weights)
+        return ["" if len(set(self.weights)) == 1 else f"weights=[{weights}]"]
+
+    @property
+    def _members(self) -> Members:
+        return tuple(range(len(self.parts)))
+
+    @property
+    @cached_per_node
+    def _lengths(self) -> _Lengths:
+        return tuple(part.length for part in self.parts)
+
+    def resolve(self, addresses: Indices) -> tuple[Positions, Indices]:
+        return by_epoch(addresses, self.locate)
+
+    def locate(self, epoch: int, position: Positions) -> tuple[Positions, Positions]:
+        """For each position, the flow there and the number of its elements before it."""
+        phases = _phases_until(self.order(epoch), self._lengths, int(position.max()))
+        starts = [phase.start for phase in phases]
+        number = np.searchsorted(starts, position, side="right") - 1
+        part, rank = np.empty_like(position), np.empty_like(position)
+        for k in np.unique(number).tolist():
+            here, phase = number == k, phases[k]
+            place, before = phase.turns.locate(position[here] - phase.start)
+            part[here] = phase.members[place]
+            rank[here] = phase.taken[part[here]] + before
+        return part, rank
+
+    def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[T]]:
+        return enumerate(self._elements(epoch, sources))
+
+    def _elements(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[T]:
+        order, members = self.order(epoch), self._members
+        streams = [read(epoch) for read in sources]
+        while members:
+            for place in order.turns(members).parts():
+                row = next(streams[members[place]], None)
+                if row is None:
+                    members = order.without(members, place)
+                    break
+                yield row[1]
+
+
+class UntilFirst(TakingTurns[T, E], Generic[T, E]):
+    """Ends at the turn of a flow that has ended."""
+
+    @property
+    def _arguments(self) -> list[str]:
+        return [*super()._arguments, "stop='first'"]
+
+    def combined_effects(self) -> frozenset[Tag]:
+        return ending_with_first(super().combined_effects(), self.parts)
+
+    @property
+    @cached_per_node
+    def length(self) -> int | None:
+        if self.effects & {Unsized, Endless}:
+            return None
+        return _phases(self.order(0), self._lengths)[0].end()[0]
+
+    @property
+    def indexable(self) -> bool:
+        return super().indexable and (self.length is not None or Endless in self.effects)
+
+    def _elements(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[T]:
+        streams = [read(epoch) for read in sources]
+        for part in self.order(epoch).turns(self._members).parts():
+            row = next(streams[part], None)
+            if row is None:
+                return
+            yield row[1]
+
+
+class UntilAll(TakingTurns[T, E], Generic[T, E]):
+    """Ends when each flow was seen whole; a flow that has ended begins again, as in ``repeat``."""
+
+    def _check(self) -> None:
+        super()._check()
+        for part in self.parts:
+            if part.length == 0:
+                raise InvalidFlow(
+                    f"{self._operator}: {part.title} has no elements, so with stop='all' it would "
+                    f"begin again without end; leave it out"
+                )
+
+    @property
+    def _arguments(self) -> list[str]:
+        return [*super()._arguments, "stop='all'"]
+
+    @property
+    @cached_per_node
+    def length(self) -> int | None:
+        if self.effects & {Unsized, Endless}:
+            return None
+        lengths = np.array(self._lengths)
+        return self.order(0).turns(self._members).first(lambda n: bool(np.all(n >= lengths)))
+
+    @property
+    def indexable(self) -> bool:
+        return super().indexable and (self.length is not None or Endless in self.effects)
+
+    @property
+    def looks_back(self) -> int | None:
+        return 1  # to see that a flow has ended, it reads its next element
+
+    def resolve(self, addresses: Indices) -> tuple[Positions, Indices]:
+        part, at = super().resolve(addresses)
+        lengths = np.array([_ENDLESS if n is None else n for n in self._lengths], np.int64)
+        passes, position = np.divmod(at.position, lengths[part])
+        return part, Indices(epoch_of_pass(at.epoch, passes), position)
+
+    def locate(self, epoch: int, position: Positions) -> tuple[Positions, Positions]:
+        return self.order(epoch).turns(self._members).locate(position)
+
+    def _elements(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[T]:
+        operator = self._operator
+        flows = [
+            _Passes(operator, node, read, epoch)
+            for node, read in zip(self.parts, sources, strict=True)
+        ]
+        unseen = set(self._members)
+        for part in self.order(epoch).turns(self._members).parts():
+            yield flows[part].take()
+            if part in unseen and flows[part].was_seen_whole():
+                unseen.remove(part)
+                if not unseen:
+                    return
+
+
+@attrs.define
+class _Passes:
+    """The elements of a flow that begins again when it has ended."""
+
+    operator: str
+    node: AnyNode
+    read: PassFactory
+    epoch: int
+    _number: int = -1
+    _rows: Iterator[Row[Any]] = attrs.field(factory=lambda: iter(()))
+    _ahead: Row[Any] | Exception | None = None
+
+    def take(self) -> Any:
+        """The next element."""
+        row, self._ahead = self._ahead or next(self._rows, None), None
+        if row is None:
+            self._number += 1
+            inner = epoch_of_pass(np.array([self.epoch]), np.array([self._number]))
+            self._rows = self.read(int(inner[0]))
+            row = next(self._rows, None)
+        if row is None:
+            raise EndlessFlow(
+                f"{self.operator}: pass {self._number} of {self.node.title} had no elements, and "
+                f"continuing might never yield one; check what is filtered or left out"
+            )
+        if isinstance(row, Exception):
+            raise row
+        return row[1]
+
+    def was_seen_whole(self) -> bool:
+        """True if all elements of a pass were taken: it reads the next one."""
+        if self._number == 0:
+            try:
+                self._ahead = next(self._rows, None)
+            except Exception as error:  # it is raised at the position of its element
+                self._ahead = error
+        return self._number > 0 or self._ahead is None
+
+
+def by_epoch(
+    addresses: Indices, locate: Callable[[int, Positions], tuple[Positions, Positions]]
+) -> tuple[Positions, Indices]:
+    """The part and the position in it for every address, computed one epoch at a time."""
+    part, position = np.empty_like(addresses.position), np.empty_like(addresses.position)
+    for epoch in np.unique(addresses.epoch).tolist():
+        here = addresses.epoch == epoch
+        part[here], position[here] = locate(epoch, addresses.position[here])
+    return part, Indices(addresses.epoch, position)
+
+
+def ending_with_first(effects: frozenset[Tag], parts: Sequence[AnyNode]) -> frozenset[Tag]:
+    """The effects of an operator that ends when one of its parts ends."""
+    endless = all(Endless in part.effects for part in parts)
+    return effects if endless else effects - {Endless}
+
+
+class Interleave(TakingTurns[T, E | Reordered], Generic[T, E]):
+    """One element of each flow in turn, or in proportion to weights, without ended flows."""
+
+    _operator: ClassVar[str] = "interleave"
+
+    def order(self, epoch: int) -> Order:
+        return FixedOrder(self.weights)
+
+
+class InterleaveFirst(UntilFirst[T, E | Reordered | Resampled], Interleave[T, E], Generic[T, E]):
+    """One element of each flow in turn, or in proportion to weights, until a flow has ended."""
+
+
+class InterleaveAll(UntilAll[T, E | Reordered | Resampled], Interleave[T, E], Generic[T, E]):
+    """One element of each flow in turn, or in proportion, until each flow was seen whole."""
+
+
+_MAX_TO_CHOOSE = 10**12
+"""The most elements of ``choose``: up to it, finding a flow's end takes milliseconds; beyond it,
+minutes."""
+
+
+@attrs.frozen(repr=False)
+class Choose(TakingTurns[T, E | Reordered], Generic[T, E]):
+    """Each element from a flow drawn at random, among the flows that have not ended."""
+
+    seed: int = attrs.field(converter=plain_int, validator=at_least(0, None))
+    salt: int = attrs.field()
+    """The number of operators below: it gives equal operators of one chain different random
+    numbers."""
+
+    _operator: ClassVar[str] = "choose"
+    order_varies_by_epoch: ClassVar[bool | None] = True
+
+    def _check(self) -> None:
+        super()._check()
+        known = sum(part.length or 0 for part in self.parts)
+        if known > _MAX_TO_CHOOSE:
+            raise InvalidFlow(
+                f"choose: the flows may have at most {_MAX_TO_CHOOSE:,} rows together, got "
+                f"{known:,}; for flows without end write repeat()"
+            )
+
+    @property
+    def _arguments(self) -> list[str]:
+        return [*super()._arguments, keyword_unless_default("seed", self.seed, 0)]
+
+    def order(self, epoch: int) -> Order:
+        return RandomOrder(self.weights, self.seed, self.salt, epoch)
+
+
+class ChooseFirst(UntilFirst[T, E | Reordered | Resampled | Unsized], Choose[T, E], Generic[T, E]):
+    """Each element from a flow drawn at random, until an ended flow is drawn."""
+
+
+class ChooseAll(UntilAll[T, E | Reordered | Resampled | Unsized], Choose[T, E], Generic[T, E]):
+    """Each element from a flow drawn at random, until each flow was seen whole."""

@@ -1,0 +1,184 @@
+"""interleave and choose: weights, and where a pass stops."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import flowdsl as fl
+from flowdsl import Endless, EndlessFlow, Flow, InvalidFlow, Reordered, Resampled, Unsized
+from flowdsl.ops.combining import Stop
+from tests.states import changed
+
+AnyFlow = Flow[Any, Any]
+NAMES = ("interleave", "choose")
+STOPS: tuple[Stop, ...] = ("first", "last", "all")
+sizes = st.lists(st.integers(1, 9), min_size=1, max_size=4)
+
+
+def numbered(sizes: list[int], stream: bool = False) -> list[AnyFlow]:
+    """Flows of these sizes, whose elements are all different: 100 k + i."""
+    rows = [range(100 * k, 100 * k + n) for k, n in enumerate(sizes)]
+    return [fl.from_iterable(row) if stream else fl.from_items(row) for row in rows]
+
+
+def merged(name: str, flows: list[AnyFlow], **options: Any) -> AnyFlow:
+    flow: AnyFlow = getattr(flows[0], name)(*flows[1:], **options)
+    return flow
+
+
+# -- where a pass stops ----------------------------------------------------------------------------
+
+
+@settings(deadline=None)
+@given(sizes, st.sampled_from(NAMES), st.sampled_from(STOPS), st.booleans(), st.integers(0, 1))
+def test_flows_of_unknown_length_take_the_same_turns(
+    sizes: list[int], name: str, stop: Stop, weighted: bool, epoch: int
+) -> None:
+    weights = [1 + k % 3 for k in range(len(sizes))] if weighted else None
+    flow = merged(name, numbered(sizes), weights=weights, stop=stop)
+    stream = merged(name, numbered(sizes, stream=True), weights=weights, stop=stop)
+    got = list(flow.epoch(epoch))
+    assert list(stream.epoch(epoch)) == got
+    assert flow.node.length in (None, len(got))
+    assert (flow.node.length is None) == (name == "choose" and stop != "last")
+    assert stream.effects - flow.effects <= {Unsized}
+
+
+@given(sizes)
+def test_with_stop_all_flows_repeat_until_each_was_seen_whole(sizes: list[int]) -> None:
+    flows = numbered(sizes)
+    got = merged("interleave", flows, stop="all").collect()
+    endless = merged("interleave", [flow.repeat() for flow in flows])
+    assert got == endless.take(len(got)).collect()
+
+
+@settings(deadline=None)
+@given(sizes, st.sampled_from(NAMES))
+def test_the_last_element_with_stop_all_completes_a_flow(sizes: list[int], name: str) -> None:
+    flows = numbered(sizes)
+    got = list(merged(name, flows, stop="all"))
+    assert set(got) == {x for flow in flows for x in flow}
+    assert got.count(got[-1]) == 1
+
+
+def test_a_flow_that_begins_again_is_in_its_next_epoch() -> None:
+    short = fl.from_range(6).shuffle(seed=1)
+    flow = short.interleave(fl.from_range(18).map(lambda i: i + 100), stop="all")
+    got = [x for x in flow if x < 100]
+    assert got == [*short.epoch(0), *short.epoch(1), *short.epoch(2)]
+    assert len(set(zip(got[:6], got[6:12], strict=True))) == 6
+    assert got[:6] != got[6:12]
+
+
+def test_equal_flows_are_yielded_once_with_any_stop() -> None:
+    for stop in STOPS:
+        flow = merged("interleave", numbered([3, 3]), stop=stop)
+        assert flow.collect() == [0, 100, 1, 101, 2, 102]
+        assert len(flow) == 6
+
+
+def test_effects_of_stopping() -> None:
+    flows = numbered([2, 3])
+    assert merged("interleave", flows, stop="first").effects == {Reordered, Resampled}
+    assert merged("interleave", flows, stop="all").effects == {Reordered, Resampled}
+    assert merged("choose", flows, stop="all").effects == {Reordered, Resampled, Unsized}
+    with_endless = [flows[0], flows[1].repeat()]
+    assert Endless not in merged("interleave", with_endless, stop="first").effects
+    assert len(merged("interleave", with_endless, stop="first")) == 4
+    for name in NAMES:
+        assert Endless in merged(name, with_endless, stop="all").effects
+        assert merged(name, with_endless, stop="all").node.indexable
+
+
+def test_interleave_reads_late_with_any_stop() -> None:
+    a, b = fl.from_range(10**9), fl.from_range(3 * 10**9).map(lambda i: -i)
+    for stop, length in (("first", 4 * 10**9), ("all", 4 * 10**9 - 1)):
+        flow = merged("interleave", [a, b], weights=[1, 3], stop=stop)
+        assert flow.node.indexable
+        assert abs(len(flow) - length) <= 2
+    flow = merged("interleave", [a, b], stop="all")
+    run = flow.resume(changed(iter(flow).state_dict(), position=5 * 10**9))
+    assert list(islice(run, 3)) == [5 * 10**8, -25 * 10**8, 5 * 10**8 + 1]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_empty_flow_cannot_begin_again(name: str) -> None:
+    flows = numbered([2, 0])
+    with pytest.raises(InvalidFlow) as caught:
+        merged(name, flows, stop="all")
+    assert str(caught.value) == (
+        f"{name}: from_items(0 items) has no elements, so with stop='all' it would begin again "
+        f"without end; leave it out"
+    )
+    none = fl.from_range(3).filter(lambda i: i > 5)
+    with pytest.raises(EndlessFlow) as found:
+        list(merged(name, [flows[0], none], stop="all"))
+    assert str(found.value).startswith(f"{name}: pass 0 of filter(<lambda>) had no elements")
+
+
+def test_an_element_that_fails_fails_in_its_turn() -> None:
+    def broken() -> Iterator[int]:
+        yield 100
+        raise OSError("unplugged")
+
+    for stop in ("last", "all"):
+        flow = merged("interleave", [fl.from_range(3), fl.from_iterable(broken)], stop=stop)
+        got = list[int]()
+        with pytest.raises(fl.ElementError, match="unplugged"):
+            got.extend(flow)
+        assert got == [0, 100, 1]
+
+
+# -- weights ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_interleave_keeps_proportions_from_the_start(stream: bool) -> None:
+    weights = (0.5, 0.3, 0.2)
+    flow = merged("interleave", numbered([99, 99, 99], stream), weights=weights, stop="first")
+    got = [x // 100 for x in flow]
+    assert len(got) in (197, 198, 199)
+    for n in range(1, len(got) + 1):
+        for k, weight in enumerate(weights):
+            assert abs(got[:n].count(k) - n * weight) < 1
+
+
+def test_weights_may_be_numbers_of_any_kind() -> None:
+    expected = merged("interleave", numbered([5, 5]), weights=[2, 1]).collect()
+    for weights in ([2.0, 1.0], (2, True), np.array([2, 1]), np.float32([0.2, 0.1])):
+        assert merged("interleave", numbered([5, 5]), weights=weights).collect() == expected
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("stop", STOPS)
+def test_a_flow_of_weight_zero_is_left_out(name: str, stop: Stop) -> None:
+    a, b, c = numbered([3, 4, 5])
+    flow = merged(name, [a, b.repeat(), c], weights=[1, 0, 2], stop=stop)
+    assert flow.collect() == merged(name, [a, c], weights=[1, 2], stop=stop).collect()
+    assert Endless not in flow.effects
+    assert merged(name, [a, b], weights=[0, 1], stop=stop).collect() == b.collect()
+
+
+# -- many flows ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_first_element_of_many_flows_comes_early(name: str) -> None:
+    flows: list[AnyFlow] = [fl.from_range(1000 + k) for k in range(800)]
+    start = time.process_time()
+    assert next(iter(merged(name, flows))) == 0
+    assert time.process_time() - start < 2  # it took minutes when the ends of all were computed
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_many_flows_are_read_to_their_ends(name: str) -> None:
+    flows: list[AnyFlow] = [fl.from_range(k % 3) for k in range(60)]
+    assert sorted(merged(name, flows)) == [0] * 40 + [1] * 20
