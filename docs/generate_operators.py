@@ -308,6 +308,8 @@ FAMILIES: dict[str, list[Operator]] = {
             _numbers,
         ),
         _method("split", lambda flow: flow.split(0.5)[0]),
+        _method("select_rows", lambda flow: flow.select_rows([3, 1, 1])),
+        _method("sample", lambda flow: flow.sample(2)),
         _method("fixed_size", lambda flow: flow.fixed_size(3)),
         Operator(
             "repeat",

@@ -28,6 +28,8 @@ from flowdsl.ops.ordering import Ordering
 from flowdsl.ops.packing import Packing
 from flowdsl.ops.padding import PaddedBatching
 from flowdsl.ops.placement import Placing
+from flowdsl.ops.rows import Rows
+from flowdsl.ops.sampling import Sampling
 from flowdsl.ops.sharding import Sharding
 from flowdsl.ops.sizing import Sizing
 from flowdsl.ops.splitting import Splitting
@@ -65,6 +67,8 @@ class Flow(
     Unbatching[T, E_any],
     Sizing[T, E_any],
     Sharding[T, E_any],
+    Rows[T, E_any],
+    Sampling[T, E_any],
     Splitting[T, E_any],
     Ordering[T, E_any],
     Zipping[T, E_any],
@@ -470,7 +474,7 @@ def _chain_text(node: AnyNode) -> str:
     first, *others = map(_chain_text, node.sources)
     # a title has "..." in place of the flows that are arguments
     title = node.title.replace("...", ", ".join(others), 1) if others else node.title
-    return f"{first}.{title}"
+    return f"{first}{title}" if title.startswith("[") else f"{first}.{title}"
 
 
 @any_depth

@@ -8,7 +8,7 @@ from flowdsl.testing import standard
 from flowdsl.testing.catalogue import Catalogue, Draw, DrawOperator, DrawSource, Theme
 from flowdsl.testing.operators import a_row, can_skip, map_failing
 from flowdsl.testing.recipes import Recipe
-from tests.operators import combining, grouping, mapping, packing, placing, sizing, sources
+from tests.operators import combining, grouping, mapping, packing, placing, rows, sizing, sources
 
 SOURCES: dict[str, DrawSource] = {
     **standard.SOURCES,
@@ -58,7 +58,12 @@ OPERATORS: dict[str, DrawOperator] = {
     "PaddedBatch": grouping.padded_batch,
     "RepeatEach": sizing.repeat_each,
     "Replicate": placing.replicate,
+    "Backwards": rows.backwards,
+    "Every": rows.every,
+    "Sample": rows.sample,
     "Select": mapping.select,
+    "SelectRows": rows.select_rows,
+    "WeightedSample": rows.weighted_sample,
     "EvenShard": sizing.even_shard,
     "Shard": sizing.shard,
     "Split": sizing.split,
@@ -153,7 +158,7 @@ CATALOGUE = Catalogue(
     OPERATORS,
     standard.ONE_PASS,
     standard.RESHAPING | _RESHAPING,
-    standard.REORDERING | {"Unordered"},
+    standard.REORDERING | {"Backwards", "Sample", "SelectRows", "Unordered", "WeightedSample"},
     THEMES,
     slow=_OF_FILES,
 )

@@ -16,7 +16,7 @@ from flowdsl.datasets.streams import stream
 from flowdsl.effects import Exact, Unsized
 from flowdsl.errors import InvalidFlow
 from flowdsl.nodes import flow, rejects_keywords
-from flowdsl.ops.sources import refuse_labels, refuse_splits
+from flowdsl.ops.sources import refuse_flow, refuse_labels, refuse_splits
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -179,6 +179,7 @@ def from_dataset(dataset: Any) -> Flow[Any, Any]:
             "from_dataset: dataset is a tf.data.Dataset, which is only read in order; write "
             "from_tfdata(dataset)"
         )
+    refuse_flow("from_dataset: dataset", dataset)
     refuse_splits("from_dataset: dataset", dataset)
     refuse_labels("from_dataset: dataset", dataset)
     if is_a(dataset, "torch.utils.data", "IterableDataset"):

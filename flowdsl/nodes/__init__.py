@@ -82,7 +82,7 @@ from flowdsl.nodes.kinds import (
     Unordered,
     Windowed,
 )
-from flowdsl.nodes.randomness import epoch_of_pass, generator, permute
+from flowdsl.nodes.randomness import epoch_of_pass, generator, integers, permute, uniform
 from flowdsl.nodes.spec_inference import (
     probed,
     refuse_mismatch,
@@ -180,6 +180,7 @@ __all__ = [
     "flow",
     "format_call",
     "generator",
+    "integers",
     "is_int",
     "keyword_unless_default",
     "method_name",
@@ -193,6 +194,7 @@ __all__ = [
     "spec_for_all_elements",
     "spec_of_result",
     "trace",
+    "uniform",
     "validate_callable",
     "validate_flag",
     "with_inferred",

@@ -430,6 +430,10 @@ class FlowBase(ABC, Element[T], WithEffects[E_any], Generic[T, E_any]):
     def epoch(self, k: int) -> Pass[T]:
         """The ``k``-th pass."""
 
+    @abstractmethod
+    def at(self, position: int, epoch: int = 0) -> T:
+        """The element at a position of a pass."""
+
 
 _surface: list[Callable[[Any], Any]] = []
 

@@ -57,6 +57,43 @@ def permute(position: Positions, n: int, key: str) -> Positions:
     return moved.astype(np.int64)
 
 
+def random_numbers(position: Positions, key: str) -> NDArray[np.uint64]:
+    """A random number of 64 bits for each position, which depends only on it and on the key.
+
+    This is SplitMix64, whose state after any number of draws is arithmetic (Steele, Lea and Flood,
+    "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014). For few draws of many elements
+    it takes a hundredth of the time of a ``generator`` for each.
+
+    >>> random_numbers(np.array([7, 8]), "key")[1] == random_numbers(np.array([8]), "key")[0]
+    True
+    """
+    drawn = (position.astype(np.uint64) + np.uint64(1)) * _GOLDEN + _digest(key, 8)
+    _mix(drawn)
+    return drawn
+
+
+def uniform(position: Positions, key: str) -> NDArray[np.float64]:
+    """A random float for each position, at least 0 and below 1."""
+    return (random_numbers(position, key) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def integers(position: Positions, n: int, key: str) -> Positions:
+    """A random int below ``n`` for each position, all of them equally likely.
+
+    Of the drawn bits as many are used as the largest result has; a result that is too large is
+    replaced by one that is drawn from it.
+    """
+    mask = np.uint64((1 << (n - 1).bit_length()) - 1)
+    drawn = random_numbers(position, key)
+    outside = np.flatnonzero(drawn & mask >= n)
+    while len(outside):
+        again = drawn[outside] + _GOLDEN
+        _mix(again)
+        drawn[outside] = again
+        outside = outside[again & mask >= n]
+    return (drawn & mask).astype(np.int64)
+
+
 _ROUNDS = 6
 """At least four rounds are needed for a pseudo-random permutation (Luby and Rackoff, 1988)."""
 

@@ -17,7 +17,6 @@ from flowdsl.nodes import (
     Buffering,
     E,
     FlowBase,
-    IndexTransform,
     Indices,
     KeepsPass,
     Node,
@@ -39,6 +38,7 @@ from flowdsl.nodes import (
     plain_int,
     rejects_keywords,
 )
+from flowdsl.ops.rows import ByNumber
 
 if TYPE_CHECKING:
     from flowdsl.flow import Flow
@@ -47,7 +47,7 @@ A = TypeVar("A")
 
 
 @attrs.frozen(repr=False)
-class Shuffle(IndexTransform[T, E | Reordered], Generic[T, E]):
+class Shuffle(ByNumber[T, E | Reordered], Generic[T, E]):
     """All elements, or blocks of elements, in a random order that differs between epochs."""
 
     seed: int = attrs.field(converter=plain_int, validator=at_least(0, None))
@@ -83,18 +83,7 @@ class Shuffle(IndexTransform[T, E | Reordered], Generic[T, E]):
     def length(self) -> int | None:
         return self.source.length
 
-    @property
-    def looks_back(self) -> int | None:
-        return None
-
-    def resolve(self, addresses: Indices) -> Indices:
-        position = np.empty_like(addresses.position)
-        for epoch in np.unique(addresses.epoch):
-            here = addresses.epoch == epoch
-            position[here] = self._permute(int(epoch), addresses.position[here])
-        return Indices(addresses.epoch, position)
-
-    def _permute(self, epoch: int, position: Positions) -> Positions:
+    def positions(self, epoch: int, position: Positions) -> Positions:
         n, key = self.length or 0, f"{self.seed}/{self.salt}/{epoch}"
         if self.block == 1 or not len(position):
             return permute(position, n, key)
@@ -107,12 +96,6 @@ class Shuffle(IndexTransform[T, E | Reordered], Generic[T, E]):
         place[whole] = permute(place[whole], blocks, key)
         moved: Positions = (start + place * self.block + within) % n
         return moved
-
-    def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[T]]:
-        elements = [x for _, x in sources[0](epoch)]
-        order = self._permute(epoch, np.arange(len(elements), dtype=np.int64))
-        for position, i in enumerate(order.tolist()):
-            yield position, elements[i]
 
 
 @attrs.frozen(repr=False)

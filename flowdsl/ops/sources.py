@@ -36,6 +36,7 @@ from flowdsl.elements.specs import (
 from flowdsl.elements.structure import PLAIN, from_dlpack, is_tensor, read_only
 from flowdsl.errors import FlowError, InvalidFlow, SourceError, raise_ending
 from flowdsl.nodes import (
+    FlowBase,
     IndexedSource,
     Node,
     PassFactory,
@@ -207,6 +208,16 @@ def _spec_of_entry(columns: Columns, probe: bool) -> Spec:
     if columns.dtype.kind in "SU":  # each scalar has a dtype of its own length
         return ValueSpec(columns.dtype.type)
     return ArraySpec(columns.dtype.newbyteorder("="), ())  # a scalar has native byte order
+
+
+def refuse_flow(argument: str, value: object) -> None:
+    """Refuse a flow: its elements would be computed one by one, each by itself.
+
+    Raises:
+        InvalidFlow: It is a flow.
+    """
+    if isinstance(value, FlowBase):
+        raise InvalidFlow(f"{argument} is a flow already: chain operators to it")
 
 
 def refuse_splits(argument: str, value: object) -> None:
@@ -396,6 +407,7 @@ def from_items(items: Any) -> Flow[Any, Exact]:
     Elsewhere: tensorpack ``DataFromList``; tf.data ``from_tensor_slices``; Grain
     ``MapDataset.source``; torchdata ``SequenceWrapper``.
     """
+    refuse_flow("from_items: items", items)
     refuse_splits("from_items: items", items)
     refuse_labels("from_items: items", items)
     rows = _rows_of(items)

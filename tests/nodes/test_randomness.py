@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowdsl.nodes import epoch_of_pass, generator, permute
+from flowdsl.nodes import epoch_of_pass, generator, integers, permute, uniform
 
 keys = st.text(max_size=8)
 
@@ -99,3 +99,27 @@ class TestEpochOfPass:
         nested = epoch_of_pass(epoch_of_pass(epoch, outer), inner)
         late = nested[(epoch > 0)]
         assert len(np.unique(late)) == len(late)
+
+
+class TestDraws:
+    @pytest.mark.parametrize("n", [1, 3, 4, 7])
+    def test_ints_below_n_are_equally_likely(self, n: int) -> None:
+        drawn = np.bincount(integers(np.arange(50_000), n, "key"), minlength=n)
+        assert drawn.sum() == 50_000
+        assert drawn / 50_000 == pytest.approx([1 / n] * n, abs=0.01)
+
+    @given(st.integers(1, 2**62), keys, st.integers(0, 2**62))
+    def test_an_int_depends_on_its_position_alone(self, n: int, key: str, position: int) -> None:
+        several = integers(np.array([position, position // 2]), n, key)
+        assert 0 <= several[0] < n
+        assert integers(np.array([position]), n, key)[0] == several[0]
+
+    def test_floats_are_uniform_and_below_one(self) -> None:
+        drawn = uniform(np.arange(50_000), "key")
+        assert 0 <= drawn.min() < drawn.max() < 1
+        assert np.histogram(drawn, 10, (0, 1))[0] / 50_000 == pytest.approx([0.1] * 10, abs=0.01)
+
+    def test_draws_of_neighbours_and_keys_are_uncorrelated(self) -> None:
+        one, other = uniform(np.arange(10_000), "one"), uniform(np.arange(10_000), "other")
+        assert abs(np.corrcoef(one[1:], one[:-1])[0, 1]) < 0.05
+        assert abs(np.corrcoef(one, other)[0, 1]) < 0.05

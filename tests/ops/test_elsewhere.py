@@ -25,7 +25,8 @@ from_csv: Any = fl.from_csv
         ("head", r"take\(n\)"),
         ("to_list", r"collect\(\)"),
         ("group_by", r"batch_by_shape"),
-        ("sample", r"shuffle\(seed=0\).take\(n\)"),
+        ("tail", r"flow\[-n:\]"),
+        ("WeightedRandomSampler", r"sample \(WeightedRandomSampler in torchdata\)"),
     ],
 )
 def test_a_method_of_another_library_is_named_here(name: str, ours: str) -> None:

@@ -52,6 +52,13 @@ CASES: dict[str, Any] = {
     "fake([(2,)])": lambda: fl.fake([(2,)]),
     "fake([(2,)], 9, random=False, seed=3)": lambda: fl.fake([(2,)], 9, random=False, seed=3),
     "padded_batch(2)": lambda: ROWS.padded_batch(2),
+    "[::2]": lambda: ROWS[::2],
+    "[::-1]": lambda: ROWS[::-1],
+    "select_rows(2 positions)": lambda: ROWS[[3, 1]],
+    "sample(3)": lambda: ROWS.sample(3),
+    "sample(3, weights=[4 numbers], replacement=False, seed=1)": lambda: ROWS.sample(
+        3, [1, 1, 1, 1], replacement=False, seed=1
+    ),
     "window(2)": lambda: ROWS.window(2),
     "fixed_size(2)": lambda: ROWS.fixed_size(2),
 }

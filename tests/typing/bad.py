@@ -20,7 +20,6 @@ from tests.typing.good import (
     every,
     is_even,
     log,
-    named,
     numbers,
     points,
     predict,
@@ -107,5 +106,3 @@ first: PointBatch = next(iter(points))  # E: assignment
 second: list[str] = list(numbers)  # E: arg-type
 third: int = texts.collect()  # E: assignment
 numbers.node = samples.node  # E: assignment, misc
-numbers[0]  # E: index
-named.map(lambda p: p)[0]  # E: index

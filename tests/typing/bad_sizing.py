@@ -42,6 +42,23 @@ numbers.prefetch(on_error="skip").split(0.8)  # E: misc
 stream.split(2)  # E: misc
 one, two = numbers.split(0.8, 0.1)  # E: misc
 
+# -- by number -------------------------------------------------------------------------------------
+numbers.repeat().select_rows([1])  # E: misc
+stream.select_rows([1])  # E: misc
+numbers.filter(is_even).sample(2)  # E: misc
+numbers.repeat().sample(2)  # E: misc
+backwards: Flow[int, Exact] = numbers[::-1]  # E: assignment
+drawn: Flow[int, Reordered] = numbers.sample(3)  # E: assignment
+numbers["a"]  # E: index
+numbers[1.5]  # E: call-overload
+numbers.repeat()[[1]]  # E: call-overload
+numbers.select_rows(1)  # E: arg-type
+numbers.select_rows("12")  # E: arg-type
+numbers.sample("2")  # E: arg-type
+numbers.sample(2, "ab")  # E: arg-type
+numbers.sample(2, replacement=None)  # E: arg-type
+numbers.sample(2, None, False)  # E: call-arg
+
 # -- arguments -------------------------------------------------------------------------------------
 numbers.take()  # E: call-overload
 numbers.take("3")  # E: call-overload

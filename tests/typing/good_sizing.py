@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import assert_type
 
+import numpy as np
+
 from flowdsl import ElementError, Endless, Exact, Finite, Flow, Reordered, Resampled, Unsized
 from flowdsl.effects import Counted
 from flowdsl.ops.attempting import OnError
@@ -58,6 +60,27 @@ assert_type(
 )
 assert_type(numbers.split(*shares), tuple[Flow[int, Exact], ...])
 assert_type(samples.take(4).split(0.5)[1].shuffle(), Flow[Sample, Exact | Reordered])
+
+# -- by number -------------------------------------------------------------------------------------
+
+picked: list[int] = [3, 1]
+assert_type(samples[0], Sample)
+assert_type(samples[1:], Flow[Sample, Exact])
+assert_type(samples[:-1], Flow[Sample, Exact])
+assert_type(samples[1:4], Flow[Sample, Exact])
+assert_type(stream[:4], Flow[str, Unsized])
+assert_type(samples.repeat()[:4], Flow[Sample, Resampled])
+assert_type(samples.shuffle()[:4], Flow[Sample, Counted])
+assert_type(samples.shuffle()[4:], Flow[Sample, Exact | Reordered | Resampled])
+assert_type(samples[::2], Flow[Sample, Exact | Reordered])
+assert_type(samples[::-1], Flow[Sample, Exact | Reordered])
+assert_type(samples.select_rows(picked), Flow[Sample, Exact | Reordered | Resampled])
+assert_type(samples.select_rows(range(3)).size(), int)
+assert_type(samples[np.argsort([3, 1])], Flow[Sample, Exact | Reordered | Resampled])
+assert_type(samples.sample(9), Flow[Sample, Exact | Reordered | Resampled])
+assert_type(samples.sample(9, [0.5] * len(samples), seed=1).size(), int)
+assert_type(numbers.sample(2, np.ones(len(numbers)), replacement=False).collect(), list[int])
+predict(batches[1:].take(1))
 
 # -- more ------------------------------------------------------------------------------------------
 

@@ -197,6 +197,21 @@ def whole(x: Tags) -> set[str]:
     return {"Resampled"} if x <= {"Reordered"} else set()
 
 
+def a_step(x: Tags) -> set[str]:
+    """Types do not show the sign of a step."""
+    return {"Reordered"} - x
+
+
+def backwards(x: Tags) -> set[str]:
+    """A type with a step assumes that rows are left out."""
+    return {"Resampled"} if "Reordered" in x else set()
+
+
+def positions(x: Tags) -> set[str]:
+    """Types do not show the positions in a list."""
+    return {"Reordered", "Resampled"} if "Reordered" not in x else set()
+
+
 OPERATORS: dict[str, Wider] = {
     "x.map(str)": exactly,
     "x.map(pair).starmap(max)": exactly,
@@ -231,6 +246,17 @@ OPERATORS: dict[str, Wider] = {
     "x.skip(1)": exactly,
     "x.shard(2, 0)": exactly,
     "x.split(0.5)[0]": exactly,
+    "x[1:]": exactly,
+    "x[1:3]": unsized_in_vain,
+    "x[::2]": a_step,
+    "x[1::2]": a_step,
+    "x[::-1]": backwards,
+    "x.select_rows([2, 1, 1])": exactly,
+    "x[[2, 1, 1]]": exactly,
+    "x.select_rows([1, 2])": positions,
+    "x.sample(3)": exactly,
+    "x.sample(3, replacement=False)": exactly,
+    "x.sample(0, [0.5] * 6)": exactly,
     "x.repeat()": exactly,
     "x.repeat(None)": exactly,
     "x.repeat(2)": exactly,
@@ -289,8 +315,9 @@ DIFFERENT = [
     "exact.mix(reordered, resampled)",
 ]
 
-REFUSED_LATE = re.compile(r"endless\.concat\(")
-"""Types cannot express that the last flow of ``concat``, and only it, may be endless."""
+REFUSED_LATE = re.compile(r"endless\.concat\(|(endless|unsized)\[::-1\]")
+"""Types cannot express that the last flow of ``concat``, and only it, may be endless; nor the sign
+of a step."""
 
 TOLD_BY_A_DATASET = ("fl.from_dataset(grain", "fl.from_tfdata(")
 """The type of a dataset does not show if it ends: the row is Any until the flow is built."""
@@ -308,7 +335,7 @@ class Chain:
     @classmethod
     def over(cls, call: str, *names: str) -> Chain:
         flow = dict(zip("xy", names, strict=False))
-        text = re.sub(r"\b[xy]\b(?=[.,)])", lambda found: flow[found[0]], call)
+        text = re.sub(r"\b[xy]\b(?=[.,)[])", lambda found: flow[found[0]], call)
         wider = OPERATORS.get(call, exactly)(*map(tags, names))
         return cls(call, text, frozenset(wider))
 
