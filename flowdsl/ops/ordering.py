@@ -37,6 +37,7 @@ from flowdsl.nodes import (
     permute,
     plain_int,
     rejects_keywords,
+    validate_flag,
 )
 from flowdsl.ops.rows import ByNumber
 
@@ -48,13 +49,15 @@ A = TypeVar("A")
 
 @attrs.frozen(repr=False)
 class Shuffle(ByNumber[T, E | Reordered], Generic[T, E]):
-    """All elements, or blocks of elements, in a random order that differs between epochs."""
+    """All elements, or blocks of elements, in a random order."""
 
     seed: int = attrs.field(converter=plain_int, validator=at_least(0, None))
     salt: int = attrs.field()
     """The number of operators below: it gives equal operators of one chain different random
     numbers."""
     block: int = attrs.field(converter=plain_int, validator=at_least(1), default=1)
+    reshuffle: bool = attrs.field(validator=validate_flag, default=True)
+    """False if every epoch has the order of epoch 0."""
 
     def __attrs_post_init__(self) -> None:
         if self.source.length is None:
@@ -68,7 +71,9 @@ class Shuffle(ByNumber[T, E | Reordered], Generic[T, E]):
                 f"elements; or {'put take(n) before it' if endless else other}"
             )
 
-    order_varies_by_epoch: ClassVar[bool | None] = True
+    @property
+    def order_varies_by_epoch(self) -> bool | None:  # type: ignore[override]  # pyright: ignore[reportIncompatibleVariableOverride]  # a class has a constant, or decides
+        return True if self.reshuffle else None
 
     @property
     def title(self) -> str:
@@ -76,6 +81,7 @@ class Shuffle(ByNumber[T, E | Reordered], Generic[T, E]):
             "shuffle",
             keyword_unless_default("seed", self.seed, 0),
             keyword_unless_default("block", self.block, 1),
+            keyword_unless_default("reshuffle", self.reshuffle, True),
         )
 
     @property
@@ -84,7 +90,7 @@ class Shuffle(ByNumber[T, E | Reordered], Generic[T, E]):
         return self.source.length
 
     def positions(self, epoch: int, position: Positions) -> Positions:
-        n, key = self.length or 0, f"{self.seed}/{self.salt}/{epoch}"
+        n, key = self.length or 0, f"{self.seed}/{self.salt}/{epoch if self.reshuffle else 0}"
         if self.block == 1 or not len(position):
             return permute(position, n, key)
         # The blocks start at another offset in each epoch, so that elements get other neighbours,
@@ -108,13 +114,20 @@ class WindowShuffle(PassThrough[T, E | Reordered], Buffering[T, E | Reordered], 
     salt: int = attrs.field()
     """The number of operators below: it gives equal operators of one chain different random
     numbers."""
+    reshuffle: bool = attrs.field(validator=validate_flag, default=True)
+    """False if every epoch has the order of epoch 0."""
 
-    order_varies_by_epoch: ClassVar[bool | None] = True
+    @property
+    def order_varies_by_epoch(self) -> bool | None:  # type: ignore[override]  # pyright: ignore[reportIncompatibleVariableOverride]  # a class has a constant, or decides
+        return True if self.reshuffle else None
 
     @property
     def title(self) -> str:
         return format_call(
-            "shuffle", f"buffer={self.buffer}", keyword_unless_default("seed", self.seed, 0)
+            "shuffle",
+            f"buffer={self.buffer}",
+            keyword_unless_default("seed", self.seed, 0),
+            keyword_unless_default("reshuffle", self.reshuffle, True),
         )
 
     @property
@@ -138,7 +151,7 @@ class WindowShuffle(PassThrough[T, E | Reordered], Buffering[T, E | Reordered], 
         return enumerate(self._elements(epoch, sources))
 
     def _elements(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[T]:
-        rng = generator(self.seed, self.salt, epoch, 0)
+        rng = generator(self.seed, self.salt, epoch if self.reshuffle else 0, 0)
         window: list[T] = []
         for _, x in sources[0](epoch):
             window.append(x)
@@ -252,18 +265,30 @@ class Ordering(FlowBase[T, E]):
 
     @overload
     def shuffle(
-        self: FlowBase[T, Counted], buffer: None = None, *, seed: int = 0, block: int = 1
+        self: FlowBase[T, Counted],
+        buffer: None = None,
+        *,
+        seed: int = 0,
+        block: int = 1,
+        reshuffle: bool = True,
     ) -> Flow[T, E | Reordered]: ...
     @overload
-    def shuffle(self, buffer: int, *, seed: int = 0) -> Flow[T, E | Reordered]: ...
+    def shuffle(
+        self, buffer: int, *, seed: int = 0, reshuffle: bool = True
+    ) -> Flow[T, E | Reordered]: ...
     @overload  # never matches: its argument is what a type checker says of any other flow
     def shuffle(self, *, it_may_never_end_or_its_length_is_unknown: Never) -> Never: ...
     @rejects_keywords(  # type: ignore[misc]  # nothing reaches the last overload
         buffer_size="write shuffle(buffer={n})",
-        reshuffle_each_iteration="each epoch has its own order; shuffle().cache() keeps the first",
+        reshuffle_each_iteration="write reshuffle={}",
     )
     def shuffle(  # pyright: ignore[reportInconsistentOverload]  # nothing reaches the last
-        self: FlowBase[Any, Any], buffer: int | None = None, *, seed: int = 0, block: int = 1
+        self: FlowBase[Any, Any],
+        buffer: int | None = None,
+        *,
+        seed: int = 0,
+        block: int = 1,
+        reshuffle: bool = True,
     ) -> Flow[Any, Any]:
         """Put the elements in a random order: all of them, or within a window of ``buffer``.
 
@@ -272,7 +297,8 @@ class Ordering(FlowBase[T, E]):
         memory. Over any other flow of known length the elements are collected first. With
         ``buffer``, as needed for streams, each element is drawn from a window of ``buffer``
         elements, which are kept in memory. Every epoch has its own order, which depends on the seed
-        and the number of operators below.
+        and the number of operators below. With ``reshuffle=False`` every epoch has the order of
+        epoch 0, and no elements are kept for that, as ``cache`` above a shuffle would.
 
         With ``block``, groups of ``block`` consecutive elements stay together and in order: only
         the blocks move. So a file that is larger than the memory is read in long stretches, which
@@ -296,8 +322,12 @@ class Ordering(FlowBase[T, E]):
         ([2, 1, 3, 4, 5, 0], [0, 4, 3, 1, 2, 5])
         >>> fl.from_range(9).shuffle(seed=1, block=3).collect()
         [0, 1, 2, 6, 7, 8, 3, 4, 5]
+        >>> flow = fl.from_range(6).shuffle(seed=1, reshuffle=False)
+        >>> flow.collect() == list(flow.epoch(1))
+        True
 
-        Source: ``LocallyShuffleData`` of tensorpack, ``RandomShuffleQueue`` of TensorFlow; the
+        Source: ``LocallyShuffleData`` of tensorpack, ``RandomShuffleQueue`` of TensorFlow,
+        ``reshuffle_each_iteration`` of tf.data; the
         global order is a Feistel permutation, see ``randomness.permute``.
 
         Elsewhere: tensorpack ``LocallyShuffleData``; tf.data ``shuffle``; Grain ``shuffle``,
@@ -305,13 +335,13 @@ class Ordering(FlowBase[T, E]):
         """
         salt = self.node.depth
         if buffer is None:
-            return flow(Shuffle(self.node, seed, salt, block))
+            return flow(Shuffle(self.node, seed, salt, block, reshuffle))
         if block != 1:
             raise InvalidFlow(
                 f"shuffle: buffer={buffer!r} and block={block!r} exclude each other; write "
                 f"shuffle(block=n).shuffle(buffer=m) to move blocks first and then mix them"
             )
-        return flow(WindowShuffle(self.node, buffer, seed, salt))
+        return flow(WindowShuffle(self.node, buffer, seed, salt, reshuffle))
 
     @rejects_keywords(filename="it keeps the elements in memory; write_lmdb keeps them in a file")
     def cache(self: FlowBase[T, Finite]) -> Flow[T, E]:

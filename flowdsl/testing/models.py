@@ -232,12 +232,12 @@ def inner_epoch(epoch: int, k: int) -> int:
 # -- order -----------------------------------------------------------------------------------------
 
 
-def shuffle(source: Model, seed: int, block: int = 1) -> Model:
+def shuffle(source: Model, seed: int, block: int = 1, reshuffle: bool = True) -> Model:
     """The model of ``shuffle`` over a whole pass, or over its blocks."""
     salt = source.depth
 
     def shuffled(epoch: int) -> Iterator[Any]:
-        elements, key = list(source.elements(epoch)), f"{seed}/{salt}/{epoch}"
+        elements, key = list(source.elements(epoch)), f"{seed}/{salt}/{epoch * reshuffle}"
         if block > 1 and elements:
             start = int(permute(np.zeros(1, np.int64), len(elements), f"{key}/start")[0])
             elements = elements[start:] + elements[:start]
@@ -249,13 +249,13 @@ def shuffle(source: Model, seed: int, block: int = 1) -> Model:
     return source.then_renumbered(shuffled, source.length, Reordered)
 
 
-def window_shuffle(source: Model, buffer: int, seed: int) -> Model:
+def window_shuffle(source: Model, buffer: int, seed: int, reshuffle: bool = True) -> Model:
     """The model of ``shuffle`` within a buffer."""
     source = source.good()
     salt = source.depth
 
     def shuffled(epoch: int) -> Iterator[Any]:
-        rng = generator(seed, salt, epoch, 0)
+        rng = generator(seed, salt, epoch * reshuffle, 0)
         elements = source.elements(epoch)
         window = list(islice(elements, buffer))
         while window:

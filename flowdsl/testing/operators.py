@@ -223,20 +223,21 @@ def shuffle(draw: Draw, recipe: Recipe) -> Recipe:
     if recipe.flow.node.length is None:
         return window_shuffle(draw, recipe)
     seed, block = draw(SEEDS), draw(st.sampled_from([1, 1, 2, 3, 7]))
+    again = draw(st.booleans())
     return recipe.then(
-        f"shuffle({seed}, block={block})",
-        lambda f, _: f.shuffle(seed=seed, block=block),
-        lambda m: models.shuffle(m, seed, block),
+        f"shuffle({seed}, block={block}, reshuffle={again})",
+        lambda f, _: f.shuffle(seed=seed, block=block, reshuffle=again),
+        lambda m: models.shuffle(m, seed, block, again),
     )
 
 
 def window_shuffle(draw: Draw, recipe: Recipe) -> Recipe:
     """Add a shuffle within a buffer."""
-    buffer, seed = draw(st.integers(1, 6)), draw(SEEDS)
+    buffer, seed, again = draw(st.integers(1, 6)), draw(SEEDS), draw(st.booleans())
     return recipe.then(
-        f"shuffle({buffer}, {seed})",
-        lambda f, _: f.shuffle(buffer, seed=seed),
-        lambda m: models.window_shuffle(m, buffer, seed),
+        f"shuffle({buffer}, {seed}, reshuffle={again})",
+        lambda f, _: f.shuffle(buffer, seed=seed, reshuffle=again),
+        lambda m: models.window_shuffle(m, buffer, seed, again),
     )
 
 

@@ -202,6 +202,38 @@ class TestWindow:
         assert fl.from_range(9).shuffle(3).take(2).effects == {Reordered, Resampled}
 
 
+class TestWithoutReshuffling:
+    @pytest.mark.parametrize("buffer", [None, 4])
+    def test_every_epoch_has_the_order_of_epoch_0(self, buffer: Any) -> None:
+        flow = fl.from_range(50).shuffle(buffer, seed=1, reshuffle=False)
+        assert list(flow.epoch(7)) == list(flow) == list(fl.from_range(50).shuffle(buffer, seed=1))
+        assert flow.repeat(2).collect() == list(flow) * 2
+        assert not flow.node.varies_by_epoch
+        assert flow.effects == {Reordered}
+
+    def test_blocks_keep_their_order_too(self) -> None:
+        flow = fl.from_range(50).shuffle(seed=1, block=7, reshuffle=False)
+        assert list(flow.epoch(7)) == list(flow)
+
+    def test_draws_below_differ_between_epochs(self) -> None:
+        noisy = fl.from_range(9).random_map(lambda i, rng: float(rng.random()))
+        flow = noisy.shuffle(reshuffle=False)
+        assert list(flow.epoch(1)) != list(flow)
+        assert flow.node.varies_by_epoch
+
+    def test_a_part_is_the_same_in_every_epoch(self) -> None:
+        flow = fl.from_range(50).shuffle(reshuffle=False).take(9)
+        assert list(flow.epoch(1)) == list(flow)
+        assert "other rows in every epoch" not in flow.explain()
+
+    def test_another_value_is_refused(self) -> None:
+        flow: Any = fl.from_range(9)
+        with pytest.raises(InvalidFlow, match=r"^shuffle: reshuffle must be True or False, got 0"):
+            flow.shuffle(reshuffle=0)
+        with pytest.raises(InvalidFlow, match="; write reshuffle=False"):
+            flow.shuffle(4, reshuffle_each_iteration=False)
+
+
 @pytest.mark.parametrize("buffer", [0, -1, 1.5, True])
 def test_shuffle_refuses_an_invalid_buffer(buffer: Any) -> None:
     with pytest.raises(InvalidFlow) as caught:

@@ -21,6 +21,8 @@ CASES: dict[str, Any] = {
     "shuffle(seed=1)": lambda: ROWS.shuffle(seed=1),
     "shuffle(buffer=3)": lambda: ROWS.shuffle(3),
     "shuffle(buffer=3, seed=1)": lambda: ROWS.shuffle(3, seed=1),
+    "shuffle(reshuffle=False)": lambda: ROWS.shuffle(reshuffle=False),
+    "shuffle(buffer=3, reshuffle=False)": lambda: ROWS.shuffle(3, reshuffle=False),
     "random_map(max)": lambda: ROWS.random_map(max),
     "random_map(max, seed=1)": lambda: ROWS.random_map(max, seed=1),
     "enumerate()": lambda: ROWS.enumerate(),

@@ -80,6 +80,7 @@ numbers.shuffle("4")  # E: call-overload
 numbers.shuffle(4, 7)  # E: call-overload
 numbers.shuffle(4, block=7)  # E: call-overload
 numbers.shuffle(sed=7)  # E: call-overload
+numbers.shuffle(reshuffle=None)  # E: call-overload
 numbers.shuffle(buffer=4, seed=None)  # E: call-overload
 numbers.cache(True)  # E: call-arg
 numbers.cache().map(str.upper)  # E: arg-type

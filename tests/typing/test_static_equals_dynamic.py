@@ -267,6 +267,8 @@ OPERATORS: dict[str, Wider] = {
     "x.shuffle(seed=7)": exactly,
     "x.shuffle(seed=7, block=2)": exactly,
     "x.shuffle(2)": exactly,
+    "x.shuffle(reshuffle=False)": exactly,
+    "x.shuffle(2, reshuffle=flag)": exactly,
     "x.shuffle(none)": exactly,
     "x.cache()": exactly,
     "x.prefetch(procs=2)": exactly,
