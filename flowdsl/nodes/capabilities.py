@@ -47,6 +47,59 @@ class Resumable(Node[T, E], Generic[T, E]):
         return 0, yielded
 
 
+class Restarts:
+    """Notes at which element of its source an operator could begin to make its next elements.
+
+    This class notes nothing; a run that can resume passes one that does.
+    """
+
+    def mark(self) -> object:
+        """Return the place of the source: a pass that begins there reads its next element first."""
+        return None
+
+    def note(self, mark: object, yielded: int | None = None, offset: int = 0) -> None:
+        """Note that a pass which begins at ``mark`` yields the elements after ``yielded`` others.
+
+        None means as many as were yielded until now. ``offset`` is a number of the operator's own.
+        """
+
+    def before_each(self, source: PassFactory) -> PassFactory:
+        """Note a restart before each element that is read: for an operator that keeps none."""
+        return source
+
+    def marked(self, source: PassFactory, epoch: int) -> Iterator[tuple[object, Row[Any]]]:
+        """Begin a pass, and yield each row with the mark from before it was read."""
+        return ((None, row) for row in source(epoch))
+
+
+class Restartable(Node[T, E], Generic[T, E]):
+    """Can resume a pass where it has begun to use an element of its source, or a few of them.
+
+    The elements between there and the place of a state are computed again. Examples: ``flat_map``
+    begins again at the element whose rows it yields, and ``window`` at the first of its next
+    window.
+    """
+
+    @abstractmethod
+    def rows_from(
+        self,
+        epoch: int,
+        yielded: int,
+        offset: int,
+        sources: Sequence[PassFactory],
+        restarts: Restarts,
+    ) -> Iterator[Row[T]]:
+        """Yield the rows of a pass that come after the first ``yielded`` rows.
+
+        The runtime starts the next pass of the source at a mark that was noted in ``restarts`` with
+        these numbers. Later restarts are noted there.
+        """
+
+    @final
+    def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[T]]:
+        return self.rows_from(epoch, 0, 0, sources, Restarts())
+
+
 class Reshardable(Node[T, E], Generic[T, E]):
     """Can resume over another number of shards than a state was saved with."""
 

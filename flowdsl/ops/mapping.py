@@ -39,6 +39,8 @@ from flowdsl.nodes import (
     MadeFromLatest,
     Node,
     PassFactory,
+    Restartable,
+    Restarts,
     Row,
     T,
     U,
@@ -182,7 +184,7 @@ class FilterMap(CodeTemplate[A, U, E | Unsized], Generic[A, U, E]):
 
 
 @attrs.frozen(repr=False)
-class FlatMap(MadeFromLatest[U, E | Unsized], Generic[A, U, E]):
+class FlatMap(MadeFromLatest[U, E | Unsized], Restartable[U, E | Unsized], Generic[A, U, E]):
     """The concatenated elements of ``func(element)`` for every element."""
 
     source: Node[A, E]
@@ -200,12 +202,19 @@ class FlatMap(MadeFromLatest[U, E | Unsized], Generic[A, U, E]):
     def spec(self, probe: bool) -> Spec:
         return with_inferred(self, _spec_of_items(_annotation(self.func)), probe)
 
-    def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[U]]:
-        with closing(self._elements(epoch, sources)) as elements:
-            yield from enumerate(elements)
+    def rows_from(
+        self,
+        epoch: int,
+        yielded: int,
+        offset: int,
+        sources: Sequence[PassFactory],
+        restarts: Restarts,
+    ) -> Iterator[Row[U]]:
+        with closing(self._elements(epoch, restarts.before_each(sources[0]))) as elements:
+            yield from enumerate(elements, yielded)
 
-    def _elements(self, epoch: int, sources: Sequence[PassFactory]) -> Generator[U]:
-        for position, x in sources[0](epoch):
+    def _elements(self, epoch: int, source: PassFactory) -> Generator[U]:
+        for position, x in source(epoch):
             try:
                 yield from _iterator(self.func(x))
             except GeneratorExit:  # the pass is closed

@@ -31,6 +31,8 @@ from flowdsl.nodes import (
     Indices,
     PassFactory,
     Reshardable,
+    Restartable,
+    Restarts,
     Resumable,
     Row,
     T,
@@ -203,7 +205,7 @@ def _has_failed(x: object) -> bool:
 
 
 @attrs.frozen(repr=False)
-class RepeatEach(IndexTransform[T, E | Resampled], Generic[T, E]):
+class RepeatEach(IndexTransform[T, E | Resampled], Restartable[T, E | Resampled], Generic[T, E]):
     """Every element ``n`` times in a row."""
 
     repeats_elements: ClassVar[bool] = True
@@ -225,8 +227,16 @@ class RepeatEach(IndexTransform[T, E | Resampled], Generic[T, E]):
     def looks_back(self) -> int | None:
         return 1
 
-    def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[T]]:
-        return ((position, read_only(x)) for position, x in self.rows_with_places(epoch, sources))
+    def rows_from(
+        self,
+        epoch: int,
+        yielded: int,
+        offset: int,
+        sources: Sequence[PassFactory],
+        restarts: Restarts,
+    ) -> Iterator[Row[T]]:
+        rows = restarts.before_each(sources[0])(epoch)
+        return enumerate((y for _, x in rows for y in repeat(read_only(x), self.n)), yielded)
 
     def rows_with_places(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[Any]]:
         return enumerate(y for _, x in sources[0](epoch) for y in repeat(x, self.n))

@@ -22,6 +22,8 @@ from flowdsl.nodes import (
     FlowBase,
     Node,
     PassFactory,
+    Restartable,
+    Restarts,
     Row,
     T,
     Traceable,
@@ -52,7 +54,7 @@ a row is ``Any``, as in NumPy."""
 
 
 @attrs.frozen(repr=False)
-class Unbatch(Traceable[U, E | Unsized], Generic[A, U, E]):
+class Unbatch(Traceable[U, E | Unsized], Restartable[U, E | Unsized], Generic[A, U, E]):
     """The rows of every element, one by one."""
 
     source: Node[A, E]
@@ -87,8 +89,15 @@ class Unbatch(Traceable[U, E | Unsized], Generic[A, U, E]):
     def looks_back(self) -> int | None:
         return 1
 
-    def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[U]]:
-        return enumerate(self._elements(epoch, sources))
+    def rows_from(
+        self,
+        epoch: int,
+        yielded: int,
+        offset: int,
+        sources: Sequence[PassFactory],
+        restarts: Restarts,
+    ) -> Iterator[Row[U]]:
+        return enumerate(self._elements(epoch, restarts.before_each(sources[0])), yielded)
 
     def rows_with_places(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[Any]]:
         read, row, last = TracedReader(sources[0], deque(maxlen=1)), 0, None
@@ -98,8 +107,8 @@ class Unbatch(Traceable[U, E | Unsized], Generic[A, U, E]):
             _, batch = latest
             yield position, trace(y, [batch.of_row(row) if batch.of_row else batch.places])
 
-    def _elements(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[U]:
-        for position, batch in sources[0](epoch):
+    def _elements(self, epoch: int, source: PassFactory) -> Iterator[U]:
+        for position, batch in source(epoch):
             rows = self._split(batch)
             while True:
                 try:

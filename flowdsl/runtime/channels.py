@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from functools import partial
-from itertools import chain
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property, partial
+from itertools import chain, islice
 from typing import Any, Protocol, Self, TypeAlias
 from weakref import WeakSet
 
@@ -14,18 +14,32 @@ import attrs
 from flowdsl.errors import ElementError, FlowError
 from flowdsl.executor.costs import cost_of
 from flowdsl.executor.execute import ReportSkip
-from flowdsl.nodes import Acknowledging, AnyNode, Padded, PassFactory, Resumable, Row, Traceable
+from flowdsl.nodes import (
+    Acknowledging,
+    AnyNode,
+    Padded,
+    PassFactory,
+    Restartable,
+    Restarts,
+    Resumable,
+    Row,
+    Traceable,
+)
 from flowdsl.nodes.failures import SkipFailed
 from flowdsl.plan.plan import Stage
 from flowdsl.plan.tree import Step, is_of_prefetch
+from flowdsl.resources.any_depth import any_depth
 from flowdsl.runtime.delivery import Delivered, LookingBack, OutOfOrder, RowNotes, WholePass
-from flowdsl.runtime.resume_points import OperatorProgress, Place
+from flowdsl.runtime.resume_points import OperatorProgress, Place, Places, after_more, passes_on
 from flowdsl.statistics.run import Occupancy
 from flowdsl.statistics.stages import OperatorCost, StageStatistics
 from flowdsl.workers.pool import Pool
 from flowdsl.workers.read_ahead import ReadAhead
 
 _END = object()
+
+Placing: TypeAlias = Callable[[], Places]
+"""Returns the places of operators after the last row that a channel yielded; empty if unknown."""
 
 
 class Runner(Protocol):
@@ -84,6 +98,11 @@ ROWS_AHEAD = 64
 """The maximum number of rows read ahead by a thread that feeds no workers."""
 
 
+ROWS_PER_NOTE = 32
+"""A thread notes the places of a ``Restartable`` operator after this many rows: the rows since then
+are rows to compute again, which its place counts."""
+
+
 @attrs.frozen(eq=False)
 class StageChannel:
     """The rows of a stage, read from its runner."""
@@ -103,8 +122,65 @@ class StageChannel:
             return None  # its bases are read by position
         for channel, notes in self.streams:
             if (below := channel.follow(source)) is not None:
-                return notes.follow(below, lambda: pool.rows_delivered)
+                return notes.delivered(below, lambda: pool.rows_delivered)
         return None
+
+    def placing(self, count: int) -> Placing | None:
+        """Return what returns the places of the flow's operators from here down; None if unknown.
+
+        Only ``count`` of them are recorded, down to the part that is read by position.
+        """
+        pool = self.runner
+        if self.runner.by_position:
+            return self._place_by_position
+        own, (channel, notes) = self.placed, self.streams[0]
+        if own is None or (below := channel.placing(count - len(own))) is None:
+            return None
+        assert isinstance(pool, Pool)
+        notes.every = channel.rows_per_note
+        noted = notes.follow(below, lambda: pool.rows_delivered)
+
+        def places() -> Places:
+            others = after_more(*found) if (found := noted()) else ()
+            if not self.progress.has_begun:
+                others = below()
+            return (*self._own_places(), *others) if others else ()
+
+        return places
+
+    def _place_by_position(self) -> Places:
+        row = self.runner.place
+        return () if row is None and self.progress.has_begun else (self.progress.place(row),)
+
+    @cached_property
+    def placed(self) -> tuple[Resumable[Any, Any], ...] | None:
+        """The operators of a stage over a stream that have a place; None if one cannot resume."""
+        found, step = list[Resumable[Any, Any]](), self.stage.top
+        while step is not self.stage.bases[0].top:
+            if isinstance(step.node, Resumable):
+                found.append(step.node)
+            elif not passes_on(step.node):
+                return None
+            (step,) = step.sources
+        return tuple(found)
+
+    def _own_places(self) -> Iterator[Place]:
+        """Yield the places of the operators in a stage over a stream: all follow from the last."""
+        place = self.progress.place(self.runner.place)
+        for node in self.placed or ():
+            yield place
+            place = node.taken(place[1])
+
+    @property
+    def rows_per_note(self) -> int:
+        """The number of rows after which a thread that reads the channel notes its places."""
+        return 1
+
+    def begin_without_places(self, start: int) -> None:
+        """Begin at a position in a pass from which no operator leaves elements out."""
+        self.progress.begins_at = 0, start
+        for _, notes in self.streams:
+            notes.leave_out = start * self.stage.rows_per_element
 
     @property
     def step(self) -> Step:
@@ -113,14 +189,18 @@ class StageChannel:
 
     def rows(self, epoch: int) -> Iterator[Row[Any]]:
         """Iterate over the rows of one pass, from the position where the run begins or resumes."""
-        start, _ = self.progress.begin()
-        rows = self.runner.rows(epoch, start)
+        rows = self.runner.rows(epoch, self._begin())
         return rows if self.timer is None else self.timer.timed(rows)
 
     def elements(self, epoch: int) -> Iterator[Any]:
         """Iterate over the elements without their positions, which is cheaper than ``rows``."""
+        return self.runner.elements(epoch, self._begin())
+
+    def _begin(self) -> int:
+        for _, notes in self.streams:
+            notes.begin()
         start, _ = self.progress.begin()
-        return self.runner.elements(epoch, start)
+        return start
 
 
 class Reading(chain[Row[Any]]):
@@ -201,6 +281,29 @@ class HostedChannel:
                 return below.after(count, end)
         return None
 
+    @any_depth
+    def placing(self, count: int) -> Placing | None:
+        """Return what returns the places of the flow's operators from here down; None if unknown.
+
+        Only ``count`` of them are recorded, down to the part that is read by position.
+        """
+        node, progress = self.step.node, self.progress
+        if progress is None:
+            return self.sources[0].placing(count) if passes_on(node) else None
+        if count == 1:
+            return lambda: (progress.place(),)
+        if (below := self.sources[0].placing(count - 1)) is None:
+            return None
+        if isinstance(node, Restartable):
+            progress.places_below = below
+            return progress.places
+        return lambda: (progress.place(), *places) if (places := below()) else ()
+
+    @property
+    def rows_per_note(self) -> int:
+        """The number of rows after which a thread that reads the channel notes its places."""
+        return ROWS_PER_NOTE if isinstance(self.step.node, Restartable) else 1
+
     def _followed(self, k: int, count: Callable[[], int]) -> Callable[[], int]:
         """Return the operator's answer; ``count`` is the answer of its source ``k``."""
         node = self.step.node
@@ -231,6 +334,12 @@ class HostedChannel:
             delivered, source_pass = self.progress.begin()
             rows = self._read(node.rows_after(epoch, delivered, source_pass, sources))
             rows = self.progress.counted(rows)
+        elif self.progress is not None and isinstance(node, Restartable):
+            yielded, offset, again = self.progress.begin_again()
+            restarts = Restarts() if self.progress.places_below is None else self.progress
+            rows = self._read(node.rows_from(epoch, yielded, offset, sources, restarts))
+            rows = self.progress.counted(rows)
+            rows = islice(rows, again, None) if again else rows
         elif isinstance(node, SkipFailed):
             report = partial(self.report_skip, self.step)
             rows = self._read(node.rows_reporting(epoch, sources, report))
@@ -302,16 +411,13 @@ class AheadChannel:
     memory: int
     timer: TimeSpent | None = None
     """The time spent waiting for its rows; None unless the operator above it is timed."""
-    note: Callable[[], tuple[Place, ...]] | None = None
-    """Returns the places of the thread's operators, for states; None if they have no places."""
-    shown: tuple[Place, ...] = ()
-    """The places of these operators after the last row that this channel yielded."""
-    _end: WholePass = attrs.field(factory=WholePass, init=False)
-    _counts: list[Callable[[], int]] = attrs.field(factory=list[Callable[[], int]], init=False)
-    """The answers, in the thread, for each source that is followed."""
-    _shown_counts: tuple[int, ...] = attrs.field(default=(), init=False)
-    """The answers with the last row that this channel yielded."""
+    _yielded: int = attrs.field(default=0, init=False)
+    """The number of rows of the pass that this channel yielded; the thread may be further."""
+    _notes: RowNotes = attrs.field(init=False)
     _reader: ReadAhead[Any] | None = attrs.field(default=None, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._notes = RowNotes(self.source.rows)
 
     @property
     def step(self) -> Step:
@@ -325,10 +431,12 @@ class AheadChannel:
 
     def _rows(self, epoch: int) -> Iterator[Row[Any]]:
         self.end()
-        self.shown, self._shown_counts = self._notes()
+        self._notes.begin()
+        self._yielded = 0
+        notes = self._notes
         reader: ReadAhead[Any] = ReadAhead(
             self.step.node.title,
-            lambda: self._noting(epoch),
+            lambda: notes.rows(epoch),
             self.below.end,
             lambda: ROWS_AHEAD,
             self.memory,
@@ -338,8 +446,9 @@ class AheadChannel:
             while rows := self._next(reader):
                 rows.reverse()
                 while rows:
-                    yield self._show(*rows.pop())  # a local variable would keep the element alive
-            self.shown, self._shown_counts = self._notes()  # the thread has ended
+                    self._yielded += 1
+                    yield rows.pop()  # a local variable would keep the element alive
+            self._notes.begin()  # the thread has ended
         finally:
             reader.stop()
 
@@ -347,26 +456,24 @@ class AheadChannel:
         """Return what is delivered of ``source`` from now on; None if it is not read here."""
         if (below := self.source.follow(source)) is None:
             return None
-        index = len(self._counts)
-        self._counts.append(below.count)
-        self._shown_counts += (0,)
-        return below.after(lambda: self._shown_counts[index], self._end)
+        return self._notes.delivered(below, lambda: self._yielded)
 
-    def _show(
-        self, position: int, noted: tuple[Any, tuple[Place, ...], tuple[int, ...]]
-    ) -> Row[Any]:
-        x, self.shown, self._shown_counts = noted
-        return position, x
+    def placing(self, count: int) -> Placing | None:
+        """Return what returns the places after the last row that this channel yielded, or None.
 
-    def _noting(self, epoch: int) -> Iterator[Row[Any]]:
-        """Yield the rows, each element with the notes after it; runs in the thread."""
-        notes = self._notes
-        rows = self._end.reading(self.source.rows)(epoch)
-        return ((position, (x, *notes())) for position, x in rows)
+        The thread's operators themselves may be further.
+        """
+        below = self.source.placing(count)
+        if below is None:
+            return None
+        self._notes.every = self.source.rows_per_note
+        noted = self._notes.follow(below, lambda: self._yielded)
+        return lambda: after_more(*found) if (found := noted()) else below()
 
-    def _notes(self) -> tuple[tuple[Place, ...], tuple[int, ...]]:
-        places = () if self.note is None else self.note()
-        return places, tuple(count() for count in self._counts)
+    @property
+    def rows_per_note(self) -> int:
+        """The number of rows after which a thread that reads the channel notes its places."""
+        return 1
 
     def _next(self, reader: ReadAhead[Any]) -> list[Row[Any]]:
         while (rows := reader.take(ROWS_AHEAD)) is None:
@@ -386,6 +493,31 @@ class AheadChannel:
     @property
     def occupancy(self) -> None:
         """None: the operators that the thread runs report their own."""
+
+
+def path_of(channel: Channel) -> list[tuple[Sequence[AnyNode], OperatorProgress]]:
+    """Return the operators from a channel down to the part that is read by position.
+
+    They are in groups that share a progress: the operators of a stage over a stream, of which there
+    may be none, and otherwise one operator. Empty if a pass cannot begin at their places.
+    """
+    path = list[tuple[Sequence[AnyNode], OperatorProgress]]()
+    while True:
+        if isinstance(channel, AheadChannel):
+            channel = channel.source
+        elif isinstance(channel, HostedChannel):
+            if channel.progress is not None:
+                path.append(([channel.step.node], channel.progress))
+            elif not passes_on(channel.step.node):
+                return []
+            (channel,) = channel.sources
+        elif channel.runner.by_position:
+            return [*path, ([channel.step.node], channel.progress)]
+        elif channel.placed is None:
+            return []
+        else:
+            path.append((channel.placed, channel.progress))
+            channel = channel.streams[0][0]
 
 
 Channel: TypeAlias = StageChannel | HostedChannel | AheadChannel

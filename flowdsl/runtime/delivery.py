@@ -27,11 +27,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any
+from itertools import islice
+from typing import Any, TypeVar
 
 import attrs
 
 from flowdsl.nodes import POSITION_LIMIT, PassFactory, Receipts, Row, Traced
+
+A = TypeVar("A")
 
 
 @attrs.define(eq=False)
@@ -69,38 +72,70 @@ class Delivered:
 
 @attrs.define(eq=False)
 class RowNotes:
-    """Notes, with each row that is read ahead, how many rows of each source are delivered."""
+    """Notes what the channel below answers after the rows that a thread reads ahead from it."""
 
     rows_below: PassFactory
     end: WholePass = attrs.field(factory=WholePass)
-    _counts: list[Callable[[], int]] = attrs.field(factory=list[Callable[[], int]])
-    """The answers of the channel below, one for each source that is followed."""
-    _noted: deque[tuple[int, ...]] = attrs.field(factory=deque[tuple[int, ...]])
-    _first: int = 0
-    """The number of the row of the first note."""
+    every: int = 1
+    """The number of rows from one note to the next."""
+    leave_out: int = 0
+    """The number of rows at the begin of the first pass that are left out."""
+    _answers: list[Callable[[], Any]] = attrs.field(factory=list[Callable[[], Any]])
+    _noted: deque[tuple[int, tuple[Any, ...]]] = attrs.field(factory=deque[Any])
+    """Numbers of rows, and the answers after as many."""
 
-    def follow(self, below: Delivered, rows_delivered: Callable[[], int]) -> Delivered:
+    def follow(
+        self, answer: Callable[[], A], rows_delivered: Callable[[], int]
+    ) -> Callable[[], tuple[A, int] | None]:
+        """Return what returns a noted answer, and ``rows_delivered()`` less the rows before it.
+
+        It returns None before the pass has begun.
+        """
+        index = len(self._answers)
+        self._answers.append(answer)
+        return lambda: self._after(rows_delivered(), index)
+
+    def delivered(self, below: Delivered, rows_delivered: Callable[[], int]) -> Delivered:
         """Return what is delivered of a source once ``rows_delivered()`` of the rows are."""
-        index = len(self._counts)
-        self._counts.append(below.count)
-        return below.after(lambda: self._after(rows_delivered(), index), self.end)
+        noted = self.follow(below.count, rows_delivered)
+        return below.after(lambda: found[0] if (found := noted()) else below.count(), self.end)
+
+    def begin(self) -> None:
+        """Forget the last pass, before the thread that reads the next one starts."""
+        self._noted.clear()
 
     def rows(self, epoch: int) -> Iterator[Row[Any]]:
         """Read a pass; runs in the thread that reads ahead."""
-        return self._noting(epoch) if self._counts else self.rows_below(epoch)
+        rows = self._noting(epoch) if self._answers else self.rows_below(epoch)
+        if not self.leave_out:
+            return rows
+        leave_out, self.leave_out = self.leave_out, 0
+        return islice(rows, leave_out, None)
 
     def _noting(self, epoch: int) -> Iterator[Row[Any]]:
-        rows = self.end.reading(self.rows_below)(epoch)
-        while (row := next(rows, None)) is not None:
-            self._noted.append(tuple(count() for count in self._counts))
+        self._note(0)
+        rows, number = self.rows_below(epoch), 0
+        while True:
+            yield from islice(rows, self.every - 1)
+            row = next(rows, None)
+            if row is None:
+                self.end.reached = True
+                return
+            number += self.every
+            self._note(number)
             yield row
             del row  # the consumer releases it first
 
-    def _after(self, count: int, index: int) -> int:
-        while self._first < count - 1 and len(self._noted) > 1:
+    def _note(self, number: int) -> None:
+        self._noted.append((number, tuple(answer() for answer in self._answers)))
+
+    def _after(self, count: int, index: int) -> tuple[Any, int] | None:
+        while len(self._noted) > 1 and self._noted[1][0] <= count:
             self._noted.popleft()
-            self._first += 1
-        return self._noted[0][index] if self._first < count and self._noted else 0
+        if not self._noted:
+            return None
+        number, answers = self._noted[0]
+        return answers[index], count - number
 
 
 @attrs.define(eq=False)

@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator
 from itertools import compress, islice, pairwise, repeat
 from operator import itemgetter, length_hint
 from typing import Any, Generic, TypeVar
@@ -26,7 +26,15 @@ from weakref import WeakSet
 import attrs
 
 from flowdsl.errors import FORKED, FlowError
-from flowdsl.nodes import POSITION_LIMIT, Acknowledging, Node, PassFactory, Resumable, Row
+from flowdsl.nodes import (
+    POSITION_LIMIT,
+    Acknowledging,
+    Node,
+    PassFactory,
+    Restartable,
+    Resumable,
+    Row,
+)
 from flowdsl.nodes.failures import SkipFailed
 from flowdsl.plan.lower import held_above
 from flowdsl.plan.plan import Ahead, Lookup, Part, Plan, Stage
@@ -36,19 +44,20 @@ from flowdsl.runtime.channels import (
     AheadChannel,
     Channel,
     HostedChannel,
+    Placing,
     Runner,
     StageChannel,
     ThreadChannels,
     TimeSpent,
+    path_of,
 )
 from flowdsl.runtime.delivery import Delivered, Follower, RowNotes
 from flowdsl.runtime.inline import Inline
 from flowdsl.runtime.resume_points import (
     BEGINNING,
     OperatorProgress,
-    Place,
+    Places,
     ResumePoint,
-    passes_on,
     resumable_path,
 )
 from flowdsl.runtime.skips import Skips
@@ -97,7 +106,7 @@ class Execution(Generic[T]):
         """The last resume point that was recorded."""
         self._kept_points = [resume_point]
         """The resume points that are kept, the oldest first; initially the begin of the pass."""
-        self._current_places: Callable[[], tuple[Place, ...]] | None = None
+        self._current_places: Placing | None = None
         """Returns the places of the operators that have one, the flow's last operator first."""
         self._followers: list[Follower] = []
         """What reports delivered rows to the sources that acknowledge them."""
@@ -247,7 +256,7 @@ class Execution(Generic[T]):
         points = sorted((*self._kept_points, self._last_point), key=lambda point: point.delivered)
         return next((point for point in reversed(points) if point.delivered <= position), BEGINNING)
 
-    def _places(self) -> tuple[Place, ...]:
+    def _places(self) -> Places:
         """Return the places of the operators that have one; empty if they are unknown."""
         if self._current_places is None or self._cut_short:
             return ()
@@ -262,18 +271,14 @@ class Execution(Generic[T]):
         root = self._bind(self.plan.root, self._threads[0])
         for source in self.plan.acknowledging:
             self._follow(root, source)
-        elements: Iterator[T]
         self._delivers = isinstance(root, StageChannel)
-        if isinstance(root, StageChannel) and not root.stage.drops:
-            elements = root.runner.elements(self.epoch, self.start)
-        else:
-            self._passed_over = self._restore(root)
-            elements = (
-                root.elements(self.epoch)
-                if isinstance(root, StageChannel)
-                else map(_element, root.rows(self.epoch))
-            )
-            again = self.start - self._passed_over
+        self._passed_over = self._restore(root)
+        elements = (
+            root.elements(self.epoch)
+            if isinstance(root, StageChannel)
+            else map(_element, root.rows(self.epoch))
+        )
+        if again := self.start - self._passed_over:
             self._skips.muted = not self._skips_ahead  # the earlier run has reported these skips
             next(islice(elements, again, again), None)
             self._skips.muted = False
@@ -292,31 +297,26 @@ class Execution(Generic[T]):
         path have no recorded place, but can compute theirs from the position of the operator above
         (``Resumable.taken``). In an indexable flow all operators do so, from ``start``.
         """
-        placed, path = resumable_path(self.node), list(_resumable_channels(root))
-        progress = [
-            (channel, channel.progress)
-            for channel in path
-            if not isinstance(channel, AheadChannel) and channel.progress is not None
-        ]
-        for (_, upper), (_, lower) in pairwise(progress):
-            upper.below = lower
-        if placed and progress:
-            count, resume_point = len(placed), self._last_point
-        elif progress and self.node.indexable:  # the position alone determines all places
+        placed, path = resumable_path(self.node), path_of(root)
+        for (_, above), (_, below) in pairwise(path):
+            above.below = below
+        count, resume_point = len(placed), self._last_point if placed and path else BEGINNING
+        if placed and path:
+            self._current_places = root.placing(count)
+        elif path and self.node.indexable:  # the position alone determines all places
             count, resume_point = 1, ResumePoint(self.start, ((0, self.start),))
-        else:
-            return 0
-        if placed:
-            self._current_places = _places_of(path, count)
         if not resume_point.places:
-            return 0
-        for (_, operator), place in zip(progress, resume_point.places, strict=False):
-            operator.begins_at = place
-        _, position = resume_point.places[-1]
-        for (channel, _), (_, lower) in pairwise(progress[count - 1 :]):
-            node = channel.step.node
+            if not isinstance(root, StageChannel) or root.stage.drops:
+                return 0
+            root.begin_without_places(self.start)
+            return self.start
+        places = list(resume_point.places)
+        for node in [node for nodes, _ in path for node in nodes][count - 1 : -1]:
             assert isinstance(node, Resumable)
-            lower.begins_at = _, position = node.taken(position)
+            places.append(node.taken(places[-1][1]))
+        for nodes, progress in path:
+            progress.begins_at = places[0] if nodes else (places[0][0], 0)
+            del places[: len(nodes)]
         return resume_point.delivered
 
     def _follow(self, root: Channel, source: Acknowledging[Any, Any]) -> None:
@@ -374,7 +374,8 @@ class Execution(Generic[T]):
             channel = AheadChannel(source, ahead, memory, timer)
         else:
             sources = tuple(self._bind(source, thread) for source in part.sources)
-            progress = OperatorProgress() if isinstance(part.top.node, Resumable) else None
+            has_place = isinstance(part.top.node, Resumable | Restartable)
+            progress = OperatorProgress() if has_place else None
             arguments = sources, progress, self._skips.report, thread.failures, timer
             channel = HostedChannel(part.top, *arguments)
         thread.hosted.append(channel)
@@ -416,48 +417,6 @@ class Execution(Generic[T]):
                 f"the pass ended after {self.position} of {length} elements of "
                 f"{self.node.title}; this is a defect, please report it"
             )
-
-
-def _resumable_channels(root: Channel) -> Iterator[StageChannel | HostedChannel | AheadChannel]:
-    """Yield the channels from ``root`` down that have a progress or are read ahead.
-
-    The last is a stage that can begin at any position; empty if there is no such stage below.
-    """
-    path, channel = list[Channel](), root
-    while not isinstance(channel, StageChannel):
-        if isinstance(channel, AheadChannel):
-            path.append(channel)
-            channel = channel.source
-            continue
-        if channel.progress is not None:
-            path.append(channel)
-        elif not passes_on(channel.step.node):
-            return
-        (channel,) = channel.sources
-    if channel.runner.by_position:
-        yield from path
-        yield channel
-
-
-@any_depth
-def _places_of(passed: Sequence[Channel], count: int) -> Callable[[], tuple[Place, ...]]:
-    """Return a function that returns the places of the first ``count`` channels with a progress.
-
-    Below a thread that reads ahead, these are the places after the last row the thread delivered,
-    not after the last row it read.
-    """
-    first, *rest = passed
-    if isinstance(first, AheadChannel):
-        first.note = _places_of(rest, count)
-        return lambda: first.shown
-    progress, runner = first.progress, first.runner if isinstance(first, StageChannel) else None
-    assert progress is not None
-    if count > 1:
-        below = _places_of(rest, count - 1)
-        return lambda: (progress.place(), *places) if (places := below()) else ()
-    if runner is None:
-        return lambda: (progress.place(),)
-    return lambda: () if (row := runner.place) is None else (progress.place(row),)
 
 
 _with_workers: WeakSet[Execution[Any]] = WeakSet()

@@ -7,27 +7,56 @@ repeat the pass and discard n elements.
 
 The choice: a state also records a place for each operator, from the last one of the flow down to
 the part that is read by position. A batch records the number of batches it has yielded, a
-``repeat`` also the number of its pass, and the part read by position its next row. These operators
-do not read ahead, so their places all belong to the last element delivered.
+``repeat`` also the number of its pass, and the part read by position its next row. Most of these
+operators hold nothing between two elements, so their places all belong to the last element
+delivered.
+
+A few do hold something: ``flat_map`` is in the midst of the rows of one element, and ``window``
+keeps the last elements that it read. Their state may be any Python object, so it is not saved.
+They note where they could begin again instead (``Restarts``), and the places of the operators below
+are those at that moment. A resume computes the elements since then again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import compress, repeat
+from collections.abc import Callable, Iterator, Sequence
+from itertools import compress, islice, repeat
 from operator import length_hint
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import attrs
 
-from flowdsl.nodes import POSITION_LIMIT, AnyNode, Elementwise, Identity, Resumable
+from flowdsl.nodes import (
+    POSITION_LIMIT,
+    AnyNode,
+    Elementwise,
+    Identity,
+    PassFactory,
+    Restartable,
+    Restarts,
+    Resumable,
+    Row,
+)
 
 A = TypeVar("A")
+T = TypeVar("T")
 
-Place: TypeAlias = tuple[int, int]
+Place: TypeAlias = tuple[int, ...]
 """Two numbers: the operator's pass, counted within one pass of the operator above, and the number
 of elements yielded in that pass; for the part read by position, the second is its next position.
+
+A ``Restartable`` operator has two more. Its second number counts the elements yielded before the
+restart, the third those since then, which are computed again, and the last is the operator's own.
 """
+
+Places: TypeAlias = tuple[Place, ...]
+"""The places of the operators of a path, the last operator of the flow first."""
+
+ELEMENTS_PER_RESTART = 8
+ROWS_PER_RESTART = 32
+"""The elements that an operator such as ``flat_map`` reads, or the elements that it yields of them,
+from one restart to the next. To note one costs a microsecond or two, more than many functions; so a
+resume computes some elements again."""
 
 _MAX_PLACES = 6
 """A flow with more places than this records none, so that its state stays small."""
@@ -39,21 +68,37 @@ class ResumePoint:
 
     delivered: int
     """The number of elements delivered so far."""
-    places: tuple[Place, ...] = ()
-    """The places of the operators, the last operator of the flow first; empty if not known."""
+    places: Places = ()
+    """The places of the operators; empty if not known."""
 
     def numbers(self) -> list[int]:
         """Return the resume point as a state stores it: a list of integers."""
         return [self.delivered, *(n for place in self.places for n in place)] if self.places else []
 
     @classmethod
-    def of(cls, numbers: Sequence[int]) -> ResumePoint:
-        """Return the resume point from the integers that ``numbers()`` returned."""
+    def of(cls, numbers: Sequence[int], path: Sequence[AnyNode]) -> ResumePoint:
+        """Return the resume point of operators from the integers that ``numbers()`` returned.
+
+        Raises:
+            ValueError: There are more or fewer integers than these operators have.
+        """
         delivered, *rest = numbers
-        return cls(delivered, tuple(zip(rest[::2], rest[1::2], strict=True)))
+        of_each = [4 if isinstance(node, Restartable) else 2 for node in path]
+        if len(rest) != sum(of_each):
+            raise ValueError(f"expected {sum(of_each)} integers, got {len(rest)}")
+        integers = iter(rest)
+        return cls(delivered, tuple(tuple(islice(integers, n)) for n in of_each))
 
 
 BEGINNING = ResumePoint(0)
+
+
+def after_more(places: Places, rows: int) -> Places:
+    """Return the places after some more rows of a ``Restartable`` operator, which is the first."""
+    if not rows or not places:
+        return places
+    (number, yielded, again, offset), *below = places
+    return (number, yielded, again + rows, offset), *below
 
 
 def resumable_path(node: AnyNode) -> tuple[AnyNode, ...]:
@@ -64,7 +109,7 @@ def resumable_path(node: AnyNode) -> tuple[AnyNode, ...]:
     """
     end, placed = node, list[AnyNode]()
     while not node.indexable:
-        if isinstance(node, Resumable):
+        if isinstance(node, Resumable | Restartable):
             placed.append(node)
         elif not passes_on(node):
             return ()
@@ -77,19 +122,23 @@ def passes_on(node: AnyNode) -> bool:
     return isinstance(node, Identity | Elementwise) and not isinstance(node, Resumable)
 
 
-@attrs.define
-class OperatorProgress:
+@attrs.define(eq=False)
+class OperatorProgress(Restarts):
     """The place of an operator while a run is under way."""
 
     begins_at: Place | None = None
     """The place at which a resumed run begins; None once it has begun."""
     below: OperatorProgress | None = None
     """The progress of the next operator below that has a place."""
+    places_below: Callable[[], Places] | None = None
+    """Returns the places of the operators below; None if the operator notes no restarts."""
     _number: int = -1
     """The number of the current pass within one pass of the operator above; -1 before the first."""
     _skipped: int = 0
     """Elements of the current pass that were delivered before the resume, so are not counted."""
     _to_come: Iterator[bool] = attrs.field(factory=lambda: repeat(True, POSITION_LIMIT))
+    _restart: tuple[int, int, Places] | None = None
+    """The elements yielded before the last restart, its offset, and the places below."""
 
     def begin(self) -> tuple[int, int]:
         """Begin a pass: return the elements to leave out and the number of the source's pass.
@@ -100,15 +149,32 @@ class OperatorProgress:
         Every other pass begins at its first element, and clears the places below: their passes
         count from 0 again, even if the operator below never used its place.
         """
-        self._to_come = repeat(True, POSITION_LIMIT)
+        self._to_come, self._restart = repeat(True, POSITION_LIMIT), None
         if self.begins_at is not None:
-            (self._number, self._skipped), self.begins_at = self.begins_at, None
+            (self._number, self._skipped, *_), self.begins_at = self.begins_at, None
             source_place = self.below.begins_at if self.below is not None else None
             return self._skipped, source_place[0] if source_place is not None else 0
         self._number, self._skipped = self._number + 1, 0
-        if self.below is not None:
-            self.below._number, self.below.begins_at = -1, None
+        below = self.below
+        while below is not None:
+            below._number, below._skipped, below._to_come = -1, 0, repeat(True, POSITION_LIMIT)
+            below.begins_at, below._restart, below = None, None, below.below
         return 0, 0
+
+    @property
+    def has_begun(self) -> bool:
+        """True if the operator was read since the operator above began its pass."""
+        return self._number >= 0 and self.begins_at is None
+
+    def begin_again(self) -> tuple[int, int, int]:
+        """Begin a pass of a ``Restartable`` operator at its restart.
+
+        Return the number of elements yielded before the restart, the restart's offset, and the
+        number of elements since then, which are to be left out.
+        """
+        _, _, again, offset = self.begins_at or (0, 0, 0, 0)
+        yielded, _ = self.begin()
+        return yielded, offset, again
 
     def counted(self, rows: Iterator[A]) -> Iterator[A]:
         """Count the rows at almost no cost: each takes one True from ``_to_come``."""
@@ -116,6 +182,51 @@ class OperatorProgress:
 
     def place(self, position: int | None = None) -> Place:
         """Return the operator's place; ``position`` replaces the count of elements kept here."""
-        if position is None:
-            position = self._skipped + POSITION_LIMIT - length_hint(self._to_come)
-        return max(0, self._number), position  # -1 if the operator above never read an element
+        if not self.has_begun:
+            return self.begins_at or (0, 0)
+        return self._number, self._yielded if position is None else position
+
+    def places(self) -> Places:
+        """Return the places of a ``Restartable`` operator and of those below; empty if unknown."""
+        assert self.places_below is not None
+        if self._restart is None:
+            below = self.places_below()
+            place = self.begins_at or (*self.place(), 0, 0)
+        else:
+            yielded, offset, below = self._restart
+            place = self._number, yielded, self._yielded - yielded, offset
+        return (place, *below) if below else ()
+
+    def mark(self) -> Places:
+        return () if self.places_below is None else self.places_below()
+
+    def note(self, mark: object, yielded: int | None = None, offset: int = 0) -> None:
+        assert isinstance(mark, tuple)
+        self._restart = self._yielded if yielded is None else yielded, offset, mark
+
+    def before_each(self, source: PassFactory) -> PassFactory:
+        def read(epoch: int) -> Iterator[Row[Any]]:
+            mark = self.mark()  # before the operators below begin their passes
+            rows = source(epoch)
+            while (row := next(rows, None)) is not None:
+                self.note(mark)
+                last = length_hint(self._to_come) - ROWS_PER_RESTART
+                yield row
+                for _ in range(ELEMENTS_PER_RESTART - 1):
+                    if length_hint(self._to_come) <= last or (row := next(rows, None)) is None:
+                        break
+                    yield row
+                mark = self.mark()
+
+        return read
+
+    def marked(self, source: PassFactory, epoch: int) -> Iterator[tuple[Places, Row[Any]]]:
+        mark = self.mark()  # before the operators below begin their passes
+        rows = source(epoch)
+        while (row := next(rows, None)) is not None:
+            yield mark, row
+            mark = self.mark()
+
+    @property
+    def _yielded(self) -> int:
+        return self._skipped + POSITION_LIMIT - length_hint(self._to_come)

@@ -48,7 +48,7 @@ class State(TypedDict):
     epoch: int
     position: int
     places: list[int]
-    """The elements delivered when the places were recorded, then the two numbers of each place."""
+    """The elements delivered when the places were recorded, then the numbers of each place."""
     shards: list[list[int]]
     """For each ``shard`` of the flow, the number of shards and the index of this one."""
     digest: str
@@ -140,12 +140,16 @@ def place_of(node: AnyNode, state: Mapping[str, object]) -> tuple[int, int, Resu
 
 def _resume_point_of(node: AnyNode, places: list[int], position: int) -> ResumePoint:
     placed = resumable_path(node)
-    if not placed or len(places) != 1 + 2 * len(placed):
+    if not placed or not places:
+        return BEGINNING
+    try:
+        resume_point = ResumePoint.of(places, placed)
+    except ValueError:
         return BEGINNING  # an ``inspect`` was added to the flow or removed
     rows = placed[-1].length
     if places[0] > position or (rows is not None and places[-1] > rows):
         raise StateMismatch(f"resume: this flow has no places {places} at position {position}")
-    return ResumePoint.of(places)
+    return resume_point
 
 
 def _checked(state: Mapping[str, object]) -> tuple[int, int, list[int], list[list[int]]]:

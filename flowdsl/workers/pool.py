@@ -83,7 +83,8 @@ class Pool:
     ) -> None:
         """Prepare a pool; ``bases`` begin passes over the stage's bases that are streams.
 
-        A thread reads the streams, and calls ``close`` at the end. ``report_skip`` is called with
+        Such a pass begins with the rows of the element at which the pass over the stage begins. A
+        thread reads the streams, and calls ``close`` at the end. ``report_skip`` is called with
         each skipped element. ``held`` is the number of elements that the operators above keep,
         which count as in flight. ``found`` is the number of workers that the tuner found in the
         last pass, if the number is tuned.
@@ -100,6 +101,8 @@ class Pool:
         self._clear()
         self._delivering: tuple[Task, Sequence[int], Iterator[Any]] | None = None
         """The task being delivered, its elements' positions, and the elements left."""
+        self._start = 0
+        """The position at which the pass began."""
         self._failed_starts = 0
         self._counts = ElementCounts()
         self._costs: Costs = {}
@@ -134,7 +137,7 @@ class Pool:
         self._active.start(self._waited, self._outside, self._worked)
         self._discard()
         self._counts.settle()
-        self._next_start, self._delivering = start, None
+        self._next_start, self._delivering, self._start = start, None, start
         work = self._work.task_inputs(epoch, start)
         while True:
             self._submit_tasks(work)
@@ -157,27 +160,23 @@ class Pool:
 
     @property
     def place(self) -> int:
-        """The next position to read, in a pass that can begin at any position."""
+        """The number of elements that were yielded or left out: where a later pass can begin."""
         if self._delivering is None:
             return self._next_start
         task, positions, to_come = self._delivering
         delivered = len(positions) - length_hint(to_come)
-        return positions[delivered - 1] + 1 if delivered else task.start
+        return task.start + (task.up_to(positions[delivered - 1]) if delivered else 0)
 
     @property
     def rows_delivered(self) -> int:
-        """The number of a stream's rows, from the first, from which every element was yielded."""
-        ratio = self.stage.rows_per_element
+        """The number of a stream's rows, from its first, from which every element was yielded."""
+        place = self.place
         if not self.stage.ordered:
             tasks = [*self._assigned.values(), *(retry.task for retry in self._retries)]
             tasks += [arrived.task for arrived in self._arrived.values()]
             tasks += [] if self._delivering is None else [self._delivering[0]]
-            return ratio * min((task.start for task in tasks), default=self._submitted)
-        if self._delivering is None:
-            return ratio * self._next_start
-        task, positions, to_come = self._delivering
-        delivered = len(positions) - length_hint(to_come)
-        return ratio * (task.start + (task.up_to(positions[delivered - 1]) if delivered else 0))
+            place = min((task.start for task in tasks), default=self._submitted)
+        return self.stage.rows_per_element * (place - self._start)
 
     def end_reading(self) -> None:
         """Stop reading a stream and close it."""

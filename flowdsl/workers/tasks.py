@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Container, Iterator, Sequence
-from itertools import count, islice, pairwise
+from itertools import count, pairwise
 from math import inf
 from typing import Any, TypeAlias
 
@@ -397,7 +397,7 @@ class TaskSource:
         pace = self.pace  # the thread must not refer to self, which would keep the backend alive
         stream: ReadAhead[Any] = ReadAhead(
             base.top.node.title,
-            lambda: islice(read(epoch), start * ratio, None),
+            lambda: read(epoch),
             self.close,
             lambda: pace.ahead * ratio,
             self.memory,

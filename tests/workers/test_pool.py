@@ -22,9 +22,9 @@ from hypothesis import strategies as st
 import flowdsl as fl
 from flowdsl import Flow, FlowError, WorkerDied
 from flowdsl.executor.execute import execute, executor_of
-from flowdsl.nodes import Unordered
+from flowdsl.nodes import PassFactory, Unordered
 from flowdsl.plan.lower import plan_of
-from flowdsl.plan.plan import Hosted, Lookup, Stage
+from flowdsl.plan.plan import Hosted, Lookup, Part, Stage
 from flowdsl.resources.cancellation import cancelled_when
 from flowdsl.runtime.skips import Skips
 from flowdsl.workers import pool as pools
@@ -159,9 +159,16 @@ def stage_of(flow: Flow[Any, Any]) -> Stage:
     return part
 
 
-def pool_of(stage: Stage, backend: WorkerBackend) -> Pool:
-    streams = (base for base in stage.bases if not isinstance(base, Lookup))
-    return Pool(stage, tuple(base.top.node.reference for base in streams), backend, Skips().report)
+def pool_of(stage: Stage, backend: WorkerBackend, start: int = 0) -> Pool:
+    """The pool of a stage whose streams begin at the element ``start`` of the stage."""
+
+    def read(base: Part) -> PassFactory:
+        return lambda epoch: islice(
+            base.top.node.reference(epoch), start * stage.rows_per_element, None
+        )
+
+    streams = tuple(read(base) for base in stage.bases if not isinstance(base, Lookup))
+    return Pool(stage, streams, backend, Skips().report)
 
 
 def many(i: int) -> bool:
@@ -216,8 +223,8 @@ def test_random_event_orders_yield_the_reference(
     if numbers is not None:
         stage = attrs.evolve(stage, workers=attrs.evolve(stage.workers, auto=True))
     with mock.patch.object(pools, "TASKS_AHEAD", ahead), paced(sizes), tuned(numbers or [1]):
-        pool = pool_of(stage, backend)
         start = 0 if stage.drops else start
+        pool = pool_of(stage, backend, start)
         got = [x for _, x in pool.rows(0, start)]
     expected = whole[start:]
     assert got == expected if ordered else Counter(map(str, got)) == Counter(map(str, expected))
@@ -288,7 +295,9 @@ def test_a_flow_that_one_worker_runs_from_end_to_end(
     assert isinstance(stage, Stage)
     backend = ChosenEvents(stage, cycle(choices), deaths_left=2, limits=cycle(most))
     with paced(sizes):
-        assert [x for _, x in pool_of(stage, backend).rows(0, start)] == flow.collect()[start:]
+        assert [x for _, x in pool_of(stage, backend, start).rows(0, start)] == flow.collect()[
+            start:
+        ]
 
 
 def test_a_flow_that_is_run_from_end_to_end_is_not_begun_again_for_a_task_cut_short() -> None:
