@@ -608,7 +608,9 @@ say more of each, as `help(fl.Flow.batch)` does. How to add one:
   *grouping* and *joining* operators can run in a worker, on the elements that it has. What is *in
   the consumer* sees the whole pass there; what is below or above it may run in workers.
 
-`flow.apply(Node)` chains a node of your own, of any kind.
+`fl.zip(a, b, c)` and `fl.concat`, `fl.interleave`, `fl.choose` and `fl.mix` of a list or a dict of
+flows are functions of the same operators; with `with_names=True` each element of a dict of flows
+becomes `(name, element)`. `flow.apply(Node)` chains a node of your own, of any kind.
 """
 
 _FOOT = """\

@@ -9,9 +9,11 @@ A flow begins with a source and is built by chaining; iterating over it runs it:
 
 Sources are functions: ``from_items``, ``from_iterable``, ``from_range``, ``from_files``, one for
 each file format, such as ``from_csv``, and ``from_dataset`` for datasets of other libraries.
-Operators are methods of ``Flow``; ``help(fl.Flow.batch)`` describes one. ``flow.explain()`` shows
-where each operator runs, ``flow.profile()`` what limits its speed. ``to_torch``, ``to_jax`` and
-``to_keras`` feed a training loop, and ``write_lmdb`` and its siblings store the elements.
+Operators are methods of ``Flow``; ``help(fl.Flow.batch)`` describes one. ``concat``,
+``interleave``, ``choose``, ``mix`` and ``zip`` are also functions of several flows.
+``flow.explain()`` shows where each operator runs, ``flow.profile()`` what limits its speed.
+``to_torch``, ``to_jax`` and ``to_keras`` feed a training loop, and ``write_lmdb`` and its siblings
+store the elements.
 
 The packages of flowdsl:
 
@@ -79,6 +81,8 @@ from flowdsl.flow import Flow
 from flowdsl.ops.fakes import fake
 from flowdsl.ops.files import from_files
 from flowdsl.ops.queues import from_queue
+from flowdsl.ops.several import choose, concat, interleave, mix
+from flowdsl.ops.several import zip as zip  # noqa: A004  # not in __all__: import * would hide it
 from flowdsl.ops.sources import from_items, from_iterable, from_range
 from flowdsl.ops.transforms import Augmentation, Drawn, Image
 from flowdsl.storage.formats import FORMATS
@@ -164,6 +168,8 @@ __all__ = [
     "c5",
     "c6",
     "c7",
+    "choose",
+    "concat",
     "decode_image",
     "fake",
     "fetch",
@@ -192,7 +198,9 @@ __all__ = [
     "from_webdataset",
     "from_zmq",
     "image_size",
+    "interleave",
     "lists",
+    "mix",
     "parse_example",
     "progress",
     "random_resized_crop",

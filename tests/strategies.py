@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from flowdsl.testing import standard
 from flowdsl.testing.catalogue import Catalogue, Draw, DrawOperator, DrawSource, Theme
+from flowdsl.testing.combining import zip_named
 from flowdsl.testing.operators import a_row, can_skip, map_failing
 from flowdsl.testing.recipes import Recipe
 from tests.operators import combining, grouping, mapping, packing, placing, rows, sizing, sources
@@ -53,6 +54,7 @@ OPERATORS: dict[str, DrawOperator] = {
     "InterleaveFirst": combining.interleave_first,
     "MapComponent": mapping.map_component,
     "Mix": combining.mix,
+    "Named": combining.named,
     "PackConcatenated": packing.pack_concatenated,
     "PackWhole": packing.pack_whole,
     "PaddedBatch": grouping.padded_batch,
@@ -71,6 +73,7 @@ OPERATORS: dict[str, DrawOperator] = {
     "Unbatch": grouping.unbatch,
     "Unordered": placing.unordered,
     "Window": grouping.window,
+    "ZipNamed": zip_named,
 }
 
 ELSEWHERE = ("Threads", "Unordered")
@@ -85,6 +88,7 @@ _RESHAPING = frozenset(
             "InterleaveFirst",
             "MapComponent",
             "Mix",
+            "Named",
             "PackConcatenated",
             "PackWhole",
             "PaddedBatch",
@@ -92,6 +96,7 @@ _RESHAPING = frozenset(
             "StarMap",
             "Unbatch",
             "Window",
+            "ZipNamed",
         ),
     )
 )

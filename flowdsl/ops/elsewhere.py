@@ -64,7 +64,6 @@ _FUNCTIONS: Final = {
     "DataLoader": "a flow: from_dataset(dataset).batch(n).prefetch(procs=n).to_torch()",
     "Dataset": "a source, such as from_items, from_iterable or from_files",
     "array_record": "from_arrayrecord",
-    "concat": "the method: first.concat(second, third)",
     "from_array": "from_items(array)",
     "from_arrow": "from_parquet, or from_items over a list of rows",
     "from_generator": "from_iterable(function), where function returns an iterator",
@@ -73,7 +72,6 @@ _FUNCTIONS: Final = {
     "from_numpy": "from_items(array), or from_npy for a file",
     "from_pandas": "from_items(frame.to_dict('records')), or write Parquet and use from_parquet",
     "from_tensor_slices": "from_items((features, labels))",
-    "interleave": "the method: first.interleave(second, third)",
     "load_dataset": "from_dataset(datasets.load_dataset(...))",
     "open_csv": "from_csv",
     "range": "from_range(n)",
@@ -87,7 +85,6 @@ _FUNCTIONS: Final = {
     "read_webdataset": "from_webdataset",
     "scan_csv": "from_csv",
     "scan_parquet": "from_parquet",
-    "zip": "the method: first.zip(second)",
 }
 """The same for names of functions that begin a pipeline."""
 

@@ -1,4 +1,4 @@
-"""zip: the elements of two flows at the same position, joined into one."""
+"""zip: the elements of several flows at the same position, joined into one."""
 
 # The overloads are tried in order. The types that separate them for mypy are in
 # ``elements/batch_types.pyi``.
@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import count, islice
+from itertools import chain, count, islice
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 import attrs
@@ -50,7 +50,7 @@ P = TypeVar("P", bound=Unmoved)
 
 @attrs.frozen(repr=False)
 class Zip(Joining[T, E], Generic[T, E]):
-    """The elements of two flows at the same position, joined into one."""
+    """The elements of several flows at the same position, joined into one."""
 
     def __attrs_post_init__(self) -> None:
         for part in self.parts:
@@ -59,16 +59,18 @@ class Zip(Joining[T, E], Generic[T, E]):
                     f"zip: {part.title} is reordered, so its elements would be paired by chance; "
                     f"zip first, then shuffle"
                 )
-        first, other = self.parts
         try:
-            _joined_spec(first.spec(probe=False), other.spec(probe=False))
+            self.joined_spec([part.spec(probe=False) for part in self.parts])
         except SpecMismatch as error:
             raise InvalidFlow(str(error)) from error
-        if None not in (first.length, other.length) and first.length != other.length:
-            raise InvalidFlow(
-                f"zip: {first.title} has {first.length} elements and {other.title} {other.length}; "
-                f"put .take(n) after the longer one, or .repeat() after the shorter"
-            )
+        known = [part for part in self.parts if part.length is not None]
+        for other in known[1:]:
+            if other.length != known[0].length:
+                raise InvalidFlow(
+                    f"zip: {known[0].title} has {known[0].length} elements and {other.title} "
+                    f"{other.length}; put .take(n) after the longer one, or .repeat() after the "
+                    f"shorter"
+                )
 
     @property
     def title(self) -> str:
@@ -87,12 +89,16 @@ class Zip(Joining[T, E], Generic[T, E]):
         return min((part.length for part in self.parts if part.length is not None), default=None)
 
     def gather(self, group: Sequence[Any]) -> T:
-        joined: T = _joined(*group)
-        return joined
+        joined: Any = _joined(group)
+        return joined  # type: ignore[no-any-return]
+
+    def joined_spec(self, specs: Sequence[Spec]) -> Spec:
+        """The spec of elements that are joined from elements with these specs."""
+        return _joined_spec(specs)
 
     @cached_per_node
     def spec(self, probe: bool) -> Spec:
-        known = _joined_spec(*(part.spec(probe) for part in self.parts))
+        known = self.joined_spec([part.spec(probe) for part in self.parts])
         return with_inferred(self, known, probe)
 
     def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[T]]:
@@ -102,7 +108,7 @@ class Zip(Joining[T, E], Generic[T, E]):
             if len(group) < len(streams):
                 if group and all(Endless not in part.effects for part in self.parts):
                     raise FlowError(
-                        f"zip: one of the two flows ended after {position} elements, and the other "
+                        f"zip: one of the flows ended after {position} elements, and another "
                         f"continues; put .take(n) after the longer one, or .repeat() after the "
                         f"shorter"
                     )
@@ -114,32 +120,46 @@ class Zip(Joining[T, E], Generic[T, E]):
             yield position, y
 
 
-def _joined(one: Any, other: Any) -> Any:
-    """Join two elements: merge two dicts, or concatenate tuples of components."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        _check_keys(one.keys() & other.keys())
-        return {**one, **other}
-    return (
-        *(one if isinstance(one, tuple) else (one,)),
-        *(other if isinstance(other, tuple) else (other,)),
-    )
+@attrs.frozen(repr=False)
+class ZipNamed(Zip[T, E], Generic[T, E]):
+    """The elements of several flows at the same position, in a dict."""
+
+    names: tuple[str, ...]
+
+    def gather(self, group: Sequence[Any]) -> Any:
+        return dict(zip(self.names, group, strict=True))
+
+    def joined_spec(self, specs: Sequence[Spec]) -> Spec:
+        return StructSpec(dict, tuple(zip(self.names, specs, strict=True)))
+
+    @property
+    def fingerprint(self) -> str:
+        return f"{self.title} {self.names}"
 
 
-def _check_keys(both: set[Any]) -> None:
-    if both:
-        raise SpecMismatch(
-            f"zip: both elements have the keys {sorted(map(str, both))}; rename one with .map"
-        )
+def _joined(group: Sequence[Any]) -> Any:
+    """Join elements: merge dicts, or concatenate tuples of components."""
+    if all(isinstance(x, dict) for x in group):
+        _check_keys([*chain.from_iterable(group)])
+        return {name: value for x in group for name, value in x.items()}
+    return tuple(chain.from_iterable(x if isinstance(x, tuple) else (x,) for x in group))
 
 
-def _joined_spec(one: Spec, other: Spec) -> Spec:
-    if UNKNOWN in (one, other):
+def _check_keys(names: Sequence[Any]) -> None:
+    if len(set(names)) < len(names):
+        twice = sorted({str(name) for name in names if names.count(name) > 1})
+        raise SpecMismatch(f"zip: two elements have the keys {twice}; rename one with .map")
+
+
+def _joined_spec(specs: Sequence[Spec]) -> Spec:
+    if UNKNOWN in specs:
         return UNKNOWN
-    if _is(one, dict) and _is(other, dict):
-        _check_keys(dict(_fields(one)).keys() & dict(_fields(other)).keys())
-        return StructSpec(dict, (*_fields(one), *_fields(other)))
-    specs = (spec for _, spec in (*_parts_of(one), *_parts_of(other)))
-    return StructSpec(tuple, tuple((str(i), spec) for i, spec in enumerate(specs)))
+    if all(_is(spec, dict) for spec in specs):
+        fields = tuple(chain.from_iterable(map(_fields, specs)))
+        _check_keys([name for name, _ in fields])
+        return StructSpec(dict, fields)
+    components = [spec for one in specs for _, spec in _parts_of(one)]
+    return StructSpec(tuple, tuple((str(i), spec) for i, spec in enumerate(components)))
 
 
 def _is(spec: Spec, form: type) -> bool:
@@ -159,60 +179,98 @@ class Zipping(FlowBase[T, E]):
 
     @overload
     def zip(
-        self: FlowBase[tuple[*Ts], Unmoved], other: FlowBase[tuple[A1], P]
+        self: FlowBase[tuple[*Ts], Unmoved], other: FlowBase[tuple[A1], P], /
     ) -> Flow[tuple[*Ts, A1], E | P]: ...
     @overload
     def zip(
-        self: FlowBase[tuple[*Ts], Unmoved], other: FlowBase[tuple[A1, A2], P]
+        self: FlowBase[tuple[*Ts], Unmoved], other: FlowBase[tuple[A1, A2], P], /
     ) -> Flow[tuple[*Ts, A1, A2], E | P]: ...
     @overload
     def zip(
-        self: FlowBase[tuple[*Ts], Unmoved], other: FlowBase[tuple[A1, A2, A3], P]
+        self: FlowBase[tuple[*Ts], Unmoved], other: FlowBase[tuple[A1, A2, A3], P], /
     ) -> Flow[tuple[*Ts, A1, A2, A3], E | P]: ...
     @overload
     def zip(
-        self: FlowBase[tuple[*Ts], Unmoved], other: FlowBase[tuple[A1, A2, A3, A4], P]
+        self: FlowBase[tuple[*Ts], Unmoved], other: FlowBase[tuple[A1, A2, A3, A4], P], /
     ) -> Flow[tuple[*Ts, A1, A2, A3, A4], E | P]: ...
     @overload
     def zip(
-        self: FlowBase[tuple[A1, ...], Unmoved], other: OfLongTuples[A2, P]
+        self: FlowBase[tuple[A1, ...], Unmoved], other: OfLongTuples[A2, P], /
     ) -> Flow[tuple[A1 | A2, ...], E | P]: ...
     @overload
     def zip(
-        self: OfTuplesToPyright[A1, Unmoved], other: FlowBase[tuple[A2, ...], P]
+        self: OfTuplesToPyright[A1, Unmoved], other: FlowBase[tuple[A2, ...], P], /
     ) -> Flow[tuple[A1 | A2, ...], E | P]: ...
     @overload
     def zip(
-        self: FlowBase[tuple[*Ts], Unmoved], other: OfWholes[A, P]
+        self: FlowBase[tuple[*Ts], Unmoved], other: OfWholes[A, P], /
     ) -> Flow[tuple[*Ts, A], E | P]: ...
     @overload
     def zip(
-        self: FlowBase[dict[str, V], Unmoved], other: FlowBase[Mapping[str, W], P]
+        self: FlowBase[dict[str, V], Unmoved], other: FlowBase[Mapping[str, W], P], /
     ) -> Flow[dict[str, V | W], E | P]: ...
     @overload
     def zip(
-        self: OfWholes[A, Unmoved], other: FlowBase[tuple[*Ts], P]
+        self: OfWholes[A, Unmoved], other: FlowBase[tuple[*Ts], P], /
     ) -> Flow[tuple[A, *Ts], E | P]: ...
     @overload
     def zip(
-        self: FlowBase[dict[str, V], Unmoved], other: OfSingles[A1, P]
+        self: FlowBase[dict[str, V], Unmoved], other: OfSingles[A1, P], /
     ) -> Flow[tuple[dict[str, V], A1], E | P]: ...
     @overload
-    def zip(self: OfSingles[A, Unmoved], other: OfWholes[A1, P]) -> Flow[tuple[A, A1], E | P]: ...
-    def zip(self: Any, other: Any) -> Flow[Any, Any]:
-        """Join the elements of two flows at each position into one element.
+    def zip(
+        self: OfSingles[A, Unmoved], other: OfWholes[A1, P], /
+    ) -> Flow[tuple[A, A1], E | P]: ...
+    @overload
+    def zip(
+        self: FlowBase[tuple[Any, ...], Unmoved],
+        other: FlowBase[Any, P],
+        third: FlowBase[Any, P],
+        /,
+        *others: FlowBase[Any, P],
+    ) -> Flow[tuple[Any, ...], E | P]: ...
+    @overload
+    def zip(
+        self: FlowBase[Any, Unmoved],
+        other: FlowBase[tuple[Any, ...], P],
+        third: FlowBase[Any, P],
+        /,
+        *others: FlowBase[Any, P],
+    ) -> Flow[tuple[Any, ...], E | P]: ...
+    @overload
+    def zip(
+        self: FlowBase[Any, Unmoved],
+        other: FlowBase[Any, P],
+        third: FlowBase[tuple[Any, ...], P],
+        /,
+        *others: FlowBase[Any, P],
+    ) -> Flow[tuple[Any, ...], E | P]: ...
+    @overload
+    def zip(
+        self: OfSingles[A, Unmoved], other: OfSingles[A1, P], third: OfSingles[A2, P], /
+    ) -> Flow[tuple[A, A1, A2], E | P]: ...
+    @overload
+    def zip(
+        self: FlowBase[Any, Unmoved],
+        other: FlowBase[Any, P],
+        third: FlowBase[Any, P],
+        /,
+        *others: FlowBase[Any, P],
+    ) -> Flow[Any, E | P]: ...
+    def zip(self: Any, *others: Any) -> Flow[Any, Any]:
+        """Join the elements of several flows at each position into one element.
 
         The result is a plain tuple. The components of tuples and NamedTuples become its components;
-        any other element is one component; two dicts are merged into one dict. Zip more flows by
-        chaining: ``a.zip(b).zip(c)``.
+        any other element is one component. If all elements are dicts, they are merged into one
+        dict. ``fl.zip({"a": a, "b": b})`` makes dicts of other elements.
 
-        Both flows must have the same length, so that no rows are lost; an endless flow, such as
-        ``b.repeat()``, ends with the other.
+        The flows must have the same length, so that no rows are lost; an endless flow, such as
+        ``b.repeat()``, ends with the others.
 
-        Length: the common length. Effects: the effects of both. A reordered flow cannot be paired
+        Length: the common length. Effects: the effects of all. A reordered flow cannot be paired
         by position: zip first, then shuffle. Errors: ``InvalidFlow`` for a reordered flow, or for
         lengths known to differ; ``FlowError`` at the end of a pass if the lengths differ; an
-        ``ElementError`` for two dicts with a key in common.
+        ``ElementError`` for dicts with a key in common.
 
         >>> import flowdsl as fl
         >>> fl.from_range(3).zip(fl.from_items("abc")).collect()
@@ -223,5 +281,5 @@ class Zipping(FlowBase[T, E]):
         Elsewhere: tensorpack ``JoinData``; tf.data ``zip``; Grain ``ZipMapDataset``,
         ``ZipIterDataset``; torchdata ``Zipper``.
         """
-        check_flows("zip", [other])
-        return flow(Zip((self.node, other.node)))
+        check_flows("zip", others)
+        return flow(Zip((self.node, *(other.node for other in others))))

@@ -11,6 +11,7 @@ from typing_extensions import Unpack
 
 from flowdsl.effects import Reordered
 from flowdsl.nodes import Joining
+from flowdsl.ops.several import zip as zip_flows
 from flowdsl.plan.tree import walk
 from flowdsl.testing import functions, models
 from flowdsl.testing.catalogue import Draw
@@ -61,8 +62,8 @@ def _into_one_form(recipe: Recipe) -> Recipe:
     )
 
 
-def zip_(draw: Draw, recipe: Recipe) -> Recipe:
-    """Add a zip with another flow."""
+def zip_(draw: Draw, recipe: Recipe, named: bool = False) -> Recipe:
+    """Add a zip with another flow; if ``named``, of a dict of both."""
     if recipe.is_large or Reordered in recipe.flow.effects:
         return enumerate_(draw, recipe)
     catalogue, one_pass = recipe.drawn_from, draw(st.integers(0, 5)) == 0
@@ -72,7 +73,7 @@ def zip_(draw: Draw, recipe: Recipe) -> Recipe:
         return enumerate_(draw, recipe)
     for name in draw(st.lists(st.sampled_from(catalogue.in_place), max_size=2)):
         other = catalogue.operators[name](draw, other)
-    if may_be(recipe, dict) and may_be(other, dict):
+    if may_be(recipe, dict) and may_be(other, dict) and not named:
         func = partial(functions.renamed, str(len(recipe.parts)))
         other = other.then("map(rename)", lambda f, _: f.map(func), lambda m: models.map_(m, func))
     n, n_other = recipe.flow.node.length, other.flow.node.length
@@ -85,13 +86,26 @@ def zip_(draw: Draw, recipe: Recipe) -> Recipe:
         short = min((k for k in (n, n_other) if k is not None), default=5)
         recipe, other = (_cut(r, short) for r in (recipe, other))
     return recipe.then(
-        f"zip({other.names})",
-        lambda f, procs: f.zip(other.build(procs)),
-        lambda m: models.zip_(m, other.model(m.bad_for_failures)),
+        f"zip({other.names}{', named' * named})",
+        lambda f, procs: _zipped(f, other.build(procs), named),
+        lambda m: models.zip_(
+            m,
+            other.model(m.bad_for_failures),
+            join=(lambda a, b: {"one": a, "other": b}) if named else None,
+        ),
         other,
         # zip ends with the finite flow, so rows of the endless one are left out
         chooses=other.endless,
     )
+
+
+def _zipped(one: AnyFlow, other: AnyFlow, named: bool) -> AnyFlow:
+    return zip_flows({"one": one, "other": other}) if named else one.zip(other)
+
+
+def zip_named(draw: Draw, recipe: Recipe) -> Recipe:
+    """Add a zip of a dict of flows."""
+    return zip_(draw, recipe, named=True)
 
 
 def _cut(recipe: Recipe, n: int) -> Recipe:

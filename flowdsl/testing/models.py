@@ -330,8 +330,9 @@ def ending_with_any(model: Model, parts: Sequence[Model]) -> Model:
     return attrs.evolve(model, tags=model.tags - {Endless}) if ends else model
 
 
-def zip_(*parts: Model) -> Model:
-    """The model of ``zip``."""
+def zip_(*parts: Model, join: Callable[..., Any] | None = None) -> Model:
+    """The model of ``zip``, with any function that joins elements."""
+    joined_of = join or _joined
 
     def joined(epoch: int) -> Iterator[Any]:
         streams = [part.elements(epoch) for part in parts]
@@ -341,7 +342,8 @@ def zip_(*parts: Model) -> Model:
                 if any(heads) and not any(part.endless for part in parts):
                     raise Failed
                 return
-            yield _joined(*(x for head in heads for x in head))
+            row = [x for head in heads for x in head]
+            yield BAD if any(x is BAD for x in row) else joined_of(*row)
 
     zipped = ending_with_any(of_several(parts, joined, None), parts)
     known = [part.length for part in parts if part.length is not None]
@@ -349,14 +351,12 @@ def zip_(*parts: Model) -> Model:
     return attrs.evolve(zipped, length=length)
 
 
-def _joined(a: Any, b: Any) -> Any:
-    if a is BAD or b is BAD:
-        return BAD
-    if isinstance(a, dict) and isinstance(b, dict):
-        if set(a) & set(b):
+def _joined(*row: Any) -> Any:
+    if all(isinstance(x, dict) for x in row):
+        if len({key for x in row for key in x}) < sum(map(len, row)):
             raise Failed
-        return a | b
-    return (*(a if isinstance(a, tuple) else [a]), *(b if isinstance(b, tuple) else [b]))
+        return {key: value for x in row for key, value in x.items()}
+    return tuple(part for x in row for part in (x if isinstance(x, tuple) else [x]))
 
 
 def concat(*parts: Model) -> Model:

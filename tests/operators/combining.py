@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 import attrs
 from hypothesis import strategies as st
 
+import flowdsl as fl
 from flowdsl.effects import Reordered, Resampled, Tag, Unsized
 from flowdsl.nodes.random_sequences import Independent, Mixed
 from flowdsl.nodes.turns import Proportional
@@ -43,6 +44,24 @@ def interleave_first(draw: Draw, recipe: Recipe) -> Recipe:
 
 def interleave_all(draw: Draw, recipe: Recipe) -> Recipe:
     return interleave(draw, recipe, "all")
+
+
+def named(draw: Draw, recipe: Recipe) -> Recipe:
+    recipe, others = with_others(draw, recipe)
+    names = [f"flow {k}" for k in range(1 + len(others))]
+    return combined(
+        recipe,
+        "interleave with names",
+        others,
+        lambda *flows: fl.interleave(dict(zip(names, flows, strict=True)), with_names=True),
+        lambda *m: interleave_model(
+            [_with_name(part, name) for part, name in zip(m, names, strict=True)], None, "last"
+        ),
+    )
+
+
+def _with_name(model: Model, name: str) -> Model:
+    return models.map_(model, lambda x: (name, x)).at_depth(model.depth)
 
 
 def choose(draw: Draw, recipe: Recipe, stop: Stop = "last") -> Recipe:

@@ -153,7 +153,7 @@ def test_interleave_keeps_proportions_from_the_start(stream: bool) -> None:
 
 def test_weights_may_be_numbers_of_any_kind() -> None:
     expected = merged("interleave", numbered([5, 5]), weights=[2, 1]).collect()
-    for weights in ([2.0, 1.0], (2, True), np.array([2, 1]), np.float32([0.2, 0.1])):
+    for weights in ([2.0, 1.0], (2, True), np.array([2, 1]), np.array([0.2, 0.1], np.float32)):
         assert merged("interleave", numbered([5, 5]), weights=weights).collect() == expected
 
 
@@ -165,6 +165,74 @@ def test_a_flow_of_weight_zero_is_left_out(name: str, stop: Stop) -> None:
     assert flow.collect() == merged(name, [a, c], weights=[1, 2], stop=stop).collect()
     assert Endless not in flow.effects
     assert merged(name, [a, b], weights=[0, 1], stop=stop).collect() == b.collect()
+
+
+# -- lists and dicts of flows ----------------------------------------------------------------------
+
+FUNCTIONS = ("concat", "interleave", "choose", "mix")
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_of_lists_equal_the_methods(name: str) -> None:
+    flows = numbered([3, 2, 4])
+    expected = merged(name, flows).collect()
+    function = getattr(fl, name)
+    assert function(flows).collect() == expected
+    assert function(tuple(flows)).collect() == expected
+    assert function(flow for flow in flows).collect() == expected
+    assert function(dict(zip("abc", flows, strict=True))).collect() == expected
+    assert function(flows[:1]).collect() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_names_are_beside_the_elements_of_a_dict_of_flows(name: str) -> None:
+    flows = dict(zip("abc", numbered([3, 2, 4]), strict=True))
+    flow = getattr(fl, name)(flows, with_names=True)
+    plain = getattr(fl, name)(flows)
+    assert flow.collect() == [("abc"[x // 100], x) for x in plain]  # names change no draw
+    assert str(flow.spec) == "(str, int)"
+    assert flow.effects == plain.effects
+    assert flow.node.indexable
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_weights_of_a_dict_of_flows_are_found_by_name(name: str) -> None:
+    a, b = numbered([5, 5])
+    function = getattr(fl, name)
+    expected = merged(name, [a, b], weights=[2, 1]).collect()
+    assert function({"a": a, "b": b}, weights={"b": 1, "a": 2}).collect() == expected
+    assert function([a, b], weights=[2, 1]).collect() == expected
+    for flows, weights, message in (
+        ({"a": a, "b": b}, {"a": 1}, "weights must have the names of the flows, 'a', 'b'; got 'a'"),
+        ({"a": a, "b": b}, [1, 2], "weights must be a dict with the names of the flows, got"),
+        ([a, b], {"a": 1, "b": 2}, "weights must be a list, as the flows are, got"),
+    ):
+        with pytest.raises(InvalidFlow, match=f"^{name}: {message}"):
+            function(flows, weights=weights)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize(
+    ("flows", "message"),
+    [
+        ([], "expected one flow at least, got []"),
+        ({}, "expected one flow at least, got {}"),
+        (fl.from_range(2), "expected a list or dict of flows, got Flow; write fl."),
+        (7, "expected a list or dict of flows, got int; write fl."),
+        ([1, 2], "expected flows to combine with, got int; from_items(...) makes one"),
+        ({1: fl.from_range(2)}, "names of flows must be str, got [1]"),
+    ],
+)
+def test_functions_of_lists_refuse_what_is_none(name: str, flows: Any, message: str) -> None:
+    with pytest.raises(InvalidFlow) as caught:
+        getattr(fl, name)(flows)
+    assert str(caught.value).startswith(f"{name}: {message}")
+
+
+def test_names_need_a_dict_of_flows() -> None:
+    flows: Any = numbered([2])
+    with pytest.raises(InvalidFlow, match=r"^choose: with_names=True needs the names of"):
+        fl.choose(flows, with_names=True)
 
 
 # -- many flows ------------------------------------------------------------------------------------

@@ -63,6 +63,46 @@ def test_the_spec_of_zip_is_known_without_an_element() -> None:
     assert flow.collect() == []
 
 
+@given(st.integers(0, 5), st.integers(1, 5))
+def test_zip_joins_any_number_of_flows(n: int, several: int) -> None:
+    flows: list[AnyFlow] = [fl.from_items(range(10 * k, 10 * k + n)) for k in range(several)]
+    expected = [tuple(10 * k + i for k in range(several)) for i in range(n)]
+    for flow in (flows[0].zip(*flows[1:]), fl.zip(*flows)):
+        assert flow.collect() == expected
+        assert len(flow) == n
+        assert flow.node.indexable
+    names = "abcde"[:several]
+    named: AnyFlow = fl.zip(dict(zip(names, flows, strict=True)))
+    assert named.collect() == [dict(zip(names, row, strict=True)) for row in expected]
+
+
+def test_zip_merges_dicts_only_if_all_are_dicts() -> None:
+    a, b = fl.from_items([{"a": 1}]), fl.from_items([{"b": 2}])
+    c = fl.from_items([{"c": 3}])
+    number = fl.from_range(1)
+    assert a.zip(b, c).collect() == [{"a": 1, "b": 2, "c": 3}]
+    assert a.zip(b, number).collect() == [({"a": 1}, {"b": 2}, 0)]
+    with pytest.raises(InvalidFlow, match=r"two elements have the keys \['a', 'b'\]"):
+        fl.zip(a, b, c, b, a)
+
+
+def test_zip_of_a_dict_of_flows_keeps_elements_whole() -> None:
+    flow = fl.zip({"pair": fl.from_items([(1, "x")]), "row": fl.from_items([{"a": 2}])})
+    assert flow.collect() == [{"pair": (1, "x"), "row": {"a": 2}}]
+    assert str(flow.spec) == "{pair: (int, str), row: {a: int}}"
+
+
+@pytest.mark.parametrize("flows", [(), ({},)])
+def test_zip_of_no_flow_is_refused(flows: tuple[Any, ...]) -> None:
+    with pytest.raises(InvalidFlow, match="zip: expected one flow at least"):
+        fl.zip(*flows)
+
+
+def test_zip_of_several_flows_names_the_two_that_differ() -> None:
+    with pytest.raises(InvalidFlow, match=r"from_range\(3\) has 3 elements and from_range\(4\) 4;"):
+        fl.zip(fl.from_range(3), fl.from_range(3).map(str), fl.from_range(4))
+
+
 def test_zip_can_be_chained() -> None:
     three = fl.from_range(2).zip(fl.from_items("ab")).zip(fl.from_items([0.5, 1.5]))
     assert three.collect() == [(0, "a", 0.5), (1, "b", 1.5)]
@@ -130,7 +170,7 @@ def test_two_dicts_with_a_common_key_are_an_error() -> None:
         next(run)
     assert caught.value.position == 1
     assert str(caught.value.__cause__) == (
-        "zip: both elements have the keys ['a']; rename one with .map"
+        "zip: two elements have the keys ['a']; rename one with .map"
     )
 
 
@@ -144,5 +184,5 @@ def test_errors_name_the_rows_of_both_flows() -> None:
 
 
 def test_two_dicts_known_to_have_a_common_key_are_refused() -> None:
-    with pytest.raises(InvalidFlow, match=r"both elements have the keys \['a'\]"):
+    with pytest.raises(InvalidFlow, match=r"two elements have the keys \['a'\]"):
         fl.from_items([{"a": 1}]).zip(fl.from_items([{"a": 2, "b": 3}]))

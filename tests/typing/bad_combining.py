@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+import flowdsl as fl
 from tests.typing.good import (
     Sample,
     dicts,
@@ -43,7 +44,14 @@ samples.mix(samples.batch(2))  # E: arg-type
 # -- arguments -------------------------------------------------------------------------------------
 numbers.zip()  # E: call-overload
 numbers.zip([1, 2])  # E: call-overload
-numbers.zip(texts, texts)  # E: call-overload
+numbers.zip(texts, 7)  # E: call-overload
+fl.zip(numbers, texts.shuffle())  # E: arg-type, type-var
+fl.zip()  # E: call-overload
+fl.concat(numbers)  # E: arg-type
+fl.concat([1, 2])  # E: arg-type
+fl.concat([numbers], with_names=True)  # E: call-overload
+fl.choose([numbers], weights=["1"])  # E: list-item
+fl.mix([numbers.repeat()])  # E: type-var
 numbers.concat([1, 2])  # E: arg-type
 numbers.choose(numbers, weights=3)  # E: call-overload
 numbers.choose(numbers, weights=["1", "2"])  # E: list-item

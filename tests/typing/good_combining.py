@@ -127,3 +127,34 @@ assert_type(numbers.mix(numbers, numbers, seed=3), Flow[int, Exact | Reordered])
 assert_type(numbers.mix(numbers.repeat(2)), Flow[int, Exact | Resampled | Reordered])
 assert_type(numbers.choose(some, stop="last", seed=3), Flow[int, Exact | Unsized | Reordered])
 evaluate(samples.mix(samples).batch(4))
+
+# -- lists and dicts of flows ----------------------------------------------------------------------
+
+three = [numbers, numbers, numbers]
+by_name = {"web": numbers, "books": numbers}
+assert_type(fl.concat(three), Flow[int, Exact])
+assert_type(fl.concat(fl.from_range(n) for n in range(3)), Flow[int, Exact])
+assert_type(fl.concat(by_name), Flow[int, Exact])
+assert_type(fl.concat(by_name, with_names=True), Flow[tuple[str, int], Exact])
+assert_type(fl.interleave(three), Flow[int, Exact | Reordered])
+assert_type(fl.interleave(three, stop="all"), Flow[int, Exact | Reordered | Resampled])
+assert_type(
+    fl.interleave(by_name, weights={"web": 2, "books": 1}, with_names=True),
+    Flow[tuple[str, int], Exact | Reordered],
+)
+assert_type(fl.choose([some, some], weights=[0.5, 0.5]), Flow[int, Exact | Unsized | Reordered])
+assert_type(
+    fl.choose(by_name, weights={"web": 0.7, "books": 0.3}, stop="all", with_names=True),
+    Flow[tuple[str, int], Exact | Reordered | Resampled | Unsized],
+)
+assert_type(fl.mix(three, seed=3), Flow[int, Exact | Reordered])
+assert_type(fl.mix(by_name, with_names=True), Flow[tuple[str, int], Exact | Reordered])
+assert_type(fl.zip(numbers, texts), Flow[tuple[int, str], Exact])
+assert_type(fl.zip(numbers, texts, arrays), Flow[tuple[int, str, U8], Exact])
+assert_type(fl.zip(texts, numbers), Flow[tuple[str, int], Exact])
+assert_type(fl.zip(samples, numbers, texts), Flow[tuple[Any, ...], Exact])
+assert_type(fl.zip(by_name), Flow[dict[str, int], Exact])
+assert_type(numbers.zip(texts, arrays), Flow[tuple[int, str, U8], Exact])
+assert_type(numbers.zip(texts, samples), Flow[tuple[Any, ...], Exact])
+for source, number in fl.interleave(by_name, with_names=True):
+    print(source.upper(), number + 1)
