@@ -471,6 +471,8 @@ def elements_of(operator: Operator) -> list[str]:
         if "Never" in function.__annotations__.values():  # for ``**options`` of unknown types
             continue
         types = _types(operator, function)
+        if "Any" in types.given:  # of elements of any types, where no other overload applies
+            continue
         form = tuple(map(_form, types.given)) or (_of_any_number(types.result),)
         if "remainder" in types.options:  # it changes the form of the result
             form = (*form, "remainder")
