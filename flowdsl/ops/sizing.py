@@ -40,6 +40,7 @@ from flowdsl.nodes import (
     cached_per_node,
     epoch_of_pass,
     flow,
+    is_int,
     plain_int,
     position_after_reshard,
     rejects_keywords,
@@ -143,7 +144,7 @@ class _Repeating(IndexTransform[T, E], Resumable[T, E], Reshardable[T, E], Gener
 class Repeat(_Repeating[T, E | Resampled], Generic[T, E]):
     """``n`` consecutive passes, each with its own epoch."""
 
-    n: int = attrs.field(converter=plain_int, validator=at_least(1))
+    n: int = attrs.field(converter=plain_int, validator=at_least(0))
 
     @property
     def title(self) -> str:
@@ -209,7 +210,7 @@ class RepeatEach(IndexTransform[T, E | Resampled], Restartable[T, E | Resampled]
     """Every element ``n`` times in a row."""
 
     repeats_elements: ClassVar[bool] = True
-    n: int = attrs.field(converter=plain_int, validator=at_least(1))
+    n: int = attrs.field(converter=plain_int, validator=at_least(0))
 
     @property
     def title(self) -> str:
@@ -403,7 +404,7 @@ class Sizing(FlowBase[T, E]):
 
         Effects: ``Resampled``, and ``Endless`` without ``n``.
 
-        Errors: ``InvalidFlow`` for ``n < 1``, or without ``n`` over an empty source;
+        Errors: ``InvalidFlow`` for ``n < 0``, or without ``n`` over an empty source;
         ``EndlessFlow`` without ``n`` if a pass is empty.
 
         >>> import flowdsl as fl
@@ -417,7 +418,7 @@ class Sizing(FlowBase[T, E]):
         """
         if n is None:
             return flow(RepeatForever(self.node))
-        return flow(Repeat(self.node, n))
+        return flow(Take(self.node, 0) if is_int(n, 0, 1) else Repeat(self.node, n))
 
     def repeat_each(self, n: int) -> Flow[T, E | Resampled]:
         """Yield every element ``n`` times in a row.
@@ -430,7 +431,7 @@ class Sizing(FlowBase[T, E]):
 
         Effects: ``Resampled``.
 
-        Errors: ``InvalidFlow`` for ``n < 1``.
+        Errors: ``InvalidFlow`` for ``n < 0``.
 
         >>> import flowdsl as fl
         >>> fl.from_range(3).repeat_each(2).collect()
@@ -442,7 +443,7 @@ class Sizing(FlowBase[T, E]):
         Elsewhere: tensorpack ``RepeatedDataPoint``; tf.data none; Grain none; torchdata
         ``Repeater``.
         """
-        return flow(RepeatEach(self.node, n))
+        return flow(Take(self.node, 0) if is_int(n, 0, 1) else RepeatEach(self.node, n))
 
     @overload
     def fixed_size(

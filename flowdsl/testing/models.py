@@ -210,6 +210,8 @@ def repeat(source: Model, n: int | None = None) -> Model:
         for k in count() if n is None else range(n):
             yield from one_pass_of(source, inner_epoch(epoch, k), may_be_empty=n is not None)
 
+    if n == 0:
+        return take(source, 0)
     if n is None:
         return source.then_renumbered(passes, None, Resampled, Endless)
     return source.then_renumbered(passes, source.times(n), Resampled)

@@ -202,9 +202,13 @@ def repeat(draw: Draw, recipe: Recipe) -> Recipe:
     """Add a repeat of several passes."""
     if recipe.is_long:
         return take(draw, recipe)
-    n = draw(st.integers(1, 3))
+    n = draw(st.integers(0, 3))
     return recipe.then(
-        f"repeat({n})", lambda f, _: f.repeat(n), lambda m: models.repeat(m, n), repeats=True
+        f"repeat({n})",
+        lambda f, _: f.repeat(n),
+        lambda m: models.repeat(m, n),
+        repeats=True,
+        chooses=n == 0,
     )
 
 

@@ -65,13 +65,18 @@ def shard_model(source: Model, n: int, i: int) -> Model:
 def repeat_each(draw: Draw, recipe: Recipe) -> Recipe:
     if recipe.is_long:
         return take(draw, recipe)
-    n = draw(st.integers(1, 3))
+    n = draw(st.integers(0, 3))
     return recipe.then(
-        f"repeat_each({n})", lambda f, _: f.repeat_each(n), lambda m: repeat_each_model(m, n)
+        f"repeat_each({n})",
+        lambda f, _: f.repeat_each(n),
+        lambda m: repeat_each_model(m, n),
+        chooses=n == 0,
     )
 
 
 def repeat_each_model(source: Model, n: int) -> Model:
+    if n == 0:
+        return models.take(source, 0)
     return source.then_renumbered(
         lambda epoch: (x for x in source.elements(epoch) for _ in range(n)),
         source.times(n),
