@@ -6,6 +6,7 @@
 ``check_input``        tests an input source of a step function, which reads a flow
 ``check_other_input``  tests an input source that does not read a flow
 ``check_consumer``     tests a loader for another framework
+``check_flow``         tests a whole flow of yours, with your data and functions
 
 Call them in your tests. They are implemented by these modules:
 
@@ -16,7 +17,7 @@ Call them in your tests. They are implemented by these modules:
 ``catalogue``  random chains of sources and operators       ``standard``   flowdsl's own catalogue
 ``sources``, ``operators``, ``combining``                   random sources and operators
 ``functions``  functions used in chains                     ``endings``    errors, leftover threads
-``checks``, ``formats``, ``inputs``, ``other_inputs``, ``consumers``   the six calls above
+``checks``, ``formats``, ``inputs``, ``other_inputs``, ``consumers``, ``flows``   the calls above
 
 ``pytest_plugin`` is a plugin of pytest, with a fixture that times a flow.
 
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from flowdsl.testing.catalogue import Catalogue, Draw
     from flowdsl.testing.checks import check_operator, check_source
     from flowdsl.testing.consumers import CONSUMER_LAWS, ConsumerKind, check_consumer
+    from flowdsl.testing.flows import FLOW_LAWS, Finding, FlowReport, check_flow
     from flowdsl.testing.formats import FORMAT_LAWS, Format, check_format
     from flowdsl.testing.inputs import INPUT_LAWS, check_input
     from flowdsl.testing.laws import LAWS
@@ -60,6 +62,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BAD",
     "CONSUMER_LAWS",
+    "FLOW_LAWS",
     "FORMAT_LAWS",
     "INPUT_LAWS",
     "LAWS",
@@ -68,12 +71,15 @@ __all__ = [
     "ConsumerKind",
     "Draw",
     "Failed",
+    "Finding",
+    "FlowReport",
     "Format",
     "Model",
     "Recipe",
     "Source",
     "chains",
     "check_consumer",
+    "check_flow",
     "check_format",
     "check_input",
     "check_operator",
@@ -84,6 +90,7 @@ __all__ = [
 _PLACES = {
     "BAD": "model",
     "CONSUMER_LAWS": "consumers",
+    "FLOW_LAWS": "flows",
     "FORMAT_LAWS": "formats",
     "INPUT_LAWS": "inputs",
     "LAWS": "laws",
@@ -92,12 +99,15 @@ _PLACES = {
     "ConsumerKind": "consumers",
     "Draw": "catalogue",
     "Failed": "model",
+    "Finding": "flows",
+    "FlowReport": "flows",
     "Format": "formats",
     "Model": "model",
     "Recipe": "recipes",
     "Source": "recipes",
     "chains": "standard",
     "check_consumer": "consumers",
+    "check_flow": "flows",
     "check_format": "formats",
     "check_input": "inputs",
     "check_operator": "checks",
