@@ -285,6 +285,26 @@ FAMILIES: dict[str, list[Operator]] = {
             _arrays,
         ),
         Operator(
+            "batch_by_key",
+            {
+                "": lambda flow: flow.batch_by_key(2, abs),
+                "with `drop_remainder`": lambda flow: flow.batch_by_key(
+                    2, abs, drop_remainder=True
+                ),
+            },
+            _numbers,
+        ),
+        Operator(
+            "bucket_by_length",
+            {
+                "": lambda flow: flow.bucket_by_length(len, [3], 2),
+                "with `drop_remainder`": lambda flow: flow.bucket_by_length(
+                    len, [3], 2, drop_remainder=True
+                ),
+            },
+            lambda: _arrays().map(fl.c0),
+        ),
+        Operator(
             "pack",
             {
                 "": lambda flow: flow.pack(2),

@@ -19,9 +19,10 @@ from flowdsl.nodes import POSITION_LIMIT, AnyNode, FlowBase, Node, T, endless_pa
 from flowdsl.nodes.base import E_any, register_flow_class
 from flowdsl.ops.augmenting import Augmenting
 from flowdsl.ops.batching import Batching
-from flowdsl.ops.bucketing import ShapeBatching
+from flowdsl.ops.bucketing import Bucketing
 from flowdsl.ops.combining import Combining
 from flowdsl.ops.components import Components
+from flowdsl.ops.grouping import KeyBatching
 from flowdsl.ops.inspecting import Inspecting
 from flowdsl.ops.mapping import Mapping as MappingOperators
 from flowdsl.ops.ordering import Ordering
@@ -63,7 +64,8 @@ class Flow(
     Batching[T, E_any],
     PaddedBatching[T, E_any],
     Packing[T, E_any],
-    ShapeBatching[T, E_any],
+    KeyBatching[T, E_any],
+    Bucketing[T, E_any],
     Unbatching[T, E_any],
     Sizing[T, E_any],
     Sharding[T, E_any],

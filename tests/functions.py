@@ -86,6 +86,17 @@ def unmarked(row: Any) -> Any:
     )
 
 
+def some_key(element: Any) -> int:
+    return sum(ids(element)) % 3
+
+
+MAX_LENGTH = 4
+
+
+def some_length(element: Any) -> int:
+    return int(np.size(first_array(element))) % (MAX_LENGTH + 1)
+
+
 def first_array(element: Any) -> Any:
     arrays = (leaf for leaf in leaves(element) if isinstance(leaf, np.ndarray) and leaf.ndim)
     return next(arrays, np.zeros(len(ids(element))))

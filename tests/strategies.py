@@ -41,7 +41,9 @@ OPERATORS: dict[str, DrawOperator] = {
     "AttemptToCount": placing.attempt_to_count,
     "AttemptToFilter": placing.attempt_to_filter,
     "Augment": mapping.augment,
+    "BatchByKey": grouping.batch_by_key,
     "BatchByShape": grouping.batch_by_shape,
+    "BucketByLength": grouping.bucket_by_length,
     "Choose": combining.choose,
     "ChooseAll": combining.choose_all,
     "ChooseFirst": combining.choose_first,
@@ -81,7 +83,8 @@ ELSEWHERE = ("Threads", "Unordered")
 
 _RESHAPING = frozenset(
     (
-        *("Attempt", "AttemptToCount", "BatchByShape", "Choose", "ChooseAll", "ChooseFirst"),
+        *("Attempt", "AttemptToCount", "BatchByKey", "BatchByShape", "BucketByLength", "Choose"),
+        *("ChooseAll", "ChooseFirst"),
         *(
             "FilledBatch",
             "InterleaveAll",

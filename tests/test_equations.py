@@ -80,6 +80,10 @@ def data_of(element: Any) -> Any:
     return element[1]
 
 
+def constant(element: Any) -> int:
+    return 1
+
+
 # -- what a flow must be for an equation to hold of it ---------------------------------------------
 
 
@@ -246,6 +250,21 @@ EQUATIONS = [
         lambda x, a, b: x.batch_by_shape(a, data_of, drop_remainder=b > 2),
         lambda x, a, b: x.batch(a, drop_remainder=b > 2),
         uniform=True,
+    ),
+    Equation(
+        "batch_by_key(a, of one key) = batch(a)",
+        lambda x, a, b: x.batch_by_key(a, constant, drop_remainder=b > 2, collate=list),
+        lambda x, a, b: x.batch(a, drop_remainder=b > 2, collate=list),
+    ),
+    Equation(
+        "bucket_by_length([], a) = batch(a)",
+        lambda x, a, b: x.bucket_by_length(constant, [], a, drop_remainder=b > 2, collate=list),
+        lambda x, a, b: x.batch(a, drop_remainder=b > 2, collate=list),
+    ),
+    Equation(
+        "bucket_by_length([], max_tokens=a) = batch(a), of length 1",
+        lambda x, a, b: x.bucket_by_length(constant, [], max_tokens=a, collate=list),
+        lambda x, a, b: x.batch(a, collate=list),
     ),
     Equation(
         "window(1) = map((.,))",

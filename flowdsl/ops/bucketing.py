@@ -1,52 +1,42 @@
-# Overloads are tried in order: a dict of functions is not a function.
-# mypy: disable-error-code="overload-overlap"
-# pyright: reportOverlappingOverload=false
-"""batch_by_shape: batches of elements of equal shape."""
+"""bucket_by_length: batches of elements of similar length."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Literal, Never, TypeVar, overload
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
 import attrs
 import numpy as np
-from numpy.typing import NDArray
 
-from flowdsl.effects import Endless, Reordered, Resampled, Tag, Unsized
-from flowdsl.elements.specs import Spec, with_sizes
-from flowdsl.elements.stacking import Collate, CollateByComponent, collated
-from flowdsl.elements.structure import Record
-from flowdsl.errors import ElementError, SpecMismatch, raise_ending
+from flowdsl.effects import Reordered, Resampled, Unsized
+from flowdsl.elements.batch_specs import spec_of_padded_batch
+from flowdsl.elements.specs import Spec
+from flowdsl.elements.stacking import Collate, Padding, pad
+from flowdsl.errors import InvalidFlow, SpecMismatch
 from flowdsl.nodes import (
     BATCH_KEYWORD_ADVICE,
     PARALLEL_KEYWORD_ADVICE,
     A,
     E,
     FlowBase,
-    Node,
-    PassFactory,
-    Row,
     T,
-    Traceable,
-    Traced,
-    TracedReader,
     U,
-    at_least,
     cached_per_node,
     deep_copied,
-    describe_element,
-    describe_group,
     flow,
+    format_call,
+    is_int,
+    keyword_unless_default,
     name_of,
-    plain_int,
     probed,
-    refuse_mismatch,
     rejects_keywords,
-    trace,
     validate_callable,
-    validate_flag,
 )
-from flowdsl.ops.batching import spec_of_collated, spelled_collate, validate_collate
+from flowdsl.ops.batching import spec_of_collated, spelled_collate
+from flowdsl.ops.grouping import Group, Grouped, Key
+from flowdsl.ops.padding import validate_padding
 
 if TYPE_CHECKING:
     from flowdsl.elements.batch_types import Batchable
@@ -56,237 +46,231 @@ B = TypeVar("B")
 
 
 @attrs.frozen(repr=False)
-class BatchByShape(Traceable[U, E | Reordered | Unsized], Generic[A, U, E]):
-    """Groups of ``n`` elements of one shape, each when it is full; then the incomplete groups."""
+class BucketByLength(Grouped[A, U, E | Reordered | Unsized], Generic[A, U, E]):
+    """Padded batches of elements whose lengths are between the same two boundaries."""
 
-    source: Node[A, E]
-    n: int = attrs.field(converter=plain_int, validator=at_least(1))
-    selector: Callable[[A], NDArray[np.generic]] = attrs.field(validator=validate_callable)
-    drop_remainder: bool = attrs.field(validator=validate_flag)
-    collate: Collate | CollateByComponent | None = attrs.field(
-        converter=deep_copied, validator=validate_collate
+    function: Callable[[A], int] = attrs.field(
+        validator=lambda node, field, value: validate_callable(
+            node, field.evolve(name="length"), value
+        )
     )
-
-    def __attrs_post_init__(self) -> None:
-        refuse_mismatch(self)
+    boundaries: tuple[int, ...]
+    batch_sizes: tuple[int, ...] | None
+    """The most elements of a batch, for each bucket; None if only ``max_tokens`` bounds it."""
+    max_tokens: int | None
+    padding: Padding = attrs.field(converter=deep_copied, validator=validate_padding)
+    collate: Collate | None = attrs.field(validator=attrs.validators.optional(validate_callable))
 
     @property
     def title(self) -> str:
-        remainder = ", drop_remainder=True" if self.drop_remainder else ""
-        collate = spelled_collate(self.collate)
-        return f"batch_by_shape({self.n}, {name_of(self.selector)}{remainder}{collate})"
-
-    @property
-    def length(self) -> None:
-        return None
-
-    @property
-    def yields_all(self) -> bool:
-        # With ``drop_remainder`` the last groups are in no element, but this is known at the end.
-        return True
-
-    def combined_effects(self) -> frozenset[Tag]:
-        return super().combined_effects() | ({Resampled} if self.drop_remainder else frozenset())
+        sizes = None if self.batch_sizes is None else list(self.batch_sizes)
+        return format_call(
+            "bucket_by_length",
+            name_of(self.function),
+            str(list(self.boundaries)),
+            "" if sizes is None else str(sizes),
+            keyword_unless_default("max_tokens", self.max_tokens, None),
+            keyword_unless_default("drop_remainder", self.drop_remainder, False),
+            "" if repr(self.padding) == "0" else f"padding={self.padding!r}",
+            spelled_collate(self.collate).removeprefix(", "),
+        )
 
     @cached_per_node
     def spec(self, probe: bool) -> Spec:
-        rows = self.source.spec(False)
-        if probe:  # the probed element does not determine the sizes of the others
-            rows = with_sizes(self.source.spec(True), rows)
-        always_full = self.drop_remainder or Endless in self.source.effects
-        batch = spec_of_collated(rows, self.collate, self.n if always_full else None)
-        return probed(self, batch) if probe and self.collate is not None else batch
+        rows = self.spec_of_rows(probe)
+        if self.collate is None:
+            return spec_of_padded_batch(rows, None, self.padding)
+        batch = spec_of_collated(rows, self.collate, None)
+        return probed(self, batch) if probe else batch
 
-    def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[U]]:
-        return enumerate(self._gather(epoch, group) for group in self._groups(epoch, sources[0]))
-
-    def rows_with_places(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[Any]]:
-        read, waiting = TracedReader(sources[0]), dict[int, Traced[Any]]()
-        for position, group in enumerate(self._groups(epoch, read)):
-            waiting.update(read.latest)
-            read.latest.clear()
-            members = [waiting.pop(i).places for i, _ in group]
-            yield position, trace(self._gather(epoch, group), members, self.collate is None)
-
-    def _groups(self, epoch: int, source: PassFactory) -> Iterator[list[Row[A]]]:
-        groups: dict[tuple[int, ...], list[Row[A]]] = {}
-        for position, x in source(epoch):
-            try:
-                shape = self._shape(x)
-            except BaseException as error:
-                raise_ending(self._failure(epoch, [(position, x)]), error)
-            groups.setdefault(shape, []).append((position, x))
-            if len(groups[shape]) == self.n:
-                yield groups.pop(shape)
-        if not self.drop_remainder:
-            yield from groups.values()
-
-    def _shape(self, x: A) -> tuple[int, ...]:
-        array = self.selector(x)
-        if not isinstance(array, np.ndarray):
+    def key_and_size(self, x: A) -> tuple[Key, int]:
+        size = self.function(x)
+        if not is_int(size, 0):
             raise SpecMismatch(
-                f"the selector must return an array, whose shape the element is grouped by; "
-                f"{name_of(self.selector)} returned {type(array).__name__}"
+                f"the length of an element must be an int >= 0; {name_of(self.function)} returned "
+                f"{size!r}"
             )
-        return array.shape
+        if self.max_tokens is not None and size > self.max_tokens:
+            raise SpecMismatch(
+                f"an element of length {size} exceeds max_tokens={self.max_tokens} by itself; cut "
+                f"it with .map, or leave it out with .filter"
+            )
+        return bisect_right(self.boundaries, size), int(size)
 
-    def _gather(self, epoch: int, group: list[Row[A]]) -> U:
-        elements = [x for _, x in group]
-        try:
-            batch: U = collated(elements, self.collate)
-        except BaseException as error:
-            raise_ending(self._failure(epoch, group), error)
+    def admits(self, group: Group[A], size: int) -> bool:
+        if self.max_tokens is None:
+            return True
+        return (len(group.rows) + 1) * max(group.largest, size) <= self.max_tokens
+
+    def is_full(self, key: Any, group: Group[A]) -> bool:
+        return self.batch_sizes is not None and len(group.rows) == self.batch_sizes[key]
+
+    def gather(self, elements: list[A]) -> U:
+        batch: U = pad(elements, self.padding) if self.collate is None else self.collate(elements)
         return batch
 
-    def _failure(self, epoch: int, group: list[Row[A]]) -> ElementError:
-        """An error that names the first row: the rows of a group may be far apart."""
-        first = group[0][0]
-        more = f" and {len(group) - 1} more of its shape" if len(group) > 1 else ""
-        elements = [x for _, x in group]
-        described = describe_group(elements) if more else describe_element(*elements)
-        origin = self.source.origin(epoch, first) + more
-        return ElementError(self.title, first, epoch, origin, described)
+
+def _checked_boundaries(boundaries: Sequence[int]) -> tuple[int, ...]:
+    found = tuple(boundaries) if isinstance(boundaries, (list, tuple, range, np.ndarray)) else None
+    if found is None or not all(is_int(b, 1) for b in found):
+        raise InvalidFlow(
+            f"bucket_by_length: boundaries must be a list of ints >= 1, got {boundaries!r}"
+        )
+    if any(a >= b for a, b in pairwise(found)):
+        raise InvalidFlow(f"bucket_by_length: boundaries must increase, got {list(found)!r}")
+    return tuple(map(int, found))
 
 
-class ShapeBatching(FlowBase[T, E]):
-    """Operators that group elements of equal shape."""
+def _checked_sizes(
+    sizes: int | Sequence[int] | None, max_tokens: int | None, buckets: int
+) -> tuple[int, ...] | None:
+    if sizes is None and max_tokens is None:
+        raise InvalidFlow(
+            "bucket_by_length: the size of a batch is not bounded; pass batch_sizes, max_tokens, "
+            "or both"
+        )
+    if max_tokens is not None and not is_int(max_tokens, 1):
+        raise InvalidFlow(
+            f"bucket_by_length: max_tokens must be an int >= 1 or None, got {max_tokens!r}"
+        )
+    if sizes is None:
+        return None
+    found: Any = (sizes,) * buckets if is_int(sizes, 1) else sizes
+    if not isinstance(found, (list, tuple, np.ndarray)) or not all(is_int(n, 1) for n in found):
+        raise InvalidFlow(
+            f"bucket_by_length: batch_sizes must be an int >= 1, or a list of them, got {sizes!r}"
+        )
+    if len(found) != buckets:
+        raise InvalidFlow(
+            f"bucket_by_length: {buckets - 1} boundaries make {buckets} buckets, and batch_sizes "
+            f"has {len(found)} sizes"
+        )
+    return tuple(map(int, found))
 
-    @overload  # of options of unknown types, ``**options``
-    def batch_by_shape(
-        self: Batchable[B],
-        n: int,
-        selector: Callable[[T], NDArray[np.generic]],
-        *,
-        drop_remainder: Never,
-    ) -> Flow[B, Any]: ...
+
+class Bucketing(FlowBase[T, E]):
+    """Operators that group elements by their lengths."""
+
     @overload
-    def batch_by_shape(
+    def bucket_by_length(
         self: Batchable[B],
-        n: int,
-        selector: Callable[[T], NDArray[np.generic]],
+        length: Callable[[T], int],
+        boundaries: Sequence[int],
+        batch_sizes: int | Sequence[int] | None = None,
         *,
+        max_tokens: int | None = None,
         drop_remainder: Literal[False] = False,
+        padding: Padding = 0,
     ) -> Flow[B, E | Reordered | Unsized]: ...
     @overload
-    def batch_by_shape(
+    def bucket_by_length(
         self: Batchable[B],
-        n: int,
-        selector: Callable[[T], NDArray[np.generic]],
+        length: Callable[[T], int],
+        boundaries: Sequence[int],
+        batch_sizes: int | Sequence[int] | None = None,
         *,
+        max_tokens: int | None = None,
         drop_remainder: bool,
+        padding: Padding = 0,
     ) -> Flow[B, E | Reordered | Resampled | Unsized]: ...
     @overload
-    def batch_by_shape(
+    def bucket_by_length(
         self,
-        n: int,
-        selector: Callable[[T], NDArray[np.generic]],
+        length: Callable[[T], int],
+        boundaries: Sequence[int],
+        batch_sizes: int | Sequence[int] | None = None,
         *,
+        max_tokens: int | None = None,
         drop_remainder: Literal[False] = False,
         collate: Callable[[list[T]], B],
     ) -> Flow[B, E | Reordered | Unsized]: ...
     @overload
-    def batch_by_shape(
+    def bucket_by_length(
         self,
-        n: int,
-        selector: Callable[[T], NDArray[np.generic]],
+        length: Callable[[T], int],
+        boundaries: Sequence[int],
+        batch_sizes: int | Sequence[int] | None = None,
         *,
+        max_tokens: int | None = None,
         drop_remainder: bool,
         collate: Callable[[list[T]], B],
     ) -> Flow[B, E | Reordered | Resampled | Unsized]: ...
-    @overload
-    def batch_by_shape(
-        self: FlowBase[Record[B], E],
-        n: int,
-        selector: Callable[[T], NDArray[np.generic]],
-        *,
-        drop_remainder: Literal[False] = False,
-        collate: CollateByComponent,
-    ) -> Flow[B, E | Reordered | Unsized]: ...
-    @overload
-    def batch_by_shape(
-        self: FlowBase[Record[B], E],
-        n: int,
-        selector: Callable[[T], NDArray[np.generic]],
-        *,
-        drop_remainder: bool,
-        collate: CollateByComponent,
-    ) -> Flow[B, E | Reordered | Resampled | Unsized]: ...
-    @overload
-    def batch_by_shape(
-        self: FlowBase[Mapping[str, object], E],
-        n: int,
-        selector: Callable[[T], NDArray[np.generic]],
-        *,
-        drop_remainder: Literal[False] = False,
-        collate: CollateByComponent,
-    ) -> Flow[dict[str, Any], E | Reordered | Unsized]: ...
-    @overload
-    def batch_by_shape(
-        self: FlowBase[Mapping[str, object], E],
-        n: int,
-        selector: Callable[[T], NDArray[np.generic]],
-        *,
-        drop_remainder: bool,
-        collate: CollateByComponent,
-    ) -> Flow[dict[str, Any], E | Reordered | Resampled | Unsized]: ...
-    @overload
-    def batch_by_shape(
-        self,
-        n: int,
-        selector: Callable[[T], NDArray[np.generic]],
-        *,
-        drop_remainder: Literal[False] = False,
-        collate: CollateByComponent,
-    ) -> Flow[tuple[Any, ...], E | Reordered | Unsized]: ...
-    @overload
-    def batch_by_shape(
-        self,
-        n: int,
-        selector: Callable[[T], NDArray[np.generic]],
-        *,
-        drop_remainder: bool,
-        collate: CollateByComponent,
-    ) -> Flow[tuple[Any, ...], E | Reordered | Resampled | Unsized]: ...
     @rejects_keywords(
         **{
             **BATCH_KEYWORD_ADVICE,
             **PARALLEL_KEYWORD_ADVICE,
-            "batch_size": "write batch_by_shape({n}, selector)",
+            "element_length_func": "write bucket_by_length(length, ...)",
+            "bucket_boundaries": "write boundaries={}",
+            "bucket_batch_sizes": "write batch_sizes={}",
+            "batch_size": "write batch_sizes={}",
+            "padding_values": "write padding={}",
+            "no_padding": "write collate=list, or another function of the list of elements",
+            "max_sentences": "write batch_sizes={}",
         }
     )
-    def batch_by_shape(
+    def bucket_by_length(
         self: Any,
-        n: int,
-        selector: Callable[[Any], NDArray[np.generic]],
+        length: Callable[[Any], int],
+        boundaries: Sequence[int],
+        batch_sizes: int | Sequence[int] | None = None,
         *,
+        max_tokens: int | None = None,
         drop_remainder: bool = False,
-        collate: Collate | CollateByComponent | None = None,
+        padding: Padding = 0,
+        collate: Collate | None = None,
     ) -> Flow[Any, Any]:
-        """Group ``n`` elements in which the selected array has the same shape, and stack them.
+        """Group elements of similar length, and pad each batch to its longest element.
 
-        ``selector`` returns the array: ``c0`` to ``c7``, or a function. A batch is yielded as soon
-        as its group is full. At the end of a pass, groups that are not full are yielded too, in the
-        order of their first rows, or left out with ``drop_remainder``; no group reaches into the
-        next pass. Up to ``n - 1`` elements of every shape are kept in memory.
+        ``length`` returns the length of an element. ``boundaries`` divide lengths into buckets: an
+        element whose length is below the first boundary belongs to the first bucket, and one at or
+        above the last boundary to the last bucket. ``boundaries=[]`` has one bucket, which keeps
+        the order.
 
-        Shapes and ``collate`` are as for ``batch``; components that are not selected must have the
-        same shape within a group.
+        ``batch_sizes`` is the number of elements of a batch, for all buckets or for each, which are
+        one more than the boundaries. With ``max_tokens``, a batch has at most so many entries, with
+        padding: its elements times their greatest length. Both may be given.
+
+        A batch is yielded as soon as it is full. At the end of a pass, batches that are not full
+        are yielded too, in the order of their first rows, or left out with ``drop_remainder``; no
+        batch reaches into the next pass.
+
+        Shapes and ``padding`` are as for ``padded_batch``. ``collate`` replaces the padding; its
+        argument is the list of elements.
+
+        Memory: at most the sum of ``batch_sizes`` in elements, and ``max_tokens`` entries for each
+        bucket.
 
         Length: known only at the end of a pass.
 
         Effects: ``Reordered`` and ``Unsized``; with ``drop_remainder``, ``Resampled`` too.
 
-        Errors: ``InvalidFlow`` for ``n < 1`` or elements known not to stack; an ``ElementError``
-        for rows that do not stack, or if ``selector`` does not return an array.
+        Errors: ``InvalidFlow`` for boundaries that do not increase, sizes that do not fit them,
+        neither ``batch_sizes`` nor ``max_tokens``, or elements known not to stack; an
+        ``ElementError`` for an element that is longer than ``max_tokens``, for rows that do not
+        stack, or if ``length`` does not return a length.
 
-        >>> import flowdsl as fl, numpy as np
-        >>> words = fl.from_items([np.array(w) for w in ([1, 2], [3], [4, 5], [6], [7])])
-        >>> [batch.tolist() for batch in words.batch_by_shape(2, lambda word: word)]
-        [[[1, 2], [4, 5]], [[3], [6]], [[7]]]
+        >>> import flowdsl as fl
+        >>> words = fl.from_items([[1], [2, 3, 4, 5], [6, 7], [8, 9, 10], [11]])
+        >>> for batch in words.bucket_by_length(len, [3], [2, 2]):
+        ...     print(batch.tolist())
+        [[1, 0], [6, 7]]
+        [[2, 3, 4, 5], [8, 9, 10, 0]]
+        [[11]]
+        >>> [batch.shape for batch in words.bucket_by_length(len, [3], max_tokens=4)]
+        [(1, 4), (2, 2), (1, 3), (1, 1)]
 
-        Source: ``BatchDataByShape`` in tensorpack, whose remainders go into the next pass.
+        Source: ``bucket_by_sequence_length`` of tf.data; ``max_tokens`` of fairseq.
 
-        Elsewhere: tensorpack ``BatchDataByShape``; tf.data ``group_by_window``; Grain none;
-        torchdata ``Grouper``.
+        Elsewhere: tensorpack none; tf.data ``bucket_by_sequence_length``; Grain none; torchdata
+        ``max_token_bucketize`` and ``bucketbatch``.
         """
-        return flow(BatchByShape(self.node, n, selector, drop_remainder, collate))
+        if padding != 0 and collate is not None:
+            raise InvalidFlow(
+                "bucket_by_length: padding and collate: write one of them, as collate replaces the "
+                "padding"
+            )
+        edges = _checked_boundaries(boundaries)
+        sizes = _checked_sizes(batch_sizes, max_tokens, len(edges) + 1)
+        tokens = None if max_tokens is None else int(max_tokens)
+        arguments = length, edges, sizes, tokens, padding, collate
+        return flow(BucketByLength(self.node, drop_remainder, *arguments))

@@ -213,3 +213,18 @@ class TestRefusals:
     ) -> None:
         with pytest.raises(InvalidFlow, match=f"^from_tfdata: {message}"):
             fl.from_tfdata(dataset)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_buckets_by_length_are_those_of_tf_data(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    items = [rng.integers(0, 9, n) for n in rng.integers(1, 30, 200)]
+    boundaries, sizes = [8, 16, 24], [7, 5, 3, 2]
+    dataset: Any = tf.data.Dataset.from_generator(
+        lambda: iter(items), output_signature=tf.TensorSpec([None], tf.int64)
+    )
+    buckets = dataset.bucket_by_sequence_length(
+        lambda x: tf.shape(x)[0], boundaries, sizes, drop_remainder=True
+    )
+    ours = fl.from_items(items).bucket_by_length(len, boundaries, sizes, drop_remainder=True)
+    assert [x.tolist() for x in ours] == [x.tolist() for x in buckets.as_numpy_iterator()]

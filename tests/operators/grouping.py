@@ -143,21 +143,94 @@ def batch_by_shape(draw: Draw, recipe: Recipe) -> Recipe:
     )
 
 
+def batch_by_key(draw: Draw, recipe: Recipe) -> Recipe:
+    if recipe.is_large:
+        return take(draw, recipe)
+    n, drop, as_list = draw(st.tuples(NUMBERS, st.booleans(), st.booleans()))
+    as_list = as_list or not alike(recipe, shapes)
+    options: dict[str, Any] = {"collate": list} if as_list else {}
+    gather: models.Gather = list if as_list else models.stacked
+    return recipe.then(
+        f"batch_by_key({n}{', drop' * drop}{', list' * as_list})",
+        lambda f, _: f.batch_by_key(n, functions.some_key, drop_remainder=drop, **options),
+        lambda m: by_key_model(
+            m, functions.some_key, lambda key, group: len(group) == n, drop, gather
+        ),
+        reshapes=True,
+        ragged=as_list,
+        chooses=drop,
+    )
+
+
+def bucket_by_length(draw: Draw, recipe: Recipe) -> Recipe:
+    if recipe.is_large:
+        return take(draw, recipe)
+    if draw(st.booleans()):
+        recipe = map_ragged(recipe)
+    boundaries = draw(st.sampled_from([[], [2], [1, 3]]))
+    sizes = draw(st.lists(NUMBERS, min_size=len(boundaries) + 1, max_size=len(boundaries) + 1))
+    most = draw(st.sampled_from([None, functions.MAX_LENGTH, 9]))
+    drop, as_list = draw(st.tuples(st.booleans(), st.booleans()))
+    as_list = as_list or not alike(recipe, structure_of)
+    options: dict[str, Any] = {"collate": list} if as_list else {}
+    gather: models.Gather = list if as_list else padded(0)
+    length = functions.some_length
+
+    def bucket(x: Any) -> int:
+        return sum(length(x) >= boundary for boundary in boundaries)
+
+    def is_full(key: int, group: list[Any]) -> bool:
+        return len(group) == sizes[key]
+
+    def fits(group: list[Any]) -> bool:
+        return most is None or len(group) * max(map(length, group)) <= most
+
+    return recipe.then(
+        f"bucket_by_length({boundaries}, {sizes}, {most}{', drop' * drop}{', list' * as_list})",
+        lambda f, _: f.bucket_by_length(
+            length, boundaries, sizes, max_tokens=most, drop_remainder=drop, **options
+        ),
+        lambda m: by_key_model(m, bucket, is_full, drop, gather, fits),
+        reshapes=True,
+        ragged=True,
+        chooses=drop,
+    )
+
+
 def batch_by_shape_model(
     source: Model, n: int, selector: Callable[[Any], Any], drop: bool, gather: models.Gather
 ) -> Model:
+    def key(x: Any) -> Any:
+        return np.shape(selector(x))
+
+    return by_key_model(source, key, lambda _, group: len(group) == n, drop, gather)
+
+
+def by_key_model(
+    source: Model,
+    key: Callable[[Any], Any],
+    is_full: Callable[[Any, list[Any]], bool],
+    drop: bool,
+    gather: models.Gather,
+    fits: Callable[[list[Any]], bool] = lambda group: True,
+) -> Model:
+    """Groups of equal keys, in a list that is searched; ``fits`` is asked with the next element."""
     source = source.good()
 
     def gathered(epoch: int) -> Iterator[Any]:
         waiting: list[tuple[Any, list[Any]]] = []
         for x in source.elements(epoch):
-            shape = np.shape(selector(x))
-            group = next((group for other, group in waiting if other == shape), None)
+            its = key(x)
+            group = next((group for other, group in waiting if other == its), None)
+            if group is not None and not fits([*group, x]):
+                waiting = [pair for pair in waiting if pair[1] is not group]
+                yield gather(group)
+                group = None
             if group is None:
                 group = []
-                waiting.append((shape, group))
+                waiting.append((its, group))
             group.append(x)
-            if len(group) == n:
+            if is_full(its, group):
                 waiting = [pair for pair in waiting if pair[1] is not group]
                 yield gather(group)
         if not drop:

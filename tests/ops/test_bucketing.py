@@ -1,10 +1,10 @@
-"""batch_by_shape, compared with sorting the elements into lists."""
+"""bucket_by_length: batches of similar length, with a bound on their size."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from itertools import pairwise
+from typing import Any
 
-import attrs
 import numpy as np
 import pytest
 from hypothesis import given
@@ -12,239 +12,155 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import flowdsl as fl
-from flowdsl import (
-    ElementError,
-    Endless,
-    InvalidFlow,
-    Reordered,
-    Resampled,
-    SpecMismatch,
-    UnknownLength,
-    Unsized,
-    c0,
-    c1,
-)
-from flowdsl.testing.elements import same
+from flowdsl import ElementError, InvalidFlow, Reordered, Resampled, SpecMismatch, Unsized
 
-kinds = st.lists(st.sampled_from([(1,), (2,), (1, 2), (2, 1)]), max_size=16)
-sizes = st.integers(1, 4)
+lengths = st.lists(st.integers(1, 12), max_size=24)
+edges = st.lists(st.integers(1, 12), max_size=3, unique=True).map(sorted)
 
 
-def rows_of(shapes: list[tuple[int, ...]]) -> list[tuple[NDArray[np.float32], np.int64]]:
-    return [(np.full(shape, i, np.float32), np.int64(i)) for i, shape in enumerate(shapes)]
+def words(sizes: list[int]) -> list[NDArray[np.int64]]:
+    """Arrays of these sizes; the ``i``-th is filled with ``i + 1``."""
+    return [np.full(size, i + 1) for i, size in enumerate(sizes)]
 
 
-def model(shapes: list[tuple[int, ...]], n: int, drop: bool) -> list[list[int]]:
-    """The numbers in each batch: full batches by their last row, others by their first."""
-    full, left = [], []
-    for shape in set(shapes):
-        numbers = [i for i, s in enumerate(shapes) if s == shape]
-        groups = [numbers[i : i + n] for i in range(0, len(numbers), n)]
-        full += [group for group in groups if len(group) == n]
-        left += [group for group in groups if len(group) < n and not drop]
-    return sorted(full, key=lambda group: group[-1]) + sorted(left)
+def numbers(batch: NDArray[Any]) -> list[int]:
+    """The numbers of the rows of a batch."""
+    return [int(row.max()) - 1 for row in batch]
 
 
-@given(kinds, sizes, st.booleans())
-def test_batch_by_shape_groups_equal_shapes(
-    shapes: list[tuple[int, ...]], n: int, drop: bool
+@given(lengths, edges, st.integers(1, 4))
+def test_a_batch_has_rows_of_one_bucket_in_order(
+    sizes: list[int], boundaries: list[int], n: int
 ) -> None:
-    rows = rows_of(shapes)
-    flow = fl.from_items(rows).pipe(_by_shape, n, drop)
-    expected = [
-        (np.stack([rows[i][0] for i in group]), np.array(group)) for group in model(shapes, n, drop)
-    ]
-    assert same(flow.collect(), expected)
-    assert [position for position, _ in flow.node.reference(0)] == list(range(len(expected)))
-    assert flow.effects == {Reordered, Unsized} | ({Resampled} if drop else set())
+    flow = fl.from_items(words(sizes)).bucket_by_length(len, boundaries, n)
+    batches = [numbers(batch) for batch in flow]
+    assert sorted(i for batch in batches for i in batch) == [*range(len(sizes))]
+    for batch in batches:
+        assert batch == sorted(batch)
+        assert len({sum(sizes[i] >= edge for edge in boundaries) for i in batch}) == 1
+    assert all(batch.shape[1] == max(sizes[i] for i in numbers(batch)) for batch in flow)
+    full = fl.from_items(words(sizes)).bucket_by_length(len, boundaries, n, drop_remainder=True)
+    assert [numbers(batch) for batch in full] == [b for b in batches if len(b) == n]
 
 
-def _by_shape(flow: Any, n: int, drop: bool) -> Any:
-    return flow.batch_by_shape(n, c0, drop_remainder=drop)
+@given(lengths, edges, st.integers(12, 40))
+def test_a_batch_has_at_most_max_tokens_with_padding(
+    sizes: list[int], boundaries: list[int], most: int
+) -> None:
+    flow = fl.from_items(words(sizes)).bucket_by_length(len, boundaries, max_tokens=most)
+    batches = flow.collect()
+    assert sorted(i for batch in batches for i in numbers(batch)) == [*range(len(sizes))]
+    assert all(batch.size <= most for batch in batches)
+    if not boundaries:  # the next row would not have fitted
+        for batch, after in pairwise(batches):
+            wide = max(batch.shape[1], sizes[numbers(after)[0]])
+            assert (len(batch) + 1) * wide > most
 
 
-@given(kinds, sizes)
-def test_collate_receives_the_list_of_elements(shapes: list[tuple[int, ...]], n: int) -> None:
-    rows = rows_of(shapes)
-    flow = fl.from_items(rows).batch_by_shape(n, lambda row: row[0], collate=list)
-    assert [[i for _, i in group] for group in flow] == model(shapes, n, drop=False)
+def test_each_component_is_padded() -> None:
+    rows: list[dict[str, Any]] = [{"ids": x, "label": i} for i, x in enumerate(words([1, 3, 2]))]
+    flow = fl.from_items(rows).bucket_by_length(
+        lambda row: len(row["ids"]), [9], 3, padding={"ids": -1, "label": 0}
+    )
+    (batch,) = flow.collect()
+    assert batch["ids"].tolist() == [[1, -1, -1], [2, 2, 2], [3, 3, -1]]
+    assert batch["label"].tolist() == [0, 1, 2]
 
 
-@given(kinds, sizes)
-def test_no_batch_reaches_into_the_next_pass(shapes: list[tuple[int, ...]], n: int) -> None:
-    flow = fl.from_items(rows_of(shapes)).batch_by_shape(n, c0)
-    once = [batch[1].tolist() for batch in flow]
-    assert [batch[1].tolist() for batch in flow.repeat(2)] == once * 2
-    assert [batch[1].tolist() for batch in flow.epoch(3)] == once
+def test_collate_replaces_the_padding() -> None:
+    flow = fl.from_items(words([1, 3, 2])).bucket_by_length(len, [3], 2, collate=len)
+    assert flow.collect() == [2, 1]
 
 
-def test_a_batch_is_yielded_as_soon_as_it_is_full() -> None:
-    stream = iter(rows_of([(1,), (2,), (1,), (2,)]))
-    run = iter(fl.from_iterable(stream).batch_by_shape(2, c0))
-    assert next(run)[1].tolist() == [0, 2]
-    assert next(stream)[1] == 3
+def test_no_batch_reaches_into_the_next_pass() -> None:
+    flow = fl.from_items(words([1, 3, 1])).bucket_by_length(len, [2], 2)
+    once = [batch.tolist() for batch in flow]
+    assert [batch.tolist() for batch in flow.repeat(2)] == once * 2
 
 
-@attrs.frozen
-class WordBatch:
-    word: NDArray[np.int64]
+def test_the_effects() -> None:
+    flow = fl.from_items(words([1]))
+    assert flow.bucket_by_length(len, [2], 2).effects == {Reordered, Unsized}
+    dropping = flow.bucket_by_length(len, [2], 2, drop_remainder=True)
+    assert dropping.effects == {Reordered, Resampled, Unsized}
 
 
-@attrs.frozen
-class Word(fl.Record[WordBatch]):
-    word: NDArray[np.int64]
+def test_the_spec_leaves_sizes_open() -> None:
+    flow = fl.from_items([np.zeros((n, 3), np.uint8) for n in (2, 4)])
+    assert str(flow.bucket_by_length(len, [3], 2).spec) == "uint8[?, ?, ?]"
+    assert str(flow.bucket_by_length(len, [3], 2, collate=lambda rows: len(rows)).spec) == "int"
 
 
-def test_elements_become_the_same_as_in_batch() -> None:
-    words = [np.array([1]), np.array([2, 3]), np.array([4])]
-    records = fl.from_items([Word(w) for w in words]).batch_by_shape(2, lambda r: r.word).collect()
-    assert [type(b) for b in records] == [WordBatch, WordBatch]
-    assert [b.word.tolist() for b in records] == [[[1], [4]], [[2, 3]]]
-    dicts = fl.from_items([{"w": w} for w in words]).batch_by_shape(2, lambda d: d["w"]).collect()
-    assert [{k: v.tolist() for k, v in d.items()} for d in dicts] == [
-        {"w": [[1], [4]]},
-        {"w": [[2, 3]]},
-    ]
-
-
-def test_collate_of_components_in_a_tuple() -> None:
-    flow: Any = fl.from_items(rows_of([(1,), (2,), (1,)]))
-    got = flow.batch_by_shape(2, c0, collate=(None, len)).collect()
-    assert same(got, [(np.array([[0], [2]], np.float32), 2), (np.array([[1, 1]], np.float32), 1)])
-    assert "collate=(None, sum)" in repr(flow.batch_by_shape(2, c0, collate=(None, sum)))
-    with pytest.raises(InvalidFlow, match="2 components, and collate 1"):
-        flow.batch_by_shape(2, c0, collate=(len,))
-
-
-class TestEffects:
-    def test_an_endless_flow_has_no_remainder(self) -> None:
-        flow = fl.from_items(rows_of([(1,), (2,), (1,)])).repeat()
-        batches = flow.batch_by_shape(2, c0, drop_remainder=True)
-        assert batches.effects == {Resampled, Reordered, Unsized, Endless}
-        assert [b[1].tolist() for b in batches.take(3)] == [[0, 2], [1, 1], [0, 2]]
-
-    def test_the_length_is_unknown(self) -> None:
-        flow: Any = fl.from_items(rows_of([(1,)])).batch_by_shape(2, c0)
-        with pytest.raises(UnknownLength, match="because of batch_by_shape"):
-            flow.size()
-
-
-def wide(i: int) -> Annotated[NDArray[np.uint8], fl.Shape(2, None)]:
-    return np.zeros((2, i), np.uint8)
-
-
-class TestSpec:
-    def test_the_spec_has_the_size_of_every_batch(self) -> None:
-        flow = fl.from_range(4).map(wide)
-        by_shape = flow.batch_by_shape(2, lambda x: x)
-        assert str(by_shape.spec) == "uint8[?, 2, ?]"
-        assert str(flow.repeat().batch_by_shape(2, lambda x: x).spec) == "uint8[2, 2, ?]"
-        full = flow.batch_by_shape(2, lambda x: x, drop_remainder=True)
-        assert str(full.spec) == "uint8[2, 2, ?]"
-
-    def test_sizes_of_one_element_are_not_assumed_for_others(self) -> None:
-        flow = fl.from_range(4).map(lambda i: (np.zeros(i, np.uint8), np.int64(i)))
-        assert str(flow.batch_by_shape(2, c0).spec) == "(uint8[?, ?], int64[?])"
-
-    def test_the_spec_of_a_collate_is_its_annotation(self) -> None:
-        flow = fl.from_items(rows_of([(1,)]))
-
-        def total(rows: Any) -> float:
-            raise AssertionError("not asked")
-
-        assert str(flow.batch_by_shape(2, c0, collate=total).spec) == "float"
-        assert str(flow.batch_by_shape(2, c0, collate=lambda rows: len(rows)).spec) == "int"
+def test_workers_do_not_change_the_batches() -> None:
+    flow = fl.from_range(9).map(lambda i: np.full(i % 4, i))
+    batches = flow.bucket_by_length(len, [2], [2, 3]).map(np.ndarray.tolist)
+    assert batches.prefetch(procs=2).collect() == batches.collect()
 
 
 class TestRefusals:
-    @pytest.mark.parametrize("n", [0, -1, 2.5, True, None, "2"])
-    def test_invalid_n_is_refused(self, n: Any) -> None:
-        with pytest.raises(InvalidFlow) as caught:
-            fl.from_items(rows_of([(1,)])).batch_by_shape(n, c0)
-        assert str(caught.value) == f"batch_by_shape: n must be an int >= 1, got {n!r}"
-
     @pytest.mark.parametrize(
         ("arguments", "said"),
         [
-            ({"selector": 0}, "selector must be callable, got 0"),
-            ({"selector": "image"}, "selector must be callable, got 'image'"),
-            ({"selector": c0, "drop_remainder": 1}, "drop_remainder must be True or False, got 1"),
             (
-                {"selector": c0, "collate": 3},
-                (
-                    "collate must be a function of the list of rows, or a dict or tuple of such "
-                    "functions, one for each component; got 3"
-                ),
+                (len, [3]),
+                "the size of a batch is not bounded; pass batch_sizes, max_tokens, or both",
             ),
+            ((len, [3, 3], 2), "boundaries must increase, got [3, 3]"),
+            ((len, [0], 2), "boundaries must be a list of ints >= 1, got [0]"),
+            ((len, 3, 2), "boundaries must be a list of ints >= 1, got 3"),
+            ((len, [3], 0), "batch_sizes must be an int >= 1, or a list of them, got 0"),
+            ((len, [3], [2, "3"]), "batch_sizes must be an int >= 1, or a list of them"),
+            ((len, [3], [2]), "1 boundaries make 2 buckets, and batch_sizes has 1 sizes"),
+            ((3, [3], 2), "length must be callable, got 3"),
         ],
     )
     def test_invalid_arguments_are_refused(self, arguments: Any, said: str) -> None:
-        flow: Any = fl.from_items(rows_of([(1,)]))
+        flow: Any = fl.from_items(words([1]))
         with pytest.raises(InvalidFlow) as caught:
-            flow.batch_by_shape(2, **arguments)
-        assert str(caught.value) == f"batch_by_shape: {said}"
+            flow.bucket_by_length(*arguments)
+        assert str(caught.value).startswith(f"bucket_by_length: {said}")
 
-    def test_elements_known_not_to_stack_are_refused(self) -> None:
-        flow: Any = fl.from_items([(np.zeros(2), {1})])
-        with pytest.raises(InvalidFlow) as caught:
-            flow.batch_by_shape(2, c0)
-        assert str(caught.value).startswith("batch_by_shape(2, c0): element.1: set does not stack")
+    @pytest.mark.parametrize("most", [0, 2.5, True, "4"])
+    def test_invalid_max_tokens_are_refused(self, most: Any) -> None:
+        with pytest.raises(InvalidFlow, match="max_tokens must be an int >= 1 or None"):
+            fl.from_items(words([1])).bucket_by_length(len, [3], max_tokens=most)
 
-    def test_a_selector_without_an_array_is_an_error(self) -> None:
-        flow: Any = fl.from_items(rows_of([(1,), (1,)])).filter(lambda row: row[1] > 0)
-        with pytest.raises(ElementError) as caught:
-            flow.batch_by_shape(2, c1).collect()
-        assert str(caught.value).startswith(
-            "batch_by_shape(2, c1) failed on element 1 (row 1 of from_items(2 items)): SpecMismatch"
-        )
-        assert str(caught.value).endswith("; the element was (float32[1], np.int64(1))")
-        assert str(caught.value.__cause__) == (
-            "the selector must return an array, whose shape the element is grouped by; c1 returned "
-            "int64"
-        )
+    def test_padding_and_collate_are_refused(self) -> None:
+        flow: Any = fl.from_items(words([1]))
+        with pytest.raises(InvalidFlow, match="padding and collate: write one of them"):
+            flow.bucket_by_length(len, [3], 2, padding=1, collate=list)
 
-    def test_a_selector_that_raises_is_an_error(self) -> None:
-        flow: Any = fl.from_items([{"x": np.zeros(2)}, {"x": np.zeros(2), "y": np.zeros(3)}])
-        with pytest.raises(ElementError) as caught:
-            flow.batch_by_shape(2, lambda row: row["y"]).collect()
-        assert caught.value.origin == "row 0 of from_items(2 items)"
-        assert isinstance(caught.value.__cause__, KeyError)
-
-    def test_rows_that_do_not_stack_are_an_error(self) -> None:
-        small, large = np.zeros(1), np.zeros(2)
-        rows = [(large, small), (small, small), (small, large), (large, small)]
-        run = iter(fl.from_items(rows).batch_by_shape(3, c0))
-        with pytest.raises(ElementError) as caught:
-            list(run)
-        assert caught.value.origin == "row 1 of from_items(4 items) and 1 more of its shape"
-        assert isinstance(caught.value.__cause__, SpecMismatch)
-        assert "element.1: row 0 of the batch is float64[1], row 1 is float64[2]" in str(
-            caught.value.__cause__
-        )
-
-    def test_a_collate_that_fails_names_the_row(self) -> None:
-        flow = fl.from_items(rows_of([(1,), (2,)])).batch_by_shape(
-            1, c0, collate=lambda rows: 1 / 0
-        )
+    def test_an_element_above_max_tokens_is_named(self) -> None:
+        flow = fl.from_items(words([2, 7])).bucket_by_length(len, [3], max_tokens=6)
         with pytest.raises(ElementError) as caught:
             flow.collect()
-        assert caught.value.origin == "row 0 of from_items(2 items)"
-        assert isinstance(caught.value.__cause__, ZeroDivisionError)
+        assert caught.value.origin == "row 1 of from_items(2 items)"
+        assert "length 7 exceeds max_tokens=6 by itself" in str(caught.value.__cause__)
+
+    @pytest.mark.parametrize("length", [1.5, None, -1, "3"])
+    def test_a_function_without_a_length_is_an_error(self, length: Any) -> None:
+        flow = fl.from_items(words([2])).bucket_by_length(lambda x: length, [3], 2)
+        with pytest.raises(ElementError) as caught:
+            flow.collect()
+        assert isinstance(caught.value.__cause__, SpecMismatch)
+        assert f"<lambda> returned {length!r}" in str(caught.value.__cause__)
+
+    def test_rows_that_do_not_stack_are_an_error(self) -> None:
+        flow: Any = fl.from_range(2).map(lambda i: np.zeros(2, (np.int32, np.int64)[i]))
+        with pytest.raises(ElementError) as caught:
+            flow.bucket_by_length(len, [3], 2).collect()
+        assert caught.value.origin == "row 0 of from_range(2) and 1 more of its group"
 
 
-def test_batch_by_shape_title() -> None:
-    flow = fl.from_items(rows_of([(1,)]))
-    batches = flow.batch_by_shape(2, c0, drop_remainder=True, collate=len)
-    assert repr(batches).endswith(".batch_by_shape(2, c0, drop_remainder=True, collate=len)")
-    other = flow.batch_by_shape(2, c1)  # type: ignore[arg-type]  # only its name is looked at
-    assert batches.node.fingerprint != other.node.fingerprint
-    assert repr(flow.batch_by_shape(3, lambda row: row[0])).endswith("(3, <lambda>)")
-
-
-@pytest.mark.parametrize("procs", [0, 1])
-def test_batch_by_shape_between_prefetches(procs: int) -> None:
-    flow = (
-        fl.from_range(8).map(lambda i: (np.full(1 + i % 3, i), np.int64(i))).prefetch(procs=procs)
-    )
-    got = flow.batch_by_shape(2, c0).map(lambda b: b[1].tolist()).prefetch(procs=procs).collect()
-    assert got == [[0, 3], [1, 4], [2, 5], [6], [7]]
+def test_titles() -> None:
+    flow = fl.from_items(words([1]))
+    titles = {
+        "bucket_by_length(len, [3], [2, 2])": flow.bucket_by_length(len, [3], 2),
+        "bucket_by_length(len, [], max_tokens=9, padding=-1)": flow.bucket_by_length(
+            len, [], max_tokens=9, padding=-1
+        ),
+        "bucket_by_length(len, [3], [2, 1], drop_remainder=True, collate=sum)": (
+            flow.bucket_by_length(len, (3,), [2, 1], drop_remainder=True, collate=sum)
+        ),
+    }
+    assert {x.node.title for x in titles.values()} == set(titles)

@@ -24,7 +24,7 @@ from_csv: Any = fl.from_csv
         ("ConcatData", r"concat \(ConcatData in tensorpack\)"),
         ("head", r"take\(n\)"),
         ("to_list", r"collect\(\)"),
-        ("group_by", r"batch_by_shape"),
+        ("group_by", r"batch_by_key"),
         ("tail", r"flow\[-n:\]"),
         ("WeightedRandomSampler", r"sample \(WeightedRandomSampler in torchdata\)"),
     ],

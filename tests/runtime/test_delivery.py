@@ -101,6 +101,10 @@ STEPS: dict[str, Callable[[AnyFlow], AnyFlow]] = {
     "window": lambda f: f.window(3),
     "window with a stride": lambda f: f.window(3, stride=2),
     "batch_by_shape": lambda f: f.map(_first).batch_by_shape(2, _shape, collate=_same),
+    "batch_by_key": lambda f: f.map(_first).batch_by_key(3, _kind, collate=_same),
+    "bucket_by_length": lambda f: f.map(_first).bucket_by_length(
+        _kind, [1], [3, 2], max_tokens=3, collate=_same
+    ),
     "pack": lambda f: f.map(_some_tokens).pack(4).map(_real),
     "pack whole": lambda f: f.map(_some_tokens).pack(8, "best_fit", bins=2).map(_real),
     "pack parts": lambda f: (
@@ -113,6 +117,10 @@ STEPS: dict[str, Callable[[AnyFlow], AnyFlow]] = {
     "ahead": lambda f: f.prefetch(threads=2),
     "threads": lambda f: f.map(_same).prefetch(threads=2),
 }
+
+
+def _kind(x: Any) -> int:
+    return min(rows_in(x)) % 3
 
 
 def _some_tokens(x: Any) -> Any:
@@ -487,7 +495,9 @@ def test_each_kind_of_node_says_what_it_looks_back_at() -> None:
 
     Operators that yield elements in another order are tracked one by one.
     """
-    in_another_order = {"BatchByShape", "PackWhole", "Shuffle", "WindowShuffle"}
+    in_another_order = {
+        *("BatchByKey", "BatchByShape", "BucketByLength", "PackWhole", "Shuffle", "WindowShuffle")
+    }
     silent = {
         cls.__name__
         for cls in _subclasses(Node)

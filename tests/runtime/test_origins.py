@@ -85,6 +85,8 @@ EACH_BY_ITS_ROWS: dict[str, Callable[[fl.Flow[Any, Any]], fl.Flow[Any, Any]]] = 
     "repeat_each": lambda f: f.repeat_each(2).batch(3),
     "fixed_size": lambda f: f.fixed_size(20),
     "batch_by_shape": lambda f: f.batch_by_shape(2, lambda i: np.zeros(i % 3)),
+    "batch_by_key": lambda f: f.batch_by_key(2, lambda i: i % 3),
+    "bucket_by_length": lambda f: f.bucket_by_length(lambda i: i, [3, 5], 2, collate=list),
     "pack": lambda f: f.map(single).pack(3, padding=-1).map(real_tokens),
     "pack whole": lambda f: f.map(single).pack(3, "best_fit", bins=1).map(real_tokens),
     "inspect": lambda f: f.inspect(0),

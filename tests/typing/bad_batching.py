@@ -99,3 +99,14 @@ tokens.pack(8, "best_fit", too_long="cut")  # E: call-overload
 hashes.pack(8)  # E: misc
 tokens.pack(8).shuffle()  # E: call-overload
 tokens.pack(8).map(lambda row: row.token)  # E: attr-defined
+
+# -- groups by a key, buckets ----------------------------------------------------------------------
+numbers.bucket_by_length(len, [8], 4)  # E: arg-type
+tokens.bucket_by_length(len, 8, 4)  # E: call-overload
+tokens.bucket_by_length(len, [8], 4, max_tokens="64")  # E: call-overload
+tokens.bucket_by_length(str, [8], 4)  # E: arg-type
+tokens.batch_by_key("4", len)  # E: call-overload
+samples.batch_by_key(4, 1)  # E: call-overload
+samples.batch_by_key(4, lambda s: s.lable)  # E: attr-defined
+hashes.batch_by_key(4, len)  # E: call-overload
+tokens.batch_by_key(4, len).size()  # E: misc

@@ -356,7 +356,7 @@ assert_type(samples.shard(4, 0, even=None), Flow[Sample, Exact])
 # -- pack ------------------------------------------------------------------------------------------
 
 Packs: TypeAlias = Exact | Unsized
-tokens = fl.from_items([[1, 2], [3]])
+tokens = fl.from_items([[1, 2], [3]] * 8)
 assert_type(tokens.pack(8), Flow[Packed[I64], Packs])
 assert_type(arrays.pack(8, padding=1), Flow[Packed[U8], Packs])
 assert_type(dicts.pack(8), Flow[Packed[dict[str, U8]], Packs])
@@ -367,4 +367,21 @@ assert_type(
     Flow[Packed[I64], FullShaped],
 )
 assert_type(tokens.pack(8).map(lambda row: row.tokens), Flow[I64, Packs])
-assert_type(tokens.pack(8).batch(4).starmap(Packed[I64]), Flow[Packed[I64], Packs])
+assert_type(tokens.pack(8).batch(4).starmap(Packed), Flow[Packed[I64], Packs])
+
+# -- groups by a key, buckets ----------------------------------------------------------------------
+
+assert_type(tokens.bucket_by_length(len, [8, 16], [4, 2, 1]), Flow[I64, Shaped])
+assert_type(tokens.bucket_by_length(len, [8], max_tokens=64), Flow[I64, Shaped])
+assert_type(samples.bucket_by_length(lambda s: len(s.image), [8], 4), Flow[tuple[U8, I64], Shaped])
+assert_type(tokens.bucket_by_length(len, [8], 4, drop_remainder=True), Flow[I64, FullShaped])
+assert_type(tokens.bucket_by_length(len, [8], 4, collate=list), Flow[list[list[int]], Shaped])
+assert_type(
+    tokens.bucket_by_length(len, [8], 4, collate=len, drop_remainder=is_even(1)),
+    Flow[int, FullShaped],
+)
+assert_type(texts.batch_by_key(4, len), Flow[list[str], Shaped])
+assert_type(samples.batch_by_key(4, lambda s: s.image.shape), Flow[tuple[U8, I64], Shaped])
+assert_type(points.batch_by_key(4, lambda p: str(p)), Flow[PointBatch, Shaped])
+assert_type(samples.batch_by_key(1, fl.c1, drop_remainder=True), Flow[tuple[U8, I64], FullShaped])
+assert_type(samples.batch_by_key(4, fl.c1, collate=list), Flow[list[Sample], Shaped])

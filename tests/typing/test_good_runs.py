@@ -52,6 +52,10 @@ def fits(value: Any, form: Any) -> bool:
     if is_typeddict(form):
         hints = get_type_hints(form)
         return value.keys() == hints.keys() and all(fits(value[k], h) for k, h in hints.items())
+    if origin is fl.Packed:
+        numbered = np.ndarray[Any, np.dtype[np.int32]]
+        forms = (args[0], numbered, numbered)  # it is generic in its first field
+        return isinstance(value, fl.Packed) and all(map(fits, value, forms))
     if attrs.has(form) or hasattr(form, "_fields"):
         named = get_type_hints(form)
         return isinstance(value, form) and all(fits(getattr(value, n), named[n]) for n in named)
