@@ -181,7 +181,7 @@ def batch_of(row: Any, values: list[Any]) -> Any:
         raise Failed  # lists do not stack
     if isinstance(row, Row):
         return RowBatch(*values)
-    if is_dataclass(row):
+    if attrs.has(type(row)) or is_dataclass(row):
         return named_tuple_of(cast("Any", type(row)))(*values)
     return type(row)(*values) if hasattr(row, "_fields") else tuple(values)
 
