@@ -368,6 +368,7 @@ FAMILIES: dict[str, list[Operator]] = {
             _numbers,
         ),
         _method("mix", lambda flow: flow.mix(_numbers())),
+        _method("interleave_map", lambda flow: flow.interleave_map(range)),
     ],
     "Placement": [
         Operator(

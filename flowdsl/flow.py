@@ -24,6 +24,7 @@ from flowdsl.ops.combining import Combining
 from flowdsl.ops.components import Components
 from flowdsl.ops.grouping import KeyBatching
 from flowdsl.ops.inspecting import Inspecting
+from flowdsl.ops.interleaving import Interleaving
 from flowdsl.ops.mapping import Mapping as MappingOperators
 from flowdsl.ops.ordering import Ordering
 from flowdsl.ops.packing import Packing
@@ -75,6 +76,7 @@ class Flow(
     Ordering[T, E_any],
     Zipping[T, E_any],
     Combining[T, E_any],
+    Interleaving[T, E_any],
     Placing[T, E_any],
     Inspecting[T, E_any],
     WriteMethods[T, E_any],

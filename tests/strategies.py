@@ -54,6 +54,7 @@ OPERATORS: dict[str, DrawOperator] = {
     "Interleave": combining.interleave,
     "InterleaveAll": combining.interleave_all,
     "InterleaveFirst": combining.interleave_first,
+    "InterleaveMap": combining.interleave_map,
     "MapComponent": mapping.map_component,
     "Mix": combining.mix,
     "Named": combining.named,
@@ -166,7 +167,8 @@ CATALOGUE = Catalogue(
     OPERATORS,
     standard.ONE_PASS,
     standard.RESHAPING | _RESHAPING,
-    standard.REORDERING | {"Backwards", "Sample", "SelectRows", "Unordered", "WeightedSample"},
+    standard.REORDERING
+    | {"InterleaveMap", "Backwards", "Sample", "SelectRows", "Unordered", "WeightedSample"},
     THEMES,
     slow=_OF_FILES,
 )

@@ -159,7 +159,11 @@ class Combining(FlowBase[T, E]):
         weights: Sequence[float] | None = None,
         stop: Stop,
     ) -> Flow[T, E | F | Reordered | Resampled]: ...
-    @rejects_keywords(probabilities="write weights={}, or choose(...) for random turns")
+    @rejects_keywords(
+        probabilities="write weights={}, or choose(...) for random turns",
+        map_func="write interleave_map(f)",
+        cycle_length="write interleave_map(f, cycle={n})",
+    )
     def interleave(
         self: FlowBase[Any, Any],
         *others: FlowBase[Any, Any],
@@ -200,8 +204,8 @@ class Combining(FlowBase[T, E]):
         Source: the merging of several inputs by ``tf.train.batch_join``, in a fixed order; for
         weights, ``MapDataset.mix`` in Grain.
 
-        Elsewhere: tensorpack none; tf.data ``interleave``; Grain ``InterleaveIterDataset``,
-        ``MapDataset.mix``; torchdata ``MultiplexerLongest``.
+        Elsewhere: tensorpack none; tf.data ``choose_from_datasets``; Grain ``MapDataset.mix``;
+        torchdata ``MultiplexerLongest``.
         """
         check_flows("interleave", others)
         return interleaved(_parts(self, others), weights, stop)

@@ -200,7 +200,7 @@ class FlatMap(MadeFromLatest[U, E | Unsized], Restartable[U, E | Unsized], Gener
 
     @cached_per_node
     def spec(self, probe: bool) -> Spec:
-        return with_inferred(self, _spec_of_items(_annotation(self.func)), probe)
+        return with_inferred(self, spec_of_items(self.func), probe)
 
     def rows_from(
         self,
@@ -216,7 +216,7 @@ class FlatMap(MadeFromLatest[U, E | Unsized], Restartable[U, E | Unsized], Gener
     def _elements(self, epoch: int, source: PassFactory) -> Generator[U]:
         for position, x in source(epoch):
             try:
-                yield from _iterator(self.func(x))
+                yield from iterator_of_result("flat_map", self.func(x))
             except GeneratorExit:  # the pass is closed
                 raise
             except BaseException as error:  # not ``failure``: the source's element failed
@@ -225,13 +225,14 @@ class FlatMap(MadeFromLatest[U, E | Unsized], Restartable[U, E | Unsized], Gener
                 raise_ending(failed, error)
 
 
-def _iterator(result: Iterable[A]) -> Iterator[A]:
-    refuse_tables("flat_map: the result of the function", result)
+def iterator_of_result(operator: str, result: Iterable[A]) -> Iterator[A]:
+    """An iterator over what the function of an operator returned."""
+    refuse_tables(f"{operator}: the result of the function", result)
     try:
         return iter(result)
     except TypeError as error:
         raise SpecMismatch(
-            f"the function of a flat_map must return an iterable of elements, such as a list or a "
+            f"the function of {operator} must return an iterable of elements, such as a list or a "
             f"generator, got {type(result).__name__}; use map where it returns one element, and "
             f"filter_map where it returns one or None"
         ) from error
@@ -256,8 +257,9 @@ def _spec_without_none(hint: Any) -> Spec:
 _ITERABLES = (Iterable, Iterator, Generator, Collection, Sequence, list)
 
 
-def _spec_of_items(hint: Any) -> Spec:
-    """The spec of ``B``, from ``Iterable[B]``, ``list[B]`` and similar."""
+def spec_of_items(function: object) -> Spec:
+    """The spec of ``B``, for a function that returns ``Iterable[B]``, ``list[B]`` and similar."""
+    hint = _annotation(function)
     origin, args = get_origin(hint), get_args(hint)
     items = origin in _ITERABLES or (origin is tuple and args[1:] == (...,))
     return spec_of_type(args[0], allow_subclasses=True) if items else UNKNOWN

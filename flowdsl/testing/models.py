@@ -114,6 +114,30 @@ def flat_map(source: Model, func: Callable[[Any], Iterable[Any]]) -> Model:
     )
 
 
+def interleave_map(
+    source: Model, func: Callable[[Any], Iterable[Any]], cycle: int, block: int
+) -> Model:
+    """The model of ``interleave_map``."""
+    source = source.good()
+
+    def in_turn(epoch: int) -> Iterator[Any]:
+        waiting = source.elements(epoch)
+        slots: list[Iterator[Any] | None] = [None] * cycle
+        while slots:
+            kept: list[Iterator[Any] | None] = []
+            for slot in slots:
+                opened = [iter(func(x)) for x in islice(waiting, 1)] if slot is None else [slot]
+                for current in opened:
+                    size = 0
+                    for y in islice(current, block):
+                        size += 1
+                        yield y
+                    kept.append(current if size == block else None)
+            slots = kept
+
+    return source.then_renumbered(in_turn, None, Reordered, Unsized)
+
+
 def enumerate_(source: Model, start: int) -> Model:
     """The model of ``enumerate``."""
     return source.then(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
+from functools import partial
 from itertools import count, cycle, islice
 from typing import Any, TypeAlias
 
@@ -16,9 +17,9 @@ from flowdsl.effects import Reordered, Resampled, Tag, Unsized
 from flowdsl.nodes.random_sequences import Independent, Mixed
 from flowdsl.nodes.turns import Proportional
 from flowdsl.ops.combining import Stop
-from flowdsl.testing import Draw, Model, Recipe, models
+from flowdsl.testing import Draw, Model, Recipe, functions, models
 from flowdsl.testing.combining import combined, with_others
-from flowdsl.testing.operators import SEEDS
+from flowdsl.testing.operators import SEEDS, a_row
 
 Places: TypeAlias = Iterator[int]
 OrderOf: TypeAlias = Callable[[int, list[int]], Places]
@@ -44,6 +45,21 @@ def interleave_first(draw: Draw, recipe: Recipe) -> Recipe:
 
 def interleave_all(draw: Draw, recipe: Recipe) -> Recipe:
     return interleave(draw, recipe, "all")
+
+
+def interleave_map(draw: Draw, recipe: Recipe) -> Recipe:
+    least = 0 if recipe.endless else draw(st.integers(-1, 0))
+    func: Any = partial(functions.burst, least)
+    if draw(st.integers(0, 7)) == 0:
+        func = partial(functions.broken_burst, a_row(draw, recipe))
+    cycle, block = draw(st.integers(1, 4)), draw(st.integers(1, 3))
+    return recipe.then(
+        f"interleave_map({func.func.__name__} {func.args[0]}, {cycle}, {block})",
+        lambda f, _: f.interleave_map(func, cycle, block),
+        lambda m: models.interleave_map(m, func, cycle, block),
+        judges=least < 0,
+        forgets=True,
+    )
 
 
 def named(draw: Draw, recipe: Recipe) -> Recipe:

@@ -289,7 +289,7 @@ class TestFlatMap:
         assert caught.value.position == 1
         assert isinstance(caught.value.__cause__, SpecMismatch)
         assert str(caught.value.__cause__) == (
-            "the function of a flat_map must return an iterable of elements, such as a list or a "
+            "the function of flat_map must return an iterable of elements, such as a list or a "
             "generator, got NoneType; use map where it returns one element, and filter_map where "
             "it returns one or None"
         )

@@ -47,6 +47,9 @@ numbers.zip([1, 2])  # E: call-overload
 numbers.zip(texts, 7)  # E: call-overload
 fl.zip(numbers, texts.shuffle())  # E: arg-type, type-var
 fl.zip()  # E: call-overload
+numbers.interleave_map(abs)  # E: arg-type
+numbers.interleave_map(range, cycle="4")  # E: arg-type
+numbers.interleave_map(range).zip(texts)  # E: misc
 fl.concat(numbers)  # E: arg-type
 fl.concat([1, 2])  # E: arg-type
 fl.concat([numbers], with_names=True)  # E: call-overload

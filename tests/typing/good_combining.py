@@ -128,6 +128,14 @@ assert_type(numbers.mix(numbers.repeat(2)), Flow[int, Exact | Resampled | Reorde
 assert_type(numbers.choose(some, stop="last", seed=3), Flow[int, Exact | Unsized | Reordered])
 evaluate(samples.mix(samples).batch(4))
 
+# -- results of a function, in turn ----------------------------------------------------------------
+
+assert_type(
+    numbers.interleave_map(fl.from_range, cycle=4, block=2), Flow[int, Exact | Reordered | Unsized]
+)
+assert_type(texts.interleave_map(list), Flow[str, Exact | Reordered | Unsized])
+assert_type(texts.interleave_map(lambda s: [len(s)]), Flow[int, Exact | Reordered | Unsized])
+
 # -- lists and dicts of flows ----------------------------------------------------------------------
 
 three = [numbers, numbers, numbers]
