@@ -256,6 +256,7 @@ FAMILIES: dict[str, list[Operator]] = {
         _method("select", lambda flow: flow.select(fl.c1, fl.c0), _arrays),
         _method("augment", lambda flow: flow.augment(np.flip), _arrays),
         _method("enumerate", lambda flow: flow.enumerate()),
+        _method("scan", lambda flow: flow.scan(lambda total, x: (total + x, total + x), 0)),
     ],
     "Batching": [
         Operator(
@@ -319,6 +320,8 @@ FAMILIES: dict[str, list[Operator]] = {
     "Sizing": [
         _method("take", lambda flow: flow.take(2)),
         _method("skip", lambda flow: flow.skip(2)),
+        _method("take_while", lambda flow: flow.take_while(bool)),
+        _method("skip_while", lambda flow: flow.skip_while(bool)),
         Operator(
             "shard",
             {

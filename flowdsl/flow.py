@@ -32,6 +32,7 @@ from flowdsl.ops.padding import PaddedBatching
 from flowdsl.ops.placement import Placing
 from flowdsl.ops.rows import Rows
 from flowdsl.ops.sampling import Sampling
+from flowdsl.ops.scanning import Scanning
 from flowdsl.ops.sharding import Sharding
 from flowdsl.ops.sizing import Sizing
 from flowdsl.ops.splitting import Splitting
@@ -70,6 +71,7 @@ class Flow(
     Unbatching[T, E_any],
     Sizing[T, E_any],
     Sharding[T, E_any],
+    Scanning[T, E_any],
     Rows[T, E_any],
     Sampling[T, E_any],
     Splitting[T, E_any],

@@ -137,3 +137,14 @@ def _first_rows(batch: Any, n: int) -> Any:
     if parts is None or isinstance(batch, list):
         return batch[:n]
     return assemble(type(batch), {name: _first_rows(part, n) for name, part in parts})
+
+
+def counted(counts: list[int], element: Any) -> tuple[list[int], Any]:
+    """Count elements in the state, and add the number to the data."""
+    counts[0] += 1
+    return counts, with_data(element, lambda data: data + counts[0])
+
+
+def below(limit: int, element: Any) -> bool:
+    """Return True while the rows of the element have small numbers."""
+    return sum(ids(element)) < limit

@@ -89,6 +89,10 @@ class ValueSpec:
         return "?" if self.type is object else self.type.__name__
 
 
+_MAX_EQUAL = 4
+"""The most equal components of a tuple that are listed one by one."""
+
+
 @attrs.frozen
 class StructSpec:
     """The spec of a value with named components: a tuple, NamedTuple, dict or record.
@@ -112,7 +116,10 @@ class StructSpec:
 
     def __str__(self) -> str:
         if self.form is tuple:
-            return f"({', '.join(str(spec) for _, spec in self.fields)})"
+            parts = [str(spec) for _, spec in self.fields]
+            if len(parts) > _MAX_EQUAL and len(set(parts)) == 1:
+                return f"(tuple of {len(parts)} x {parts[0]})"
+            return f"({', '.join(parts)})"
         inner = ", ".join(f"{name}: {spec}" for name, spec in self.fields)
         return f"{{{inner}}}" if self.form is dict else f"{self.form.__name__}({inner})"
 

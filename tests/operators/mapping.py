@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import dropwhile, takewhile
 from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
 
 import flowdsl as fl
+from flowdsl.effects import Unsized
 from flowdsl.testing import Draw, Model, Recipe, models
 from flowdsl.testing.elements import Named, Row, parts_of, rebuilt, with_data
 from flowdsl.testing.functions import scale
@@ -159,3 +161,57 @@ def inspect(draw: Draw, recipe: Recipe) -> Recipe:
     return recipe.then(
         f"inspect({num})", lambda f, _: f.inspect(num, max_depth=0), lambda m: m.tried()
     )
+
+
+def scan(draw: Draw, recipe: Recipe) -> Recipe:
+    return recipe.then("scan", lambda f, _: f.scan(functions.counted, [0]), scan_model)
+
+
+def scan_model(source: Model) -> Model:
+    source = source.good()
+
+    def scanned(epoch: int) -> Iterator[tuple[int, Any]]:
+        counts = [0]
+        for i, x in source.rows(epoch):
+            counts, y = functions.counted(counts, x)
+            yield i, y
+
+    return source.then(scanned, source.length)
+
+
+def take_while(draw: Draw, recipe: Recipe) -> Recipe:
+    if recipe.endless:
+        return map_(draw, recipe)
+    keep = partial(functions.below, draw(st.integers(0, 30)))
+    return recipe.then(
+        f"take_while{keep.args}",
+        lambda f, _: f.take_while(keep),
+        lambda m: take_while_model(m, keep),
+        judges=True,
+    )
+
+
+def take_while_model(source: Model, keep: Callable[[Any], bool]) -> Model:
+    source = source.good()
+    return source.then(
+        lambda epoch: takewhile(lambda row: keep(row[1]), source.rows(epoch)), None, Unsized
+    ).by_position()
+
+
+def skip_while(draw: Draw, recipe: Recipe) -> Recipe:
+    if recipe.endless:
+        return map_(draw, recipe)
+    skip = partial(functions.below, draw(st.integers(0, 30)))
+    return recipe.then(
+        f"skip_while{skip.args}",
+        lambda f, _: f.skip_while(skip),
+        lambda m: skip_while_model(m, skip),
+        judges=True,
+    )
+
+
+def skip_while_model(source: Model, skip: Callable[[Any], bool]) -> Model:
+    source = source.good()
+    return source.then_renumbered(
+        lambda epoch: dropwhile(skip, source.elements(epoch)), None, Unsized
+    ).by_position()

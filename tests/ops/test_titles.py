@@ -61,6 +61,9 @@ CASES: dict[str, Any] = {
     "sample(3, weights=[4 numbers], replacement=False, seed=1)": lambda: ROWS.sample(
         3, [1, 1, 1, 1], replacement=False, seed=1
     ),
+    "scan(max)": lambda: ROWS.scan(max, 0),
+    "take_while(bool)": lambda: ROWS.take_while(bool),
+    "skip_while(bool)": lambda: ROWS.skip_while(bool),
     "window(2)": lambda: ROWS.window(2),
     "fixed_size(2)": lambda: ROWS.fixed_size(2),
 }

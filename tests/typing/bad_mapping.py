@@ -110,3 +110,9 @@ samples.inspect("samples")  # E: arg-type
 samples.inspect(1, "samples")  # E: call-arg
 samples.inspect(depth=2)  # E: call-arg
 samples.inspect().map(lambda s: s.imgae)  # E: attr-defined
+
+# -- in order --------------------------------------------------------------------------------------
+numbers.scan(0, is_even)  # E: arg-type
+numbers.take_while(1)  # E: call-overload
+numbers.take_while(is_even).size()  # E: misc
+numbers.skip_while()  # E: call-overload

@@ -158,3 +158,13 @@ assert_type(
     samples.shuffle().inspect(0, name="samples", max_depth=2, max_list=5),
     Flow[Sample, Exact | Reordered],
 )
+
+# -- in order --------------------------------------------------------------------------------------
+
+assert_type(numbers.scan(lambda total, i: (total + i, str(total)), 0), Flow[str, Exact])
+assert_type(stream.scan(lambda seen, t: (seen | {t}, len(seen)), set[str]()), Flow[int, Unsized])
+assert_type(numbers.take_while(is_even), Flow[int, Exact | Unsized])
+assert_type(numbers.skip_while(lambda i: i < 3), Flow[int, Exact | Unsized])
+assert_type(
+    numbers.shuffle().take_while(is_even), Flow[int, Exact | Reordered | Resampled | Unsized]
+)

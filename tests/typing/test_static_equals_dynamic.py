@@ -74,6 +74,10 @@ def yes(i: int) -> bool:
     return True
 
 
+def running(total: int, i: int) -> tuple[int, int]:
+    return total + i, total + i
+
+
 def optional(i: int) -> int | None:
     return i or None
 
@@ -263,6 +267,9 @@ OPERATORS: dict[str, Wider] = {
     "x.sample(3)": exactly,
     "x.sample(3, replacement=False)": exactly,
     "x.sample(0, [0.5] * 6)": exactly,
+    "x.scan(running, 0)": exactly,
+    "x.take_while(yes)": exactly,
+    "x.skip_while(yes)": exactly,
     "x.repeat()": exactly,
     "x.repeat(None)": exactly,
     "x.repeat(2)": exactly,
