@@ -150,6 +150,8 @@ class Combining(FlowBase[T, E]):
         self,
         *others: FlowBase[T, F],
         weights: Sequence[float] | None = None,
+        cycle: int | None = None,
+        block: int = 1,
         stop: Literal["last"] = "last",
     ) -> Flow[T, E | F | Reordered]: ...
     @overload
@@ -157,6 +159,8 @@ class Combining(FlowBase[T, E]):
         self,
         *others: FlowBase[T, F],
         weights: Sequence[float] | None = None,
+        cycle: int | None = None,
+        block: int = 1,
         stop: Stop,
     ) -> Flow[T, E | F | Reordered | Resampled]: ...
     @rejects_keywords(
@@ -168,6 +172,8 @@ class Combining(FlowBase[T, E]):
         self: FlowBase[Any, Any],
         *others: FlowBase[Any, Any],
         weights: Sequence[float] | None = None,
+        cycle: int | None = None,
+        block: int = 1,
         stop: Stop = "last",
     ) -> Flow[Any, Any]:
         """Take elements of several flows in fixed turns: one of each, or in proportion to weights.
@@ -175,6 +181,10 @@ class Combining(FlowBase[T, E]):
         ``weights`` are positive numbers, one for each flow, this flow first, or zero to leave a
         flow out. Each flow gets its share of any first ``n`` elements, up to rounding: of two or
         three flows within one element, of more within two.
+
+        Without weights, ``block`` elements of a flow are taken in each turn. With ``cycle=n``, the
+        first ``n`` flows take turns, and the next flow follows in the place of one that has ended:
+        of many streams, only ``n`` are open at a time.
 
         A flow that has ended has no more turns, and the pass ends with the last flow. With
         ``stop="first"`` the pass ends at the turn of a flow that has ended. With ``stop="all"``
@@ -189,7 +199,8 @@ class Combining(FlowBase[T, E]):
         Effects: ``Reordered``: each row once, in order within each flow; with ``stop="first"`` or
         ``"all"`` also ``Resampled``.
 
-        Errors: ``InvalidFlow`` for invalid weights, for elements known to differ, as for
+        Errors: ``InvalidFlow`` for invalid weights, for ``cycle`` or ``block`` with weights, for
+        ``cycle`` with ``stop``, for elements known to differ, as for
         ``concat``, and for a flow without elements with ``stop="all"``; ``EndlessFlow`` if that is
         found in a pass.
 
@@ -208,7 +219,7 @@ class Combining(FlowBase[T, E]):
         torchdata ``MultiplexerLongest``.
         """
         check_flows("interleave", others)
-        return interleaved(_parts(self, others), weights, stop)
+        return interleaved(_parts(self, others), weights, cycle, block, stop)
 
     @overload
     def choose(
@@ -294,11 +305,23 @@ class Combining(FlowBase[T, E]):
         return mixed(_parts(self, others), seed)
 
 
-def interleaved(parts: Parts, weights: Sequence[float] | None, stop: Stop) -> Flow[Any, Any]:
+def interleaved(
+    parts: Parts, weights: Sequence[float] | None, cycle: int | None, block: int, stop: Stop
+) -> Flow[Any, Any]:
     """Interleave nodes."""
     kinds = {"first": InterleaveFirst, "last": Interleave, "all": InterleaveAll}
     kind = kinds[_checked_stop("interleave", stop)]
-    return flow(kind(*_weighted("interleave", parts, weights)))
+    if weights is not None and (cycle is not None or block != 1):
+        raise InvalidFlow(
+            "interleave: with weights, elements are taken one at a time, of all flows: leave out "
+            "cycle= and block=, or weights="
+        )
+    if cycle is not None and stop != "last":
+        raise InvalidFlow(
+            f"interleave: with cycle= the pass ends with the last flow: leave out stop={stop!r}"
+        )
+    members, numbers = _weighted("interleave", parts, weights)
+    return flow(kind(members, numbers, len(members) if cycle is None else cycle, block))
 
 
 def chosen(parts: Parts, weights: Sequence[float] | None, seed: int, stop: Stop) -> Flow[Any, Any]:

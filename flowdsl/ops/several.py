@@ -85,18 +85,28 @@ def interleave(
     flows: Flows[T, F],
     *,
     weights: Weights = None,
+    cycle: int | None = None,
+    block: int = 1,
     stop: Literal["last"] = "last",
     with_names: Literal[False] = False,
 ) -> Flow[T, F | Reordered]: ...
 @overload
 def interleave(
-    flows: Flows[T, F], *, weights: Weights = None, stop: Stop, with_names: Literal[False] = False
+    flows: Flows[T, F],
+    *,
+    weights: Weights = None,
+    cycle: int | None = None,
+    block: int = 1,
+    stop: Stop,
+    with_names: Literal[False] = False,
 ) -> Flow[T, F | Reordered | Resampled]: ...
 @overload
 def interleave(
     flows: Mapping[str, FlowBase[T, F]],
     *,
     weights: Weights = None,
+    cycle: int | None = None,
+    block: int = 1,
     stop: Literal["last"] = "last",
     with_names: Literal[True],
 ) -> Flow[tuple[str, T], F | Reordered]: ...
@@ -105,6 +115,8 @@ def interleave(
     flows: Mapping[str, FlowBase[T, F]],
     *,
     weights: Weights = None,
+    cycle: int | None = None,
+    block: int = 1,
     stop: Stop,
     with_names: Literal[True],
 ) -> Flow[tuple[str, T], F | Reordered | Resampled]: ...
@@ -112,6 +124,8 @@ def interleave(
     flows: Flows[Any, Any],
     *,
     weights: Weights = None,
+    cycle: int | None = None,
+    block: int = 1,
     stop: Stop = "last",
     with_names: bool = False,
 ) -> Flow[Any, Any]:
@@ -126,7 +140,7 @@ def interleave(
     [('web', 0), ('books', 7), ('web', 1), ('web', 2), ('books', 8)]
     """
     names, parts = _parts("interleave", flows, with_names)
-    return interleaved(parts, _in_order("interleave", names, weights), stop)
+    return interleaved(parts, _in_order("interleave", names, weights), cycle, block, stop)
 
 
 @overload

@@ -51,8 +51,15 @@ class Order(ABC):
         """The turns of these flows, by their places in ``members``."""
 
     @abstractmethod
-    def without(self, members: Members, place: int) -> Members:
-        """The flows that have the next turns, after the turn in which one has ended."""
+    def members(self, n: int) -> Members:
+        """Those of ``n`` flows that have turns from the start."""
+
+    @abstractmethod
+    def without(self, members: Members, place: int, ended: int) -> Members:
+        """The flows that have the next turns, after the turn in which one has ended.
+
+        ``ended`` flows have ended before.
+        """
 
 
 @attrs.frozen
@@ -69,22 +76,37 @@ class RandomOrder(Order):
         normal = tuple(float(self.weights[k] / total) for k in members)
         return Independent(self.seed, f"{self.salt}-{len(members)}", self.epoch, normal)
 
-    def without(self, members: Members, place: int) -> Members:
+    def members(self, n: int) -> Members:
+        return tuple(range(n))
+
+    def without(self, members: Members, place: int, ended: int) -> Members:
         return (*members[:place], *members[place + 1 :])
 
 
 @attrs.frozen
 class FixedOrder(Order):
-    """Turns in proportion to weights; where these are equal, round-robin."""
+    """Turns in proportion to weights; where these are equal, blocks of turns round-robin.
+
+    ``cycle`` flows have turns, and the next flow follows in the place of one that has ended.
+    """
 
     weights: tuple[float, ...]
+    cycle: int
+    block: int
 
     def turns(self, members: Members) -> Turns:
         shares = tuple(Fraction(str(self.weights[k])) for k in members)
-        return RoundRobin(len(shares)) if len(set(shares)) == 1 else Proportional(shares)
+        if len(set(shares)) == 1:
+            return RoundRobin(len(shares), self.block)
+        return Proportional(shares)
 
-    def without(self, members: Members, place: int) -> Members:
-        return (*members[place + 1 :], *members[:place])
+    def members(self, n: int) -> Members:
+        return tuple(range(min(n, self.cycle)))
+
+    def without(self, members: Members, place: int, ended: int) -> Members:
+        begun = ended + len(members)
+        following = (begun,) if begun < len(self.weights) else ()
+        return (*members[place + 1 :], *members[:place], *following)
 
 
 @attrs.frozen
@@ -119,7 +141,7 @@ _Lengths: TypeAlias = tuple[int | None, ...]
 @lru_cache(maxsize=16)
 def _phases(order: Order, lengths: _Lengths) -> list[_Phase]:
     """The phases that were needed so far: the first one."""
-    members = tuple(range(len(lengths)))
+    members = order.members(len(lengths))
     none = np.zeros(len(lengths), np.int64)
     return [_phase(order, lengths, 0, members, none)]
 
@@ -141,7 +163,7 @@ def _phases_until(order: Order, lengths: _Lengths, position: int) -> list[_Phase
         size, ended = last.end()
         taken = last.taken.copy()
         taken[last.members] += last.turns.counts_before(size)
-        members = order.without(tuple(last.members.tolist()), ended)
+        members = order.without(tuple(last.members.tolist()), ended, len(phases) - 1)
         phases.append(_phase(order, lengths, last.start + size, members, taken))
     return phases
 
@@ -209,13 +231,14 @@ class TakingTurns(Merging[T, E], Generic[T, E]):
         return enumerate(self._elements(epoch, sources))
 
     def _elements(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[T]:
-        order, members = self.order(epoch), self._members
-        streams = [read(epoch) for read in sources]
+        order, ended = self.order(epoch), 0
+        members, streams = order.members(len(sources)), dict[int, Iterator[Row[T]]]()
         while members:
+            streams = {k: streams[k] if k in streams else sources[k](epoch) for k in members}
             for place in order.turns(members).parts():
                 row = next(streams[members[place]], None)
                 if row is None:
-                    members = order.without(members, place)
+                    members, ended = order.without(members, place, ended), ended + 1
                     break
                 yield row[1]
 
@@ -362,13 +385,23 @@ def ending_with_first(effects: frozenset[Tag], parts: Sequence[AnyNode]) -> froz
     return effects if endless else effects - {Endless}
 
 
+@attrs.frozen(repr=False)
 class Interleave(TakingTurns[T, E | Reordered], Generic[T, E]):
-    """One element of each flow in turn, or in proportion to weights, without ended flows."""
+    """``block`` elements of each flow in turn, or in proportion to weights, without ended flows."""
+
+    cycle: int = attrs.field(converter=plain_int, validator=at_least(1))
+    block: int = attrs.field(converter=plain_int, validator=at_least(1))
 
     _operator: ClassVar[str] = "interleave"
 
+    @property
+    def _arguments(self) -> list[str]:
+        cycle = keyword_unless_default("cycle", min(self.cycle, len(self.parts)), len(self.parts))
+        block = keyword_unless_default("block", self.block, 1)
+        return [*super()._arguments, cycle, block]
+
     def order(self, epoch: int) -> Order:
-        return FixedOrder(self.weights)
+        return FixedOrder(self.weights, self.cycle, self.block)
 
 
 class InterleaveFirst(UntilFirst[T, E | Reordered | Resampled], Interleave[T, E], Generic[T, E]):

@@ -120,22 +120,25 @@ def interleave_map(
     """The model of ``interleave_map``."""
     source = source.good()
 
-    def in_turn(epoch: int) -> Iterator[Any]:
-        waiting = source.elements(epoch)
-        slots: list[Iterator[Any] | None] = [None] * cycle
-        while slots:
-            kept: list[Iterator[Any] | None] = []
-            for slot in slots:
-                opened = [iter(func(x)) for x in islice(waiting, 1)] if slot is None else [slot]
-                for current in opened:
-                    size = 0
-                    for y in islice(current, block):
-                        size += 1
-                        yield y
-                    kept.append(current if size == block else None)
-            slots = kept
+    def results(epoch: int) -> Iterator[Any]:
+        return in_slots((iter(func(x)) for x in source.elements(epoch)), cycle, block)
 
-    return source.then_renumbered(in_turn, None, Reordered, Unsized)
+    return source.then_renumbered(results, None, Reordered, Unsized)
+
+
+def in_slots(waiting: Iterator[Iterator[Any]], cycle: int, block: int) -> Iterator[Any]:
+    """Take ``block`` elements of each of ``cycle`` iterators in turn; others follow these."""
+    slots: list[Iterator[Any] | None] = [None] * cycle
+    while slots:
+        kept: list[Iterator[Any] | None] = []
+        for slot in slots:
+            for current in islice(waiting, 1) if slot is None else [slot]:
+                size = 0
+                for y in islice(current, block):
+                    size += 1
+                    yield y
+                kept.append(current if size == block else None)
+        slots = kept
 
 
 def enumerate_(source: Model, start: int) -> Model:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from functools import partial
-from itertools import count, cycle, islice
+from itertools import count, islice
 from typing import Any, TypeAlias
 
 import attrs
@@ -28,12 +28,14 @@ OrderOf: TypeAlias = Callable[[int, list[int]], Places]
 
 def interleave(draw: Draw, recipe: Recipe, stop: Stop = "last") -> Recipe:
     recipe, others, weights, stop = with_weights(draw, recipe, stop)
+    block = draw(st.integers(1, 3)) if weights is None else 1
+    cycle = draw(st.integers(1, 3)) if weights is None and stop == "last" else None
     return combined(
         recipe,
-        f"interleave {weights} {stop}",
+        f"interleave {weights} {cycle} {block} {stop}",
         others,
-        lambda f, *o: f.interleave(*o, weights=weights, stop=stop),
-        lambda *m: interleave_model(m, weights, stop),
+        lambda f, *o: f.interleave(*o, weights=weights, cycle=cycle, block=block, stop=stop),
+        lambda *m: interleave_model(m, weights, stop, cycle, block),
         chooses=stop == "first",
         repeats=stop == "all",
     )
@@ -114,12 +116,25 @@ def with_weights(
     return recipe, others, weights, stop
 
 
-def interleave_model(parts: Sequence[Model], weights: Sequence[float] | None, stop: Stop) -> Model:
+def interleave_model(
+    parts: Sequence[Model],
+    weights: Sequence[float] | None,
+    stop: Stop,
+    cycle: int | None = None,
+    block: int = 1,
+) -> Model:
+    if weights is None and stop == "last":
+
+        def in_slots(epoch: int) -> Iterator[Any]:
+            waiting = (part.elements(epoch) for part in parts)
+            return models.in_slots(waiting, cycle or len(parts), block)
+
+        return models.of_several(parts, in_slots, models.total_length(parts), Reordered)
     shares = [Fraction(str(w)) for w in weights or [1] * len(parts)]
 
     def order(epoch: int, left: list[int]) -> Places:
         here = tuple(shares[k] for k in left)
-        return Proportional(here).parts() if len(set(here)) > 1 else cycle(range(len(here)))
+        return Proportional(here).parts() if len(set(here)) > 1 else _blocks(len(here), block)
 
     model = in_turn(parts, order, lambda left, place: left[place + 1 :] + left[:place], stop)
     if Unsized in model.tags or model.endless or stop == "last":
@@ -133,6 +148,11 @@ def interleave_model(parts: Sequence[Model], weights: Sequence[float] | None, st
         if stop == "all" and all(t >= w for t, w in zip(taken, wanted, strict=True)):
             return attrs.evolve(model, length=n + 1)
     raise AssertionError("it ends")
+
+
+def _blocks(n: int, block: int) -> Places:
+    for k in count():
+        yield k // block % n
 
 
 def choose_model(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -135,6 +136,55 @@ def test_an_element_that_fails_fails_in_its_turn() -> None:
         with pytest.raises(fl.ElementError, match="unplugged"):
             got.extend(flow)
         assert got == [0, 100, 1]
+
+
+# -- blocks and cycles -----------------------------------------------------------------------------
+
+many_sizes = st.lists(st.integers(0, 9), min_size=1, max_size=8)
+
+
+@given(many_sizes, st.integers(1, 5), st.integers(1, 4), st.booleans())
+def test_cycles_and_blocks_are_the_turns_of_interleave_map(
+    sizes: list[int], cycle: int, block: int, stream: bool
+) -> None:
+    flow = fl.interleave(numbered(sizes, stream), cycle=cycle, block=block)
+    rows = fl.from_items([list(one) for one in numbered(sizes)])
+    assert flow.collect() == rows.interleave_map(list, cycle=cycle, block=block).collect()
+    assert flow.effects == {Reordered} | ({Unsized} if stream else set())
+    assert flow.node.indexable != stream
+
+
+def test_only_a_cycle_of_streams_is_open() -> None:
+    opened, most = set[int](), list[int]()
+
+    def rows(k: int) -> Iterator[int]:
+        opened.add(k)
+        most.append(len(opened))
+        yield from range(3)
+        opened.remove(k)
+
+    flows = [fl.from_iterable(partial(rows, k)) for k in range(20)]
+    assert len(fl.interleave(flows, cycle=4, block=2).collect()) == 60
+    assert max(most) == 4
+
+
+def test_a_cycle_reads_late() -> None:
+    flow = fl.interleave([fl.from_range(10**9) for _ in range(100)], cycle=10, block=5)
+    assert len(flow) == 10**11
+    run = flow.resume(changed(iter(flow).state_dict(), position=10**10 + 3))
+    assert list(islice(run, 4)) == [3, 4, 0, 1]
+
+
+def test_cycles_and_blocks_are_refused_beside_weights() -> None:
+    flows = numbered([2, 3])
+    options: list[dict[str, Any]] = [{"cycle": 2}, {"block": 2}]
+    for option in options:
+        with pytest.raises(InvalidFlow, match=r"^interleave: with weights, elements are taken one"):
+            fl.interleave(flows, weights=[1, 2], **option)
+    with pytest.raises(InvalidFlow, match="leave out stop='all'"):
+        fl.interleave(flows, cycle=2, stop="all")
+    with pytest.raises(InvalidFlow, match="interleave: block must be an int >= 1, got 0"):
+        fl.interleave(flows, block=0)
 
 
 # -- weights ---------------------------------------------------------------------------------------
