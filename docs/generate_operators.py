@@ -456,7 +456,7 @@ def signature_of(function: Callable[..., object]) -> str:
     """Its name and parameters, without their types.
 
     >>> signature_of(fl.Flow.window)
-    'window(size, stride=1)'
+    'window(size, stride=1, *, stack=False)'
     """
     signature = inspect.signature(function)
     plain = [

@@ -75,6 +75,7 @@ OPERATORS: dict[str, DrawOperator] = {
     "EvenShard": sizing.even_shard,
     "Shard": sizing.shard,
     "Split": sizing.split,
+    "StackedWindow": grouping.stacked_window,
     "StarMap": mapping.starmap,
     "Unbatch": grouping.unbatch,
     "Unordered": placing.unordered,

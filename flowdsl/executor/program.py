@@ -229,6 +229,11 @@ class Program:
                 form = Form(source.loop_line, attempted=True)
             part = partial(self._part, source, path, addresses)
             return None, Line(path, addresses, part, form, number, None)
+        views = None
+        if isinstance(node, Windowed) and not self.time_operators:
+            views = node.open_views()
+        if views is not None:
+            return None, Line(path, addresses, lambda _: views, Form("x = {views}(x)"), -1, None)
         if isinstance(node, Windowed):
             allocate = self.allocate if any(node is last for last in self._last) else None
             gather = partial(node.gather, allocate=allocate)

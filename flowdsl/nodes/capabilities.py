@@ -307,6 +307,20 @@ class KeepsPass(Node[T, E], Generic[T, E]):
     """Keeps the elements of a pass of its source, once one was read to its end."""
 
 
+# -- to be sliced ----------------------------------------------------------------------------------
+
+
+class Sliceable(Node[T, E], Generic[T, E]):
+    """May have its elements in arrays in memory, where stacked elements are a slice."""
+
+    @abstractmethod
+    def open_spans(self) -> Callable[[int, int], Any] | None:
+        """Return a reader of the elements from one position up to another, stacked; or None.
+
+        What it returns equals the stacked elements in dtype and shape too, and is read-only.
+        """
+
+
 # -- to be measured and bounded --------------------------------------------------------------------
 
 

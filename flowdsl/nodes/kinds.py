@@ -282,6 +282,10 @@ class Windowed(Traceable[U, E], Buffering[U, E], Generic[A, U, E]):
     def gather(self, group: Sequence[A], allocate: Allocate | None = None) -> U:
         """Make one element of a group; large arrays in it come from ``allocate``."""
 
+    def open_views(self) -> Callable[[int], U] | None:
+        """Return a reader of results by number, which needs no groups; None if there is none."""
+        return None
+
     @property
     @cached_per_node
     def indexable(self) -> bool:

@@ -41,6 +41,7 @@ from flowdsl.nodes import (
     Node,
     PassFactory,
     Row,
+    Sliceable,
     T,
     at_least,
     cached_per_node,
@@ -71,7 +72,7 @@ class Items(Protocol[A_co]):
 
 
 @attrs.frozen(eq=False, repr=False)
-class FromItems(IndexedSource[T], Generic[T]):
+class FromItems(IndexedSource[T], Sliceable[T, Exact], Generic[T]):
     """The items of a sequence in memory."""
 
     in_memory: ClassVar[bool] = True
@@ -120,6 +121,13 @@ class FromItems(IndexedSource[T], Generic[T]):
             return items.__getitem__
         return lambda i: read_only(items[i])
 
+    def open_spans(self) -> Callable[[int, int], Any] | None:
+        items = self.items
+        columns = items.columns if isinstance(items, ArrayRows) else items
+        if all(_stacks_to_itself(array) for _, array in _arrays(columns)):
+            return lambda start, stop: map_arrays(lambda array: array[start:stop], columns)
+        return None
+
     def spec(self, probe: bool) -> Spec:
         items = self.items
         if isinstance(items, np.ndarray | ArrayRows):
@@ -162,6 +170,20 @@ def _reader(columns: Columns) -> Callable[[int], Any]:
     if columns.dtype.hasobject and columns.ndim == 1:
         return lambda i: read_only(columns[i])
     return columns.__getitem__
+
+
+def _stacks_to_itself(array: object) -> bool:
+    """Return True if stacked rows of the array are equal to a slice of it, in dtype too."""
+    return type(array) is np.ndarray and array.dtype.kind in "biufc" and array.dtype.isnative
+
+
+def map_arrays(func: Callable[[AnyArray], AnyArray], columns: Any) -> Any:
+    """Apply a function to the arrays in nested tuples and dicts."""
+    if isinstance(columns, tuple):
+        return tuple([map_arrays(func, part) for part in columns])
+    if isinstance(columns, dict):
+        return {name: map_arrays(func, part) for name, part in columns.items()}
+    return func(columns)
 
 
 def _yields_read_only(items: object) -> bool:

@@ -324,7 +324,22 @@ def window(draw: Draw, recipe: Recipe) -> Recipe:
     )
 
 
-def window_model(source: Model, size: int, stride: int) -> Model:
+def stacked_window(draw: Draw, recipe: Recipe) -> Recipe:
+    if recipe.is_large or not alike(recipe, shapes):
+        return window(draw, recipe)
+    size, stride = draw(st.tuples(NUMBERS, NUMBERS))
+    return recipe.then(
+        f"window({size}, {stride}, stack=True)",
+        lambda f, _: f.window(size, stride, stack=True),
+        lambda m: window_model(m, size, stride, models.stacked),
+        reshapes=True,
+        chooses=True,
+    )
+
+
+def window_model(
+    source: Model, size: int, stride: int, gather: Callable[[list[Any]], Any] = tuple
+) -> Model:
     source = source.good()
 
     def windows(epoch: int) -> Iterator[Any]:
@@ -333,7 +348,7 @@ def window_model(source: Model, size: int, stride: int) -> Model:
             seen.append(x)
             before = len(seen) - size
             if before >= 0 and before % stride == 0:
-                yield tuple(seen[before:])
+                yield gather(seen[before:])
 
     whole = None if source.length is None else len(range(0, source.length - size + 1, stride))
     return source.then_renumbered(windows, whole, Resampled)

@@ -290,6 +290,9 @@ assert_type(
 )
 assert_type(numbers.repeat().window(2), Flow[tuple[int, int], Exact | Resampled | Endless])
 assert_type(arrays.window(2).batch(3), Flow[tuple[U8, U8], Full])
+assert_type(arrays.window(2, stack=True), Flow[U8, Full])
+assert_type(arrays.window(2, stack=True).batch(3), Flow[U8, Full])
+assert_type(numbers.window(2, 3, stack=True), Flow[I64, Full])
 
 # -- unbatch ---------------------------------------------------------------------------------------
 

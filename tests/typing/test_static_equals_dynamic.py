@@ -249,6 +249,7 @@ OPERATORS: dict[str, Wider] = {
     "x.map(array).pack(4, 'first_fit')": exactly,
     "x.map(array).pack(4, 'best_fit', bins=2, drop_remainder=flag)": exactly,
     "x.window(2)": exactly,
+    "x.window(2, stack=True)": exactly,
     "x.batch(4).unbatch()": exactly,
     "x.batch(4).unbatch(int)": exactly,
     "x.take(3)": unsized_in_vain,
