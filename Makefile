@@ -11,7 +11,7 @@ PAGES := $(wildcard *.md docs/*.md docs/*.py)
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .SILENT:
-.PHONY: help site release-check demo test lint types contract doctest unit long explore chaos fuzz docs bench bench-storage bench-graph bench-training bench-frameworks bench-cluster bench-regression bench-gate bench-baseline \
+.PHONY: help site release-check demo test lint types contract doctest unit long explore chaos fuzz docs bench bench-storage bench-graph bench-training bench-frameworks bench-texts bench-cluster bench-regression bench-gate bench-baseline \
 	chaos-cluster faults faults-peers format lock lowest newest clean
 
 say = printf '==> %s\n'
@@ -37,6 +37,7 @@ help:
 	echo '  make bench-graph  time the ways into a step of TensorFlow beside others'
 	echo '  make bench-training  time steps of training beside a loop by hand and fit'
 	echo '  make bench-frameworks  time steps of PyTorch and JAX, and fit of Keras, beside their own loaders'
+	echo '  make bench-texts  time packed rows and buckets of texts beside Grain and tf.data'
 	echo '  make bench-cluster  time rows from a Ray cluster beside Ray Data'
 	echo '  make bench-regression  time it alone, to compare with an earlier state'
 	echo '  make bench-gate  fail if an operator or the transport is slower than bench/baseline.json says'
@@ -181,6 +182,10 @@ bench-training: $(VENV)/bench/ready
 bench-frameworks: $(VENV)/bench/ready
 	$(say) 'Steps and rows a second in PyTorch, JAX and Keras'
 	$(VENV)/bench/bin/python -m bench.frameworks $(OPTIONS)
+
+bench-texts: $(VENV)/bench/ready
+	$(say) 'Packing and buckets beside Grain and tf.data'
+	$(VENV)/bench/bin/python -m bench.texts $(OPTIONS)
 
 bench-cluster: $(VENV)/bench/ready
 	$(say) 'Rows a second from a Ray cluster'

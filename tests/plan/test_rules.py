@@ -183,9 +183,18 @@ CASES: list[tuple[Rule, AnyFlow, str, str]] = [
     ),
     (
         split_prefetch,
-        RANGE.map(double).shuffle(4).batch(2).prefetch(3),  # a batch needs no more than one
+        RANGE.map(double).shuffle(4).batch(2).prefetch(3),  # stacking costs less than sending
         "from_range(20) > map(double) > shuffle(4) > batch(2) > prefetch(3)",
-        "from_range(20) > map(double) > shuffle(4) > prefetch(2) > batch(2) > prefetch(1)",
+        "from_range(20) > map(double) > shuffle(4) > prefetch(3) > batch(2) > prefetch(0)",
+    ),
+    (
+        split_prefetch,
+        RANGE.map(double).shuffle(4).batch(2, collate=sum).prefetch(3),  # one is enough for it
+        "from_range(20) > map(double) > shuffle(4) > batch(2, collate=sum) > prefetch(3)",
+        (
+            "from_range(20) > map(double) > shuffle(4) > prefetch(2) > batch(2, collate=sum)"
+            " > prefetch(1)"
+        ),
     ),
     (
         split_prefetch,

@@ -15,10 +15,11 @@ def split_prefetch(step: Step) -> Step:
 
     Functions above ``shuffle`` need workers that receive its elements; functions below need other
     workers. The two groups share the number of workers, and each gets half of the memory. If only a
-    batch is above, one worker is enough for it. With ``prefetch(1)``, the worker runs the functions
-    above, and a thread of the consumer's process runs those below ahead; if none are above, the
-    worker runs those below. With a ``timeout`` each group has a worker, as a function in the
-    consumer's process could not be ended.
+    batch is above, one worker is enough for it; if its rows are only stacked, the consumer's
+    process does that, as sending them to a worker would cost more. With ``prefetch(1)``, the worker
+    runs the functions above, and a thread of the consumer's process runs those below ahead; if none
+    are above, the worker runs those below. With a ``timeout`` each group has a worker, as a
+    function in the consumer's process could not be ended.
     """
     node = step.node
     if isinstance(node, Placement) and node.workers.count:
@@ -27,7 +28,7 @@ def split_prefetch(step: Step) -> Step:
         if busy:
             # A stream is the only base. Several bases are rows in memory, below all functions.
             (base,) = busy
-            workers_below, workers_above = _divided(node.workers, base, _has_functions(below, base))
+            workers_below, workers_above = _divided(node.workers, base, _above(below, base))
             if not workers_below.count:
                 return step
             placed = attrs.evolve(step.with_sources(base, workers=workers_below), depth=base.depth)
@@ -36,11 +37,15 @@ def split_prefetch(step: Step) -> Step:
     return step
 
 
-def _divided(workers: Workers, base: Step, functions: bool) -> tuple[Workers, Workers]:
-    """The workers for the work of a base, and the workers for the work above it."""
+def _divided(workers: Workers, base: Step, above: list[Step]) -> tuple[Workers, Workers]:
+    """The workers for the work of a base, and the workers for the operators above it."""
+    if all(isinstance(step.node, Windowed) and step.node.stacks for step in above):
+        return workers, attrs.evolve(workers, count=0)
     groups, count = _worker_groups(base), workers.count
-    below = -(-count * groups // (groups + 1)) if functions else count - 1
-    below = min(below, count - 1) if functions or count > 1 else 1
+    if any(isinstance(step.node, Elementwise) for step in above):
+        below = min(-(-count * groups // (groups + 1)), count - 1)
+    else:
+        below = count - 1 if count > 1 else 1
     least = 0 if workers.timeout is None else 1
     half = workers.part_of_memory(2)
     return (
@@ -61,10 +66,10 @@ def _worker_groups(step: Step, joins_above: bool = False) -> int:
     return (is_sent and not joins_above) + below
 
 
-def _has_functions(top: Step, base: Step) -> bool:
+def _above(top: Step, base: Step) -> list[Step]:
+    """The functions and batches for workers above a base."""
     below = set(map(id, walk(base)))
-    above = (part for part in walk(top) if id(part) not in below)
-    return any(isinstance(part.node, Elementwise) and is_for_workers(part) for part in above)
+    return [part for part in walk(top) if id(part) not in below and _is_sent_elements(part)]
 
 
 def _is_sent_elements(step: Step) -> bool:
