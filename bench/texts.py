@@ -124,8 +124,9 @@ def texts() -> list[str]:
     def word() -> str:
         return "".join(rng.choice(letters, 6))
 
-    words = [word() for _ in range(3000)]
-    return [" ".join(rng.choice(words, size)) for size in rng.integers(10, 120, 1500)]
+    words = [word() for _ in range(1000)]
+    sizes = rng.integers(10, 120, 1500)
+    return [" ".join(words[i] for i in rng.integers(0, 1000, size)) for size in sizes]
 
 
 def tokenized(text: str) -> Tokens:
