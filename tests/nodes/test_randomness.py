@@ -123,3 +123,9 @@ class TestDraws:
         one, other = uniform(np.arange(10_000), "one"), uniform(np.arange(10_000), "other")
         assert abs(np.corrcoef(one[1:], one[:-1])[0, 1]) < 0.05
         assert abs(np.corrcoef(one, other)[0, 1]) < 0.05
+
+
+def test_drawing_an_int_below_zero_is_an_error_and_no_endless_loop() -> None:
+    assert integers(np.arange(0), 0, "key").tolist() == []
+    with pytest.raises(ValueError, match="there is no int from 0 and below 0"):
+        integers(np.arange(2), 0, "key")
