@@ -20,6 +20,7 @@ from flowdsl.nodes.base import E_any, register_flow_class
 from flowdsl.ops.augmenting import Augmenting
 from flowdsl.ops.batching import Batching
 from flowdsl.ops.bucketing import Bucketing
+from flowdsl.ops.caching import Caching
 from flowdsl.ops.combining import Combining
 from flowdsl.ops.components import Components
 from flowdsl.ops.grouping import KeyBatching
@@ -76,6 +77,7 @@ class Flow(
     Sampling[T, E_any],
     Splitting[T, E_any],
     Ordering[T, E_any],
+    Caching[T, E_any],
     Zipping[T, E_any],
     Combining[T, E_any],
     Interleaving[T, E_any],

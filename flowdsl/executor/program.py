@@ -151,6 +151,11 @@ class Program:
         """Compute the elements at these addresses without their positions, which is cheaper."""
         return self._elements(self.root, addresses, list(map(iter, supplied)), ())
 
+    def close(self) -> None:
+        """Release the readers of the sources, and with them their files."""
+        self._readers.clear()
+        self._expecting.clear()
+
     @property
     def remaining(self) -> int | None:
         """The number of requested addresses that are still to be computed; None if unknown."""

@@ -15,6 +15,7 @@ from typing import Any, Generic, TypeAlias, final
 
 import attrs
 
+from flowdsl.effects import Exact
 from flowdsl.errors import FlowError
 from flowdsl.nodes.base import A, AnyNode, E, Failed, Node, PassFactory, Row, T
 from flowdsl.resources.any_depth import any_depth
@@ -318,6 +319,20 @@ class Sliceable(Node[T, E], Generic[T, E]):
         """Return a reader of the elements from one position up to another, stacked; or None.
 
         What it returns equals the stacked elements in dtype and shape too, and is read-only.
+        """
+
+
+# -- to be stored ----------------------------------------------------------------------------------
+
+
+class StoresPass(Node[T, Exact], Generic[T]):
+    """Stores the elements of another flow, and reads them from there in every pass."""
+
+    @abstractmethod
+    def store(self) -> None:
+        """Store the elements, if they are not stored yet.
+
+        A run calls it in the consumer's process before its first element.
         """
 
 

@@ -107,6 +107,10 @@ class Attempt(_Attempted, Elementwise[A, Any, E], SkippedByProbe[Any, E], Generi
         return self.source.depth + int(self.held.node.depth) - 1  # the same as without on_error
 
     @property
+    def varies_by_epoch(self) -> bool:
+        return bool(self.held.node.draws) or super().varies_by_epoch
+
+    @property
     def node_to_probe(self) -> AnyNode:
         return self.source if isinstance(self.held.node, SkippedByProbe) else self
 

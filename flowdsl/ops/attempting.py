@@ -39,7 +39,7 @@ from flowdsl.nodes.failures import (
     WrappedNode,
     attempts,
 )
-from flowdsl.ops.ordering import Cache, Kept
+from flowdsl.ops.caching import Cache, Kept
 from flowdsl.resources.any_depth import any_depth
 
 OnError: TypeAlias = Literal["raise", "skip"] | Callable[[ElementError], object]

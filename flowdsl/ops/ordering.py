@@ -1,33 +1,26 @@
-"""shuffle, cache: put elements in a random order, or keep the elements of a pass."""
+"""shuffle: put elements in a random order."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Never, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Never, TypeVar, overload
 
 import attrs
 import numpy as np
-from numpy.typing import NDArray
 
-from flowdsl.effects import Counted, Endless, Finite, Reordered
+from flowdsl.effects import Counted, Endless, Reordered
 from flowdsl.elements.specs import Spec
-from flowdsl.elements.structure import read_only
 from flowdsl.errors import InvalidFlow
 from flowdsl.nodes import (
     Buffering,
     E,
     FlowBase,
-    Indices,
-    KeepsPass,
     Node,
     PassFactory,
     PassThrough,
     Positions,
-    Provenance,
     Row,
-    SkippedByProbe,
     T,
-    Traceable,
     at_least,
     cached_per_node,
     flow,
@@ -167,101 +160,8 @@ def _draw(window: list[Any], rng: np.random.Generator) -> Any:
     return window.pop()
 
 
-@attrs.define(eq=False)
-class Kept(Generic[A]):
-    """The cached rows of the first complete pass, shared by a flow's nodes within one process."""
-
-    rows: list[Row[A]] | None = None
-
-    def keep(self, rows: list[Row[A]]) -> None:
-        """Keep the rows of a complete pass, unless another pass was complete before."""
-        if self.rows is None:
-            self.rows = rows
-
-    def forget(self, rows: list[Row[A]]) -> None:
-        """Drop these rows: their pass failed after the last row."""
-        if self.rows is rows:
-            self.rows = None
-
-    def __reduce__(self) -> tuple[type[Kept[A]], tuple[()]]:
-        return Kept, ()  # each process has its own cache
-
-
-@attrs.frozen(repr=False)
-class Cache(KeepsPass[T, E], Traceable[T, E], SkippedByProbe[T, E], Generic[T, E]):
-    """Epoch 0 of its source in every pass: computed once, then kept in memory."""
-
-    source: Node[T, E]
-    kept: Kept[Any] = attrs.field(factory=Kept[Any], eq=False, repr=False)
-
-    def __attrs_post_init__(self) -> None:
-        if Endless in self.source.effects:
-            raise InvalidFlow(
-                "cache: its source never ends, so its first pass is never complete; put cache() "
-                "before the repeat, or take(n) before cache()"
-            )
-
-    order_varies_by_epoch: ClassVar[bool | None] = False
-
-    @property
-    def title(self) -> str:
-        return "cache()"
-
-    @property
-    @cached_per_node
-    def length(self) -> int | None:
-        return self.source.length
-
-    @property
-    @cached_per_node
-    def positions_are_contiguous(self) -> bool:
-        return self.source.positions_are_contiguous
-
-    @cached_per_node
-    def spec(self, probe: bool) -> Spec:
-        return self.source.spec(probe)
-
-    @property
-    def looks_back(self) -> int | None:
-        return 0
-
-    def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[T]]:
-        kept = self.kept.rows
-        if kept is not None:
-            for position, x in kept:
-                yield position, read_only(x)
-            return
-        rows: list[Row[T]] = []
-        try:
-            for position, x in sources[0](0):
-                rows.append((position, read_only(x, _own)))
-                if len(rows) == self.length:  # a take(n) above does not read to the end
-                    self.kept.keep(rows)
-                yield position, read_only(rows[-1][1])
-        except Exception:
-            self.kept.forget(rows)
-            raise
-        self.kept.keep(rows)
-
-    def rows_with_places(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[Any]]:
-        return sources[0](0)
-
-    def made_of(self, addresses: Indices) -> Provenance:
-        return Provenance.one_each(Indices(np.zeros_like(addresses.epoch), addresses.position))
-
-
-def _own(array: NDArray[Any]) -> NDArray[Any]:
-    """The array for the cache, read-only: copied if it is a view.
-
-    A view keeps the whole memory behind it alive. Arrays from workers are views of shared memory,
-    and a process can keep only a limited number of shared memory blocks.
-    """
-    kept: NDArray[Any] = read_only(array if array.flags.owndata else array.copy(order="K"))
-    return kept
-
-
 class Ordering(FlowBase[T, E]):
-    """Operators that change the order of elements, or cache them."""
+    """Operators that change the order of elements."""
 
     @overload
     def shuffle(
@@ -342,34 +242,3 @@ class Ordering(FlowBase[T, E]):
                 f"shuffle(block=n).shuffle(buffer=m) to move blocks first and then mix them"
             )
         return flow(WindowShuffle(self.node, buffer, seed, salt, reshuffle))
-
-    @rejects_keywords(filename="it keeps the elements in memory; write_lmdb keeps them in a file")
-    def cache(self: FlowBase[T, Finite]) -> Flow[T, E]:
-        """Keep the elements of the first complete pass in memory, and yield them in later passes.
-
-        Every pass yields epoch 0 of the flow below: random operators below draw once, and operators
-        above draw again in each epoch, as in ``cache().shuffle()``. A pass that was ended early or
-        failed is not cached: write ``take(n).cache()``, and not ``cache().take(n)``. The elements
-        are kept for this flow and all flows that are chained to it, in the consumer's process, as
-        long as one of these flows exists; an array that is a view, of a batch or of a worker's
-        result, is kept as a copy. Arrays are read-only, also in the first pass. For the operators
-        above, it is a stream: a ``shuffle`` collects it.
-
-        Length: the source's; unknown if that is unknown.
-
-        Effects: none.
-
-        Errors: ``InvalidFlow`` for an endless flow.
-
-        >>> import flowdsl as fl
-        >>> calls = []
-        >>> flow = fl.from_range(2).map(lambda i: calls.append(i) or -i).cache()
-        >>> list(flow), list(flow), calls
-        ([0, -1], [0, -1], [0, 1])
-
-        Source: ``CacheData`` of tensorpack.
-
-        Elsewhere: tensorpack ``CacheData``; tf.data ``cache``; Grain ``CacheIterDataset``;
-        torchdata ``InMemoryCacheHolder``.
-        """
-        return flow(Cache[T, Any](self.node))

@@ -14,7 +14,18 @@ from typing import Any, Generic, Literal, TypeAlias
 import attrs
 
 from flowdsl.effects import Effect
-from flowdsl.nodes import Acknowledging, AnyNode, Copying, Elementwise, Identity, Node, T, Windowed
+from flowdsl.nodes import (
+    Acknowledging,
+    AnyNode,
+    Copying,
+    Elementwise,
+    Identity,
+    Node,
+    StoresPass,
+    T,
+    Windowed,
+)
+from flowdsl.nodes.failures import AttemptToRead
 from flowdsl.plan.tree import Step, walk
 from flowdsl.resources.worker_kinds import Workers
 
@@ -155,6 +166,13 @@ class Plan(Generic[T]):
     root: Part
     stages: tuple[Stage, ...]
     """The stages by number, in the order in which elements pass them."""
+
+    @cached_property
+    def storing(self) -> Sequence[StoresPass[Any]]:
+        """The sources that store elements before a run."""
+        parts = walk(self.node)
+        sources = (part.held.node if isinstance(part, AttemptToRead) else part for part in parts)
+        return [source for source in sources if isinstance(source, StoresPass)]
 
     @cached_property
     def acknowledging(self) -> Sequence[Acknowledging[Any, Any]]:

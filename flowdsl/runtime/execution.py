@@ -193,6 +193,9 @@ class Execution(Generic[T]):
             return
         self._closed = time.perf_counter()
         self._stages = self._stages_now()
+        for runner in self._runners.values():
+            if not isinstance(runner, Pool):
+                runner.close()
         for pool in self.pools:
             if self.ended:
                 pool.end()
@@ -268,6 +271,8 @@ class Execution(Generic[T]):
 
     def _begin(self) -> Iterator[T]:
         self._began = time.perf_counter()
+        for stored in self.plan.storing:
+            stored.store()
         root = self._bind(self.plan.root, self._threads[0])
         for source in self.plan.acknowledging:
             self._follow(root, source)

@@ -57,7 +57,8 @@ class Inline:
         return None if remaining is None else self._stop - remaining
 
     def close(self) -> None:
-        """Do nothing: the runner has no resources to release."""
+        """Close the files of the sources."""
+        self._program.close()
 
     def statistics(self) -> StageStatistics:
         """Return the statistics so far; delivered elements are counted in finished blocks."""

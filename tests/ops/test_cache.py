@@ -27,7 +27,7 @@ from flowdsl import (
     SourceError,
     Unsized,
 )
-from flowdsl.ops.ordering import Cache
+from flowdsl.ops.caching import Cache
 from flowdsl.testing.elements import FORMS, make, same
 
 lengths = st.integers(0, 12)

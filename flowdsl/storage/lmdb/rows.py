@@ -51,6 +51,8 @@ class LmdbHeader(msgspec.Struct, frozen=True):
     spec: dict[str, Any]
     complete: bool = True
     """True if the writer finished."""
+    chain: str = ""
+    """The digest of the chain whose elements ``cache`` keeps in the file; else empty."""
 
 
 def key_of(i: int) -> bytes:
@@ -281,11 +283,11 @@ class Batch:
         self._due = monotonic() + _COMMIT_SECONDS
         return pairs
 
-    def header(self, complete: bool) -> tuple[bytes, bytes]:
+    def header(self, complete: bool, chain: str = "") -> tuple[bytes, bytes]:
         """Return the header for all rows so far."""
         spec = spec_to_plain(UNKNOWN if self._spec is None else self._spec)
         if self.stored is not None:
             both = self.stored if self._spec is None else join(self.stored, spec_from_plain(spec))
             spec = spec_to_plain(both)
-        header = LmdbHeader(VERSION, self.length, self.digest, spec, complete)
+        header = LmdbHeader(VERSION, self.length, self.digest, spec, complete, chain)
         return KEY_OF_HEADER, seal(0, msgspec.msgpack.encode(header))

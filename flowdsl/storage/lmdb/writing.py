@@ -57,7 +57,7 @@ def write(
     with _place(path) as target:
         if append:
             return _append(flow, target, os.fspath(path), trusted)
-        return write_file("write_lmdb", flow, target, overwrite, partial(_write, trusted))
+        return write_file("write_lmdb", flow, target, overwrite, partial(write_rows, trusted))
 
 
 @contextmanager
@@ -96,7 +96,8 @@ def _check_folder(folder: str) -> None:
             )
 
 
-def _write(trusted: bool, path: Path, elements: Iterable[object]) -> None:
+def write_rows(trusted: bool, path: Path, elements: Iterable[object], chain: str = "") -> None:
+    """Write rows to a new file; ``chain`` is the digest of the chain that a ``cache`` is of."""
     batch = Batch(trusted)
     with _errors_of_the_disk():
         with lmdb.open(
@@ -106,7 +107,7 @@ def _write(trusted: bool, path: Path, elements: Iterable[object]) -> None:
                 batch.add(row)
                 if batch.full:
                     _commit(env, batch.take())
-            _commit(env, [*batch.take(), batch.header(complete=True)])
+            _commit(env, [*batch.take(), batch.header(complete=True, chain=chain)])
             env.sync(True)
         os.truncate(path, path.stat().st_size + MARGIN_BYTES)
 
@@ -304,10 +305,10 @@ class _Growing:
                 os.unlink(f"{self.path}-lock")
         finally:
             if self._lock is not None:
-                _remove(self._lock)
+                remove_lock(self._lock)
 
 
-def _remove(lock: BaseFileLock) -> None:
+def remove_lock(lock: BaseFileLock) -> None:
     """Release a lock and remove its file, while it is held: nobody can have locked it since."""
     with suppress(PermissionError):  # Windows removes no file that is open, but filelock does then
         os.unlink(lock.lock_file)

@@ -1,0 +1,275 @@
+"""cache: keep the elements of a pass, in memory or in a file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
+
+import attrs
+import numpy as np
+from numpy.typing import NDArray
+
+from flowdsl.effects import Endless, Finite, Tag
+from flowdsl.elements.specs import Spec
+from flowdsl.elements.structure import read_only
+from flowdsl.errors import InvalidFlow
+from flowdsl.nodes import (
+    E,
+    FlowBase,
+    IndexedSource,
+    Indices,
+    KeepsPass,
+    Node,
+    PassFactory,
+    Provenance,
+    Row,
+    SkippedByProbe,
+    StoresPass,
+    T,
+    Traceable,
+    cached_per_node,
+    flow,
+    rejects_keywords,
+)
+
+if TYPE_CHECKING:
+    from flowdsl.flow import Flow
+    from flowdsl.storage.cache_file import PassFile
+
+A = TypeVar("A")
+
+
+@attrs.define(eq=False)
+class Kept(Generic[A]):
+    """The cached rows of the first complete pass, shared by a flow's nodes within one process."""
+
+    rows: list[Row[A]] | None = None
+
+    def keep(self, rows: list[Row[A]]) -> None:
+        """Keep the rows of a complete pass, unless another pass was complete before."""
+        if self.rows is None:
+            self.rows = rows
+
+    def forget(self, rows: list[Row[A]]) -> None:
+        """Drop these rows: their pass failed after the last row."""
+        if self.rows is rows:
+            self.rows = None
+
+    def __reduce__(self) -> tuple[type[Kept[A]], tuple[()]]:
+        return Kept, ()  # each process has its own cache
+
+
+@attrs.frozen(repr=False)
+class Cache(KeepsPass[T, E], Traceable[T, E], SkippedByProbe[T, E], Generic[T, E]):
+    """Epoch 0 of its source in every pass: computed once, then kept in memory."""
+
+    source: Node[T, E]
+    kept: Kept[Any] = attrs.field(factory=Kept[Any], eq=False, repr=False)
+
+    def __attrs_post_init__(self) -> None:
+        if Endless in self.source.effects:
+            raise InvalidFlow(
+                "cache: its source never ends, so its first pass is never complete; put cache() "
+                "before the repeat, or take(n) before cache()"
+            )
+
+    order_varies_by_epoch: ClassVar[bool | None] = False
+
+    @property
+    def title(self) -> str:
+        return "cache()"
+
+    @property
+    @cached_per_node
+    def length(self) -> int | None:
+        return self.source.length
+
+    @property
+    @cached_per_node
+    def positions_are_contiguous(self) -> bool:
+        return self.source.positions_are_contiguous
+
+    @cached_per_node
+    def spec(self, probe: bool) -> Spec:
+        return self.source.spec(probe)
+
+    @property
+    def looks_back(self) -> int | None:
+        return 0
+
+    def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[T]]:
+        kept = self.kept.rows
+        if kept is not None:
+            for position, x in kept:
+                yield position, read_only(x)
+            return
+        rows: list[Row[T]] = []
+        try:
+            for position, x in sources[0](0):
+                rows.append((position, read_only(x, _own)))
+                if len(rows) == self.length:  # a take(n) above does not read to the end
+                    self.kept.keep(rows)
+                yield position, read_only(rows[-1][1])
+        except Exception:
+            self.kept.forget(rows)
+            raise
+        self.kept.keep(rows)
+
+    def rows_with_places(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[Any]]:
+        return sources[0](0)
+
+    def made_of(self, addresses: Indices) -> Provenance:
+        return Provenance.one_each(Indices(np.zeros_like(addresses.epoch), addresses.position))
+
+
+def _own(array: NDArray[Any]) -> NDArray[Any]:
+    """The array for the cache, read-only: copied if it is a view.
+
+    A view keeps the whole memory behind it alive. Arrays from workers are views of shared memory,
+    and a process can keep only a limited number of shared memory blocks.
+    """
+    kept: NDArray[Any] = read_only(array if array.flags.owndata else array.copy(order="K"))
+    return kept
+
+
+@attrs.frozen(repr=False)
+class _CacheFile(StoresPass[T], Generic[T]):
+    """Epoch 0 of a flow in every pass, from a file that is written once.
+
+    The flow is no source of this node: when the file is there, it does not run.
+    """
+
+    kept: PassFile
+
+    @property
+    def title(self) -> str:
+        return f"cache({self.kept.name!r})"
+
+    @property
+    def note(self) -> str | None:
+        written = "has" if self.kept.is_written else "will have, after the first run,"
+        below = "" if self.kept.node is None else f" of {self.kept.node.title}"
+        return f"{written} the elements{below}"
+
+    @property
+    def fingerprint(self) -> str:
+        return f"cache of {self.kept.chain}"
+
+    @property
+    def depth(self) -> int:
+        return 1 + self.kept.depth
+
+    def combined_effects(self) -> frozenset[Tag]:
+        return self.kept.effects
+
+    def spec(self, probe: bool) -> Spec:
+        return self.kept.specs[probe]
+
+    def store(self) -> None:
+        self.kept.write()
+
+    def _reader(self) -> tuple[int, Callable[[int], T]]:
+        """The number of rows, and a function that returns one of them."""
+        from flowdsl.storage.schema import SchemaRows  # needs LMDB
+
+        file, stored = self.kept.open()
+        header, _ = file.header()
+        checked = SchemaRows("cache", self.kept.name, self.spec(probe=True), stored)
+        return header.length, lambda i: cast("T", checked.row(i, file.row(i)))
+
+
+class CacheRows(_CacheFile[T], IndexedSource[T], Generic[T]):
+    """The rows of a pass whose length is known, by number."""
+
+    @property
+    def length(self) -> int:
+        assert self.kept.length is not None
+        return self.kept.length
+
+    def open(self) -> Callable[[int], T]:
+        _, read = self._reader()
+        return read
+
+
+class CacheStream(_CacheFile[T], Generic[T]):
+    """The rows of a pass whose length is unknown until the file is written."""
+
+    @property
+    def length(self) -> None:
+        return None
+
+    def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[T]]:
+        length, read = self._reader()
+        return ((i, read(i)) for i in range(length))
+
+
+class Caching(FlowBase[T, E]):
+    """The operator that keeps elements."""
+
+    @rejects_keywords(filename="write cache({!r})")
+    def cache(
+        self: FlowBase[T, Finite],
+        path: str | os.PathLike[str] | None = None,
+        *,
+        trusted: bool = False,
+    ) -> Flow[T, E]:
+        """Keep the elements of a pass, in memory or in the file ``path``, for later passes.
+
+        Every pass yields epoch 0 of the flow below: random operators below draw once, and operators
+        above draw again in each epoch, as in ``cache().shuffle()``.
+
+        **In a file.** The first run writes a whole pass to the file, and shows a progress bar on a
+        terminal; the flow below may have a ``prefetch`` of its own. This and later runs, also of
+        other programs, read the file, in workers too, and any row by its number. Of several
+        programs that begin at the same time, one writes and the others wait. The file is complete,
+        or it is not there: a program that is killed leaves none. It is written again if the flow
+        below has changed: an operator, an argument, the code of a function or a value that it
+        refers to. (A change in an installed package is not noticed, nor one in data that a function
+        reads.) It has the format of ``write_lmdb``, and holds the same elements; ``trusted=True``
+        also pickles other Python objects.
+
+        **In memory.** The first complete pass is kept. A pass that was ended early or
+        failed is not cached: write ``take(n).cache()``, and not ``cache().take(n)``. The elements
+        are kept for this flow and all flows that are chained to it, in the consumer's process, as
+        long as one of these flows exists; an array that is a view, of a batch or of a worker's
+        result, is kept as a copy. Arrays are read-only, also in the first pass. For the operators
+        above, it is a stream: a ``shuffle`` collects it.
+
+        Length: the source's; if that is unknown, it is known to flows that are
+        built once the file is written.
+
+        Effects: none.
+
+        Errors: ``InvalidFlow`` for an endless flow, for a file that ``cache`` has not written, or a
+        folder that does not exist; ``SpecMismatch``, with its row, for an element that cannot be
+        written; ``SourceError`` if the disk refuses a write.
+
+        >>> import flowdsl as fl, tempfile
+        >>> calls = []
+        >>> flow = fl.from_range(2).map(lambda i: calls.append(i) or -i).cache()
+        >>> list(flow), list(flow), calls
+        ([0, -1], [0, -1], [0, 1])
+
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     squares = fl.from_range(4).map(lambda i: i * i).cache(f"{folder}/squares.lmdb")
+        ...     squares.shuffle(seed=1).collect()
+        [1, 4, 9, 0]
+
+        Source: ``CacheData`` of tensorpack; ``cache(filename)`` of tf.data.
+
+        Elsewhere: tensorpack ``CacheData``; tf.data ``cache``; Grain ``CacheIterDataset``;
+        torchdata ``InMemoryCacheHolder``.
+        """
+        if path is None:
+            if trusted:
+                raise InvalidFlow("cache: trusted=True is for a file; pass its path")
+            return flow(Cache[T, Any](self.node))
+        from flowdsl.storage.cache_file import PassFile  # needs LMDB
+
+        return flow(_rows_of(PassFile.at(path, self.node, trusted)))
+
+
+def _rows_of(kept: PassFile) -> Node[Any, Any]:
+    """The node that reads a file: its type does not say the effects of the flow that is kept."""
+    return CacheStream(kept) if kept.length is None else CacheRows(kept)

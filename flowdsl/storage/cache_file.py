@@ -1,0 +1,149 @@
+"""The file of ``cache(path)``: a pass of a flow, written by one of the processes that need it.
+
+The digest of the chain is in the file's header. A file with another digest is of an older chain,
+and is written again; a file without one was not written by ``cache``, and is never replaced.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import attrs
+from filelock import FileLock, Timeout
+
+from flowdsl.effects import Finite, Tag
+from flowdsl.elements.specs import Spec
+from flowdsl.errors import FlowError, InvalidFlow, SourceError
+from flowdsl.nodes import AnyNode, Node, flow
+from flowdsl.resources.streams import logger
+from flowdsl.storage.chain_digest import chain_digest
+from flowdsl.storage.lmdb.rows import LmdbHeader, RowsFile
+from flowdsl.storage.lmdb.writing import remove_lock, write_rows
+from flowdsl.storage.paths import URL_REMEDY, OnePath, local_path
+from flowdsl.storage.writing import write_file
+
+_log = logger(__name__)
+
+
+@attrs.frozen(eq=False)
+class PassFile:
+    """A file for the elements of epoch 0 of a flow."""
+
+    name: str
+    """The path as the user passed it."""
+    path: str
+    chain: str
+    """The digest of the flow's operators, arguments and functions."""
+    trusted: bool
+    length: int | None
+    """The number of elements; None if it is unknown until the file is written."""
+    effects: frozenset[Tag]
+    depth: int
+    specs: tuple[Spec, Spec]
+    """The spec of the elements: as declared, and as a probe finds it."""
+    node: Node[Any, Any] | None = None
+    """The flow; None in a worker, which only reads the file."""
+
+    @classmethod
+    def at(cls, path: OnePath, node: Node[Any, Any], trusted: bool) -> PassFile:
+        """Return the file at ``path`` for a flow, which need not exist.
+
+        Raises:
+            InvalidFlow: The path is no place for a file.
+        """
+        place = os.path.realpath(local_path("cache", path, remedy=URL_REMEDY))
+        if os.path.isdir(place):
+            raise InvalidFlow(f"cache: {os.fspath(path)!r} is a folder; pass the path of a file")
+        if not os.path.isdir(os.path.dirname(place)):
+            raise InvalidFlow(f"cache: no folder {os.path.dirname(place)!r}; make it first")
+        chain = chain_digest(node)
+        header = _header(place)
+        length = node.length
+        if length is None and header is not None and header.chain == chain:
+            length = header.length
+        return cls(
+            os.fspath(path),
+            place,
+            chain,
+            trusted,
+            length,
+            node.effects,
+            node.depth,
+            _specs(node),
+            node,
+        )
+
+    def __reduce__(self) -> tuple[type[PassFile], tuple[Any, ...]]:
+        return PassFile, (*attrs.astuple(self, recurse=False)[:-1], None)
+
+    @property
+    def is_written(self) -> bool:
+        """True if the file has the elements of this flow."""
+        header = _header(self.path)
+        return header is not None and header.chain == self.chain
+
+    def write(self) -> None:
+        """Write the file, unless it has the elements of this flow; wait while another process does.
+
+        Raises:
+            InvalidFlow: There is another file, which ``cache`` has not written.
+            FlowError: The flow failed, or an element or the disk refused the write.
+        """
+        if self.is_written:
+            return
+        place = Path(self.path)
+        lock = FileLock(place.with_name(f".flowdsl-{place.name}-lock"), thread_local=False)
+        try:
+            lock.acquire(timeout=1)
+        except Timeout:
+            _log.warning("cache: waiting for another process, which writes %r", self.name)
+            lock.acquire()
+        try:
+            if not self.is_written:
+                self._write()
+        finally:
+            remove_lock(lock)
+
+    def _write(self) -> None:
+        node: Node[Any, Finite] | None = self.node
+        if node is None:
+            raise SourceError(
+                f"cache: {self.name!r} is not there, or has elements of another flow; another "
+                f"program has removed or written it during the run"
+            )
+        if os.path.exists(self.path):
+            header = _header(self.path)
+            if header is None or not header.chain:
+                raise InvalidFlow(
+                    f"cache: {self.name!r} exists, and cache has not written it; pass another path"
+                )
+            _log.info("cache: %r is of another flow, and is written again", self.name)
+        write = partial(write_rows, self.trusted, chain=self.chain)
+        write_file("cache", flow(node), self.path, True, write)
+
+    def open(self) -> tuple[RowsFile, Spec]:
+        """Open the file for reading, after it was written; return it with the spec of its rows."""
+        self.write()
+        file = RowsFile(self.path, self.trusted)
+        _, stored = file.header()
+        return file, stored
+
+
+def _header(path: str) -> LmdbHeader | None:
+    """Return the header of a complete file; None if there is none, or another file."""
+    try:
+        header, _ = RowsFile(path, trusted=True).header()
+    except SourceError:
+        return None
+    return header if header.complete else None
+
+
+def _specs(node: AnyNode) -> tuple[Spec, Spec]:
+    declared = node.spec(probe=False)
+    try:
+        return declared, node.spec(probe=True)
+    except FlowError:  # its first element fails, which a run will report
+        return declared, declared

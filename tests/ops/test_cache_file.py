@@ -1,0 +1,279 @@
+"""cache(path): a pass in a file, for this and other programs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import flowdsl as fl
+from flowdsl import ElementError, Flow, InvalidFlow, SpecMismatch
+from flowdsl.ops.caching import CacheRows, CacheStream
+from flowdsl.storage.chain_digest import chain_digest
+from flowdsl.testing import check_flow, check_source
+
+OFFSET = 10
+
+
+class Row(NamedTuple):
+    number: int
+    values: NDArray[np.float32]
+
+
+class Reader:
+    """A function that records the elements it was called with."""
+
+    def __init__(self) -> None:
+        self.seen: list[int] = []
+
+    def __call__(self, i: int) -> Row:
+        self.seen.append(i)
+        return Row(i, np.full(3, i, np.float32))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "rows.lmdb"
+
+
+def test_a_cache_in_a_file_is_a_source_that_keeps_the_laws(path: Path) -> None:
+    rows = list(range(12))
+    check_source(lambda: fl.from_items(rows).cache(path), rows, examples=8)
+
+
+class TestRuns:
+    def test_the_first_run_writes_the_file_and_others_read_it(self, path: Path) -> None:
+        rows = fl.from_range(20).map(reader := Reader())
+        flow = rows.cache(path)
+        assert not path.exists()
+        assert [row.number for row in flow.take(3)] == [0, 1, 2]
+        assert sorted({*reader.seen}) == list(range(20))
+        reader.seen.clear()
+        again = fl.from_range(20).map(Reader()).cache(path)
+        assert [row.number for row in flow.epoch(1)] == list(range(20))
+        assert [type(row) for row in flow.take(1)] == [Row]
+        assert reader.seen == []
+        assert again.collect()[3].values.tolist() == [3, 3, 3]
+
+    def test_rows_are_read_by_number_also_in_workers(self, path: Path) -> None:
+        flow = fl.from_range(50).map(Reader()).cache(path).shuffle(seed=3)
+        assert flow.node.indexable
+        batches = flow.map(lambda row: row.number).batch(8).prefetch(procs=2)
+        assert (
+            batches.collect()[0].tolist()
+            == flow.map(lambda row: row.number).batch(8).at(0).tolist()
+        )
+        assert check_flow(flow.batch(4), procs=(1,), resumes=3).ok
+
+    def test_the_length_of_a_filtered_flow_is_known_once_it_is_written(self, path: Path) -> None:
+        def build() -> Flow[int, Any]:
+            return fl.from_range(20).filter(lambda i: i % 2 == 1).cache(path)
+
+        flow = build()
+        assert (type(flow.node), flow.node.length) == (CacheStream, None)
+        assert flow.collect() == flow.collect() == list(range(1, 20, 2))
+        assert (type(build().node), build().node.length) == (CacheRows, 10)
+        assert build().shuffle(seed=1).at(0) in range(20)
+
+    def test_a_state_continues_in_a_program_that_finds_the_file(self, path: Path) -> None:
+        def build() -> Flow[int, Any]:
+            return fl.from_range(20).filter(lambda i: i % 2 == 1).cache(path).map(abs)
+
+        run = iter(build())
+        assert [next(run) for _ in range(4)] == [1, 3, 5, 7]
+        assert list(build().resume(run.state_dict())) == list(range(9, 20, 2))
+
+    def test_a_source_of_one_pass_is_read_once(self, path: Path) -> None:
+        flow = fl.from_iterable(iter("abc")).cache(path)
+        assert flow.collect() == flow.collect() == ["a", "b", "c"]
+
+    def test_an_element_that_fails_leaves_no_file(self, path: Path) -> None:
+        flow = fl.from_range(9).map(lambda i: 1 // (i - 4)).cache(path)
+        with pytest.raises(ElementError, match="row 4 of from_range"):
+            flow.collect()
+        assert os.listdir(path.parent) == []
+
+    def test_workers_read_below_on_error_too(self, path: Path) -> None:
+        flow = fl.from_range(9).cache(path).map(lambda i: 1 // (i - 4))
+        assert len(flow.prefetch(procs=1, on_error="skip").collect()) == 8
+
+    def test_an_element_that_cannot_be_stored_is_named(self, path: Path) -> None:
+        flow = fl.from_range(3).map(lambda i: {1, i}).cache(path)
+        with pytest.raises(SpecMismatch, match="row 0"):
+            flow.collect()
+        assert fl.from_range(3).map(lambda i: {1, i}).cache(path, trusted=True).collect()[2] == {
+            1,
+            2,
+        }
+
+    def test_explain_does_not_write_and_says_so(self, path: Path) -> None:
+        flow = fl.from_range(3).map(abs).cache(path)
+        text = str(flow.explain())
+        assert "will have, after the first run, the elements of map(abs)" in text
+        assert not path.exists()
+        flow.collect()
+        assert "has the elements of map(abs)" in str(flow.explain())
+
+
+class TestChanges:
+    def test_a_file_of_another_flow_is_written_again(self, path: Path) -> None:
+        assert fl.from_range(3).map(lambda i: i + 1).cache(path).collect() == [1, 2, 3]
+        assert fl.from_range(3).map(lambda i: i + 2).cache(path).collect() == [2, 3, 4]
+        assert fl.from_range(4).map(lambda i: i + 2).cache(path).collect() == [2, 3, 4, 5]
+
+    @pytest.mark.parametrize("content", [b"", b"hello" * 1000], ids=["empty", "text"])
+    def test_a_file_that_cache_has_not_written_is_never_replaced(
+        self, path: Path, content: bytes
+    ) -> None:
+        path.write_bytes(content)
+        flow = fl.from_range(3).cache(path)
+        with pytest.raises(InvalidFlow, match="exists, and cache has not written it"):
+            flow.collect()
+        assert path.read_bytes() == content
+
+    def test_a_file_of_write_lmdb_is_never_replaced(self, path: Path) -> None:
+        fl.from_range(5).write_lmdb(path)
+        with pytest.raises(InvalidFlow, match="exists, and cache has not written it"):
+            fl.from_range(5).cache(path).collect()
+        assert fl.from_lmdb(path).collect() == list(range(5))
+
+
+def adder(k: int) -> Callable[[int], int]:
+    return lambda i: i + k
+
+
+def helper(i: int) -> int:
+    return i + OFFSET
+
+
+class Scale:
+    def __init__(self, factor: float) -> None:
+        self.factor = factor
+
+    def __call__(self, x: int) -> float:
+        return x * self.factor
+
+
+def digest(function: Callable[[int], Any]) -> str:
+    return chain_digest(fl.from_range(3).map(function).node)
+
+
+class TestDigests:
+    def test_equal_chains_have_equal_digests(self) -> None:
+        assert digest(adder(1)) == digest(adder(1))
+        assert digest(Scale(2.0)) == digest(Scale(2.0))
+        assert chain_digest(fl.from_range(3).node) == chain_digest(fl.from_range(3).node)
+
+    def test_values_that_a_function_refers_to_count(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert digest(adder(1)) != digest(adder(2))
+        assert digest(Scale(2.0)) != digest(Scale(3.0))
+        before = digest(lambda i: helper(i))
+        monkeypatch.setattr(sys.modules[__name__], "OFFSET", 11)
+        assert digest(lambda i: helper(i)) != before
+
+    def test_code_and_defaults_count(self) -> None:
+        def shifted(i: int, k: int = 1) -> int:
+            return i + k
+
+        before = digest(shifted)
+        shifted.__defaults__ = (2,)
+        assert digest(shifted) != before
+        assert digest(lambda i: i + 1) != digest(lambda i: i - 1)
+        assert digest(lambda i: [j + 1 for j in range(i)]) != digest(
+            lambda i: [j + 2 for j in range(i)]
+        )
+
+    def test_arrays_and_items_count(self) -> None:
+        a, b = np.zeros(3), np.ones(3)
+        assert digest(lambda i: a[i]) != digest(lambda i: b[i])
+        assert chain_digest(fl.from_items([1, 2]).node) != chain_digest(fl.from_items([1, 3]).node)
+
+    def test_functions_that_refer_to_each_other_have_a_digest(self) -> None:
+        def even(i: int) -> bool:
+            return i == 0 or odd(i - 1)
+
+        def odd(i: int) -> bool:
+            return i != 0 and even(i - 1)
+
+        assert digest(even) == digest(even)
+
+    def test_digests_are_equal_in_other_processes(self) -> None:
+        program = (
+            "import flowdsl as fl\nfrom flowdsl.storage.chain_digest import chain_digest\n"
+            "names = {'a', 'b', 'c', 'd'}\n"
+            "print(chain_digest(fl.from_items('abc').filter(lambda x: x in names).node))"
+        )
+        seen = {
+            subprocess.run(
+                [sys.executable, "-c", program],
+                env={**os.environ, "PYTHONHASHSEED": str(seed)},
+                capture_output=True,
+                text=True,
+                check=True,
+            ).stdout
+            for seed in (1, 2)
+        }
+        assert len(seen) == 1
+
+
+def test_of_two_programs_one_writes_and_the_other_waits(path: Path) -> None:
+    reader = Reader()
+
+    def slow(i: int) -> int:
+        reader(i)
+        time.sleep(0.01)
+        return i
+
+    flows = [fl.from_range(30).map(slow).cache(path) for _ in range(2)]
+    reader.seen.clear()
+    got = list[Any]()
+    threads = [threading.Thread(target=lambda f=f: got.append(f.collect())) for f in flows]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert got == [list(range(30))] * 2
+    assert reader.seen == list(range(30))
+
+
+def test_a_writer_that_is_killed_leaves_no_file(path: Path) -> None:
+    program = (
+        "import time, flowdsl as fl\n"
+        "def slow(i):\n    print(i, flush=True)\n    time.sleep(0.02)\n    return i\n"
+        f"fl.from_range(1000).map(slow).cache({str(path)!r}).collect()"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as writer:
+        assert writer.stdout is not None
+        for _ in range(20):
+            writer.stdout.readline()
+        os.kill(writer.pid, signal.SIGKILL)
+    assert not path.exists()
+    assert fl.from_range(3).cache(path).collect() == [0, 1, 2]
+    assert os.listdir(path.parent) == [path.name]
+
+
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [
+        ("", "is a folder; pass the path of a file"),
+        ("missing/rows.lmdb", "no folder .*; make it first"),
+    ],
+)
+def test_wrong_paths_are_refused(tmp_path: Path, where: str, message: str) -> None:
+    with pytest.raises(InvalidFlow, match=f"cache: {message}" if "folder " in message else message):
+        fl.from_range(3).cache(tmp_path / where)
+
+
+def test_trusted_needs_a_file() -> None:
+    with pytest.raises(InvalidFlow, match="trusted=True is for a file"):
+        fl.from_range(3).cache(trusted=True)
