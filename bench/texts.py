@@ -125,7 +125,7 @@ def texts() -> list[str]:
         return "".join(rng.choice(letters, 6))
 
     words = [word() for _ in range(1000)]
-    sizes = rng.integers(10, 120, 1500)
+    sizes = rng.integers(10, 120, 4000)  # long passes: a turn starts workers twice
     return [" ".join(words[i] for i in rng.integers(0, 1000, size)) for size in sizes]
 
 
