@@ -237,7 +237,7 @@ class RepeatEach(IndexTransform[T, E | Resampled], Restartable[T, E | Resampled]
         restarts: Restarts,
     ) -> Iterator[Row[T]]:
         rows = restarts.before_each(sources[0])(epoch)
-        return enumerate((y for _, x in rows for y in repeat(read_only(x), self.n)), yielded)
+        return enumerate((y for _, x in rows for y in map(read_only, repeat(x, self.n))), yielded)
 
     def rows_with_places(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[Any]]:
         return enumerate(y for _, x in sources[0](epoch) for y in repeat(x, self.n))

@@ -191,7 +191,7 @@ class TestSeveralSources:
 
     def test_other_sources_are_closed_when_one_has_ended(self, files: Files) -> None:
         flow = fl.from_iterable(files.lines).zip(fl.from_iterable([1, 2]))
-        with pytest.raises(FlowError, match="one of the two flows ended"):
+        with pytest.raises(FlowError, match="one of the flows ended"):
             flow.collect()
         assert files.open == 0
 

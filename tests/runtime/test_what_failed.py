@@ -90,7 +90,7 @@ CASES: dict[str, tuple[Callable[[], fl.Flow[Any, Any]], str]] = {
     "zip": (
         lambda: ROWS.map(lambda x: {"a": x}).zip(ROWS.map(lambda x: {"a": x})),
         (
-            'zip(...) failed on element 0 (row 0 of from_items(3 items)): SpecMismatch("zip: both '
+            'zip(...) failed on element 0 (row 0 of from_items(3 items)): SpecMismatch("zip: two '
             "elements have the keys ['a']; rename one with .map\"); "
             "the group was [{'a': 4}, {'a': 4}]"
         ),

@@ -19,6 +19,7 @@ from tests.typing.good import (
 
 hashes = texts.map(lambda s: {hash(s)})
 marked = arrays.map(lambda x: (x, {x.size}))
+tokens = fl.from_items([[1, 2], [3]])
 
 # -- batching what does not stack ------------------------------------------------------------------
 hashes.batch(4)  # E: call-overload
@@ -91,7 +92,6 @@ pairs.batch(4).unbatch().map(fl.c2)  # E: arg-type
 numbers.batch(2, remainder="drop")  # E: call-overload
 
 # -- packing ---------------------------------------------------------------------------------------
-tokens = fl.from_items([[1, 2], [3]])
 tokens.pack("8")  # E: call-overload
 tokens.pack(8, "worst_fit")  # E: call-overload
 tokens.pack(8, bins=3)  # E: call-overload

@@ -82,7 +82,7 @@ numbers.shuffle(4, block=7)  # E: call-overload
 numbers.shuffle(sed=7)  # E: call-overload
 numbers.shuffle(reshuffle=None)  # E: call-overload
 numbers.shuffle(buffer=4, seed=None)  # E: call-overload
-numbers.cache(True)  # E: call-arg
+numbers.cache(True)  # E: arg-type
 numbers.cache().map(str.upper)  # E: arg-type
 numbers.prefetch(procs="4")  # E: call-overload
 numbers.prefetch(procs="all")  # E: call-overload
