@@ -1,8 +1,8 @@
 """The values that count as arrays: arrays, lists of numbers, and tensors of other libraries.
 
 Dtypes do not depend on values: arrays and NumPy scalars keep their dtypes; bool, int, float and
-complex have one dtype each, in lists too. Anything else is refused; the error names the component,
-the row, both specs and the remedy.
+complex have one dtype each, in lists too. So ``np.float64`` beside ``float`` stacks. Anything else
+is refused; the error names the component, the row, both specs and the remedy.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from flowdsl.elements.numbers import NUMBERS, dtype_of_number, dtype_of_scalar
 from flowdsl.elements.specs import ArraySpec, Spec, spec_of
 from flowdsl.elements.structure import from_dlpack, is_tensor
 from flowdsl.errors import SpecMismatch
@@ -20,17 +21,7 @@ from flowdsl.errors import SpecMismatch
 Join: TypeAlias = Callable[[list[NDArray[Any]]], NDArray[Any]]
 """Joins a list of arrays into one, along a new axis."""
 
-NUMBERS = (int, float, complex)
-"""Python's number types; a bool is an int, and so is a member of an ``IntEnum``."""
-
 TEXT = (str, bytes)
-
-_DTYPES = {
-    bool: np.dtype(np.bool_),
-    int: np.dtype(np.int64),
-    float: np.dtype(np.float64),
-    complex: np.dtype(np.complex128),
-}
 
 _ARRAYS = {np.ndarray, np.memmap}
 """The array classes that stack.
@@ -38,11 +29,6 @@ _ARRAYS = {np.ndarray, np.memmap}
 Other subclasses are refused: stacking would lose a mask (``MaskedArray``) or change ``*``
 (``matrix``).
 """
-
-
-def dtype_of_number(kind: type) -> np.dtype[Any]:
-    """Return the dtype of a Python number type; it does not depend on the value."""
-    return _DTYPES.get(kind) or next(d for base, d in _DTYPES.items() if issubclass(kind, base))
 
 
 def is_alike(first: np.dtype[Any], other: np.dtype[Any]) -> bool:
@@ -140,7 +126,10 @@ def _dtype_of_list(items: list[Any], where: str) -> np.dtype[Any] | None:
     if all(issubclass(kind, TEXT) for kind in kinds):
         return _TEXT_DTYPE
     if len(kinds) > 1:
-        raise _mixed(kinds, where)
+        common = set(map(dtype_of_scalar, _items_in(items)))
+        if list in kinds or len(common) > 1 or None in common:
+            raise _mixed(kinds, where)
+        return common.pop()
     (kind,) = kinds
     if issubclass(kind, NUMBERS) and not issubclass(kind, np.generic):
         return dtype_of_number(kind)
@@ -235,7 +224,13 @@ def rows_differ(rows: Sequence[Any], at: str, i: int | None = None, first: int =
     """Return the error for row ``i``, by default the first row that differs from row ``first``."""
     kind, spec = type(rows[first]), spec_of(rows[first])
     if i is None:
-        i = next(i for i, x in enumerate(rows) if type(x) is not kind or spec_of(x) != spec)
+        dtype = dtype_of_scalar(rows[first])
+        i = next(
+            i
+            for i, x in enumerate(rows)
+            if (type(x) is not kind or spec_of(x) != spec)
+            and (dtype is None or dtype_of_scalar(x) != dtype)
+        )
     other = spec_of(rows[i])
     sides = [str(spec), str(other)]
     if sides[0] == sides[1]:
@@ -244,12 +239,27 @@ def rows_differ(rows: Sequence[Any], at: str, i: int | None = None, first: int =
         remedy = _NONE_REMEDY
     elif _is_ragged(spec, other):
         remedy = "ragged rows do not stack: padded_batch pads them, or make them alike with .map"
+    elif isinstance(rows[first], np.generic) is not isinstance(rows[i], np.generic):
+        remedy = _remedy_of_numbers(rows[first], rows[i])
     else:
-        remedy = (
-            "only equal dtypes and shapes stack (dtypes are never cast: make them equal with .map)"
-        )
+        remedy = _EQUAL
     return SpecMismatch(
         f"{at}: row {first} of the batch is {sides[0]}, row {i} is {sides[1]}; {remedy}"
+    )
+
+
+_EQUAL = "only equal dtypes and shapes stack (dtypes are never cast: make them equal with .map)"
+
+
+def _remedy_of_numbers(a: object, b: object) -> str:
+    """What to do if one of two numbers has a dtype of its own, and the other is Python's."""
+    scalar, number = (a, b) if isinstance(a, np.generic) else (b, a)
+    dtype = dtype_of_scalar(number)
+    if dtype is None or not isinstance(scalar, np.number | np.bool_):
+        return _EQUAL
+    return (
+        f"{type(number).__name__} stacks as {dtype}, and dtypes are never cast: make both alike "
+        f"with .map, as by np.{scalar.dtype}(x) or {type(number).__name__}(x)"
     )
 
 

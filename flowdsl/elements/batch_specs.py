@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from flowdsl.elements.arrays import NUMBERS, TEXT, dtype_of_number, unstackable, unstackable_list
+from flowdsl.elements.arrays import TEXT, unstackable, unstackable_list
+from flowdsl.elements.numbers import NUMBERS, dtype_of_number
 from flowdsl.elements.specs import (
     UNKNOWN,
     ArraySpec,

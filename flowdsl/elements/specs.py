@@ -30,6 +30,7 @@ import attrs
 import numpy as np
 from typing_extensions import ReadOnly, TypeForm, is_protocol
 
+from flowdsl.elements.numbers import NUMBERS, dtype_of_number
 from flowdsl.elements.structure import (
     arguments_of,
     assemble,
@@ -561,8 +562,20 @@ def differences(a: Spec, b: Spec, path: str = "element") -> Iterator[tuple[str, 
         known = a.dtype is not None and b.dtype is not None
         if known and without_shapes(a) != without_shapes(b):
             yield path, a, b
-    elif not _compatible(a, b):
+    elif not _compatible(a, b) and not _stack_as_one_dtype(a, b):
         yield path, a, b
+
+
+def _stack_as_one_dtype(a: Spec, b: Spec) -> bool:
+    """Return True for a number of Python and a NumPy scalar of the dtype with which it stacks."""
+    number, scalar = (a, b) if isinstance(a, ValueSpec) else (b, a)
+    return (
+        isinstance(number, ValueSpec)
+        and issubclass(number.type, NUMBERS)
+        and isinstance(scalar, ArraySpec)
+        and scalar.shape == ()
+        and scalar.dtype == dtype_of_number(number.type)
+    )
 
 
 def _compatible(a: Spec, b: Spec) -> bool:

@@ -15,15 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowdsl.elements.arrays import (
-    NUMBERS,
     TEXT,
     arrays_of_lists,
     arrays_of_tensors,
     dtype_of_all,
-    dtype_of_number,
     rows_differ,
     unstackable,
 )
+from flowdsl.elements.numbers import NUMBERS, dtype_of_number
 from flowdsl.elements.preallocated import Allocate, BatchRows, Stacked
 from flowdsl.elements.specs import spec_of
 from flowdsl.elements.structure import (
@@ -63,10 +62,11 @@ def stack(rows: Sequence[Any], allocate: Allocate = _empty, at: str = "element")
     """Stack every component of equal rows along a new leading axis.
 
     Arrays and NumPy scalars keep their dtype; bool, int, float and complex become bool, int64,
-    float64 and complex128. A list of numbers is stacked as an array, and so is a tensor of another
-    library in CPU memory. Text becomes a list. Tuples stack into a tuple, NamedTuples into one of
-    their class, dicts into a dict, records into the batch type that their class names, instances
-    of other attrs classes or dataclasses into a NamedTuple with their fields.
+    float64 and complex128, also beside NumPy scalars of these dtypes. A list of numbers is stacked
+    as an array, and so is a tensor of another library in CPU memory. Text becomes a list. Tuples
+    stack into a tuple, NamedTuples into one of their class, dicts into a dict, records into the
+    batch type that their class names, instances of other attrs classes or dataclasses into a
+    NamedTuple with their fields.
 
     Raises:
         SpecMismatch: There are no rows; or they differ in structure, dtype or shape, or contain
@@ -102,16 +102,17 @@ def pad(
     if isinstance(first, np.ndarray):
         rows = rows.column("", rows) if isinstance(rows, BatchRows) else rows
         return _gathered(rows, padding, allocate, at, length)
-    if len(set(map(type, rows))) > 1:
+    kinds = set(map(type, rows))
+    if not issubclass(kind, TEXT) and all(issubclass(each, _SCALARS) for each in kinds):
+        check_single(padding, at)
+        check_single(length, at, "length")
+        return _stack_scalars(rows, kinds, allocate, at)
+    if len(kinds) > 1:
         raise rows_differ(rows, at)
     if issubclass(kind, TEXT):
         check_single(padding, at)
         check_single(length, at, "length")
         return list(rows)
-    if isinstance(first, np.generic) or issubclass(kind, NUMBERS):
-        check_single(padding, at)
-        check_single(length, at, "length")
-        return _stack_scalars(rows, allocate, at)
     if kind is list:
         check_single(padding, at)
         join = None if padding is None else lambda parts: _pad_arrays(parts, padding, _empty, at)
@@ -295,16 +296,20 @@ def _columns_by_name(
     return [(name, [getattr(row, name) for row in rows]) for name in names]
 
 
-def _stack_scalars(rows: Sequence[Any], allocate: Allocate, at: str) -> NDArray[Any]:
-    first = rows[0]
-    if isinstance(first, np.generic):
-        dtype = cast("np.dtype[Any]", first.dtype)
-        if dtype.hasobject:
-            raise unstackable(f"a {type(first).__name__} of Python objects", at)
-        if any(row.dtype != dtype for row in rows):  # such as times in other units
-            raise rows_differ(rows, at)
-    else:
-        dtype = dtype_of_number(cast("type", type(first)))
+_SCALARS = (*NUMBERS, np.generic)
+
+
+def _stack_scalars(
+    rows: Sequence[Any], kinds: set[type], allocate: Allocate, at: str
+) -> NDArray[Any]:
+    dtypes = {dtype_of_number(kind) for kind in kinds if not issubclass(kind, np.generic)}
+    if any(issubclass(kind, np.generic) for kind in kinds):  # one class has times in several units
+        dtypes |= {row.dtype for row in rows if isinstance(row, np.generic)}
+    if len(dtypes) > 1:
+        raise rows_differ(rows, at)
+    dtype = dtypes.pop()
+    if dtype.hasobject:
+        raise unstackable(f"a {type(rows[0]).__name__} of Python objects", at)
     out = allocate((len(rows),), dtype)
     try:
         out[...] = rows

@@ -11,7 +11,7 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from flowdsl.elements.arrays import NUMBERS, dtype_of_number
+from flowdsl.elements.numbers import NUMBERS, dtype_of_number
 from flowdsl.elements.specs import ArraySpec, ListSpec, Spec, ValueSpec
 from flowdsl.elements.structure import from_dlpack, is_tensor
 

@@ -21,6 +21,7 @@ from flowdsl.elements.specs import (
     ArraySpec,
     StructSpec,
     ValueSpec,
+    differences,
     is_known,
     leaf_specs,
     meet,
@@ -57,6 +58,11 @@ if TYPE_CHECKING:
     pass
 
 D = TypeVar("D", bound=np.generic)
+
+NUMBER_PAIRS: st.SearchStrategy[tuple[Any, np.generic]] = st.sampled_from(
+    [(True, np.bool_(False)), (3, np.int64(-4)), (0.5, np.float64(2)), (1j, np.complex128(2))]
+)
+"""Numbers of Python, each with a NumPy scalar of the dtype with which it stacks."""
 
 SpotBatch = named_tuple_of(Spot)
 PackedBatch = named_tuple_of(Packed)
@@ -118,7 +124,7 @@ def test_stack_uses_allocate_for_all_memory(rows: list[object]) -> None:
 @given(ROWS, ROWS)
 @example([np.array(False)], [False])
 def test_stack_refuses_rows_that_differ(some: list[object], others: list[object]) -> None:
-    assume(spec_of(some[0]) != spec_of(others[0]))
+    assume(spec_of_batch(spec_of(some[0]), 1) != spec_of_batch(spec_of(others[0]), 1))
     with pytest.raises(SpecMismatch) as caught:
         stack([*some, others[0]])
     assert f"row {len(some)}" in str(caught.value)
@@ -133,6 +139,11 @@ def test_stack_refuses_rows_that_differ(some: list[object], others: list[object]
         ([True, False], np.bool_),
         ([np.uint8(1), np.uint8(255)], np.uint8),
         ([np.float16(1)], np.float16),
+        ([np.float64(0.5), 1.5], np.float64),
+        ([1.5, np.float64(0.5), 2.5], np.float64),
+        ([np.int64(1), 2], np.int64),
+        ([True, np.bool_(False)], np.bool_),
+        ([np.complex128(1j), 2j], np.complex128),
     ],
 )
 def test_the_dtype_depends_only_on_the_type(rows: list[Any], dtype: type[np.generic]) -> None:
@@ -147,6 +158,13 @@ def test_the_dtype_depends_only_on_the_type(rows: list[Any], dtype: type[np.gene
         ([1, 2.7], ["element: row 0", "is int", "row 1 is float"]),
         ([1, True], ["is int", "row 1 is bool"]),
         ([np.uint8(1), 300.0], ["is uint8[]", "row 1 is float"]),
+        (
+            [1.5, np.float64(2), np.float32(3)],
+            ["is float, row 2 is float32[]; float stacks as float64", "np.float32(x) or float(x)"],
+        ),
+        ([np.int32(1), 2], ["is int32[], row 1 is int; int stacks as int64", "np.int32(x) or int"]),
+        ([np.bool_(True), 2], ["is bool[], row 1 is int; int stacks as int64", "np.bool(x)"]),
+        ([[1.5, np.float32(3)]], ["row 0 of the batch is a list that holds float and float32"]),
         ([np.uint8(1), np.uint8(2), np.int16(3)], ["is uint8[]", "row 2 is int16[]"]),
         ([np.float32(1), np.zeros((), np.float32)], ["is float32", "row 1 is ndarray"]),
         ([np.zeros((), np.float32), np.float32(1)], ["is ndarray", "row 1 is float32"]),
@@ -220,6 +238,23 @@ def test_a_refusal_names_the_component_the_row_and_both_specs(
     with pytest.raises(SpecMismatch) as caught:
         stack(rows)
     assert [part for part in said if part not in str(caught.value)] == []
+
+
+@given(NUMBER_PAIRS, st.data())
+def test_a_number_of_python_stacks_as_the_numpy_scalar_of_its_dtype(
+    pair: tuple[Any, np.generic], data: st.DataObject
+) -> None:
+    rows = data.draw(st.lists(st.sampled_from(pair), min_size=1, max_size=5))
+    scalars = np.array(rows, pair[1].dtype)
+    assert same(stack(rows), scalars)
+    assert same(stack([{"x": row} for row in rows])["x"], scalars)
+    assert same(stack([rows, rows]), np.stack([scalars, scalars]))
+    assert not list(differences(spec_of(pair[0]), spec_of(pair[1])))
+
+
+def test_numbers_of_python_and_numpy_are_merged_and_batched() -> None:
+    flow = fl.from_items([1.5]).concat(fl.from_items([np.float64(2.5)]))
+    assert flow.batch(2).collect()[0].dtype == np.float64
 
 
 def test_rows_of_a_memory_map_stack(tmp_path: Any) -> None:

@@ -1,0 +1,33 @@
+"""The dtypes with which numbers stack: they depend on the type of a number, never on its value."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import numpy as np
+
+NUMBERS = (int, float, complex)
+"""Python's number types; a bool is an int, and so is a member of an ``IntEnum``."""
+
+_DTYPES = {
+    bool: np.dtype(np.bool_),
+    int: np.dtype(np.int64),
+    float: np.dtype(np.float64),
+    complex: np.dtype(np.complex128),
+}
+
+
+def dtype_of_number(kind: type) -> np.dtype[Any]:
+    """Return the dtype of a Python number type; it does not depend on the value."""
+    return _DTYPES.get(kind) or next(d for base, d in _DTYPES.items() if issubclass(kind, base))
+
+
+def dtype_of_scalar(x: object) -> np.dtype[Any] | None:
+    """Return the dtype of a number of Python or NumPy; None for any other value.
+
+    >>> dtype_of_scalar(1.5) == dtype_of_scalar(np.float64(1.5))
+    True
+    """
+    if isinstance(x, np.generic):
+        return cast("np.dtype[Any]", x.dtype)
+    return dtype_of_number(type(x)) if isinstance(x, NUMBERS) else None
