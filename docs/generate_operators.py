@@ -371,6 +371,8 @@ FAMILIES: dict[str, list[Operator]] = {
             _numbers,
         ),
         _method("mix", lambda flow: flow.mix(_numbers())),
+        _method("merge", lambda flow: flow.merge(_numbers())),
+        _method("latest", lambda flow: flow.latest()),
         _method("interleave_map", lambda flow: flow.interleave_map(range)),
     ],
     "Placement": [
@@ -634,8 +636,8 @@ say more of each, as `help(fl.Flow.batch)` does. How to add one:
   *grouping* and *joining* operators can run in a worker, on the elements that it has. What is *in
   the consumer* sees the whole pass there; what is below or above it may run in workers.
 
-`fl.zip(a, b, c)` and `fl.concat`, `fl.interleave`, `fl.choose` and `fl.mix` of a list or a dict of
-flows are functions of the same operators; with `with_names=True` each element of a dict of flows
+`fl.zip(a, b, c)` and `fl.concat`, `fl.interleave`, `fl.choose`, `fl.mix` and `fl.merge` of a list
+or a dict of flows are functions of the same operators; with `with_names=True` each element of a dict of flows
 becomes `(name, element)`. `flow.apply(Node)` chains a node of your own, of any kind.
 """
 

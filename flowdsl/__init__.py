@@ -10,7 +10,7 @@ A flow begins with a source and is built by chaining; iterating over it runs it:
 Sources are functions: ``from_items``, ``from_iterable``, ``from_range``, ``from_files``, one for
 each file format, such as ``from_csv``, and ``from_dataset`` for datasets of other libraries.
 Operators are methods of ``Flow``; ``help(fl.Flow.batch)`` describes one. ``concat``,
-``interleave``, ``choose``, ``mix`` and ``zip`` are also functions of several flows.
+``interleave``, ``choose``, ``mix``, ``merge`` and ``zip`` are also functions of several flows.
 ``flow.explain()`` shows where each operator runs, ``flow.profile()`` what limits its speed.
 ``to_torch``, ``to_jax`` and ``to_keras`` feed a training loop, and ``write_lmdb`` and its siblings
 store the elements.
@@ -81,7 +81,7 @@ from flowdsl.flow import Flow
 from flowdsl.ops.fakes import fake
 from flowdsl.ops.files import from_files
 from flowdsl.ops.queues import from_queue
-from flowdsl.ops.several import choose, concat, interleave, mix
+from flowdsl.ops.several import choose, concat, interleave, merge, mix
 from flowdsl.ops.several import zip as zip  # noqa: A004  # not in __all__: import * would hide it
 from flowdsl.ops.sources import from_items, from_iterable, from_range
 from flowdsl.ops.transforms import Augmentation, Drawn, Image
@@ -200,6 +200,7 @@ __all__ = [
     "image_size",
     "interleave",
     "lists",
+    "merge",
     "mix",
     "parse_example",
     "progress",

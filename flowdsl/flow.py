@@ -26,6 +26,7 @@ from flowdsl.ops.components import Components
 from flowdsl.ops.grouping import KeyBatching
 from flowdsl.ops.inspecting import Inspecting
 from flowdsl.ops.interleaving import Interleaving
+from flowdsl.ops.live import LiveStreams
 from flowdsl.ops.mapping import Mapping as MappingOperators
 from flowdsl.ops.ordering import Ordering
 from flowdsl.ops.packing import Packing
@@ -81,6 +82,7 @@ class Flow(
     Zipping[T, E_any],
     Combining[T, E_any],
     Interleaving[T, E_any],
+    LiveStreams[T, E_any],
     Placing[T, E_any],
     Inspecting[T, E_any],
     WriteMethods[T, E_any],

@@ -98,6 +98,7 @@ class CountedStream(_Stream[T, Exact]):
 class UncountedStream(_Stream[T, Unsized]):
     """A finite stream of unknown length."""
 
+    instead: ClassVar[str] = "; use ordered=True"
     many = "of unknown length"
 
 

@@ -88,11 +88,11 @@ def _is_marker(x: Any, end: Any) -> bool:
     )
 
 
-def check_timeout(who: str, timeout: float | None) -> None:
+def check_timeout(who: str, timeout: float | None, name: str = "timeout") -> None:
     """Refuse a timeout that is not a number of seconds above 0; None means to wait forever."""
     number = isinstance(timeout, int | float) and not isinstance(timeout, bool)
     if timeout is not None and not (number and 0 < timeout < float("inf")):
-        raise InvalidFlow(f"{who}: timeout must be a number of seconds > 0, got {timeout!r}")
+        raise InvalidFlow(f"{who}: {name} must be a number of seconds > 0, got {timeout!r}")
 
 
 @overload

@@ -18,6 +18,7 @@ from flowdsl.elements.specs import Spec, StructSpec, ValueSpec
 from flowdsl.errors import InvalidFlow
 from flowdsl.nodes import A, CodeTemplate, E, FlowBase, cached_per_node, flow
 from flowdsl.ops.combining import Concat, Parts, Stop, check_flows, chosen, interleaved, mixed
+from flowdsl.ops.live import Merge
 from flowdsl.ops.zipping import Zip, ZipNamed
 
 if TYPE_CHECKING:
@@ -220,6 +221,26 @@ def mix(flows: Flows[Any, Any], *, seed: int = 0, with_names: bool = False) -> F
     """
     _, parts = _parts("mix", flows, with_names)
     return mixed(parts, seed)
+
+
+@overload
+def merge(flows: Flows[T, F], *, with_names: Literal[False] = False) -> Flow[T, F | Reordered]: ...
+@overload
+def merge(
+    flows: Mapping[str, FlowBase[T, F]], *, with_names: Literal[True]
+) -> Flow[tuple[str, T], F | Reordered]: ...
+def merge(flows: Flows[Any, Any], *, with_names: bool = False) -> Flow[Any, Any]:
+    """Merge a list or dict of streams, as ``first.merge(*others)`` does.
+
+    With ``with_names=True`` each element of a dict of flows becomes ``(name, element)``.
+
+    >>> import flowdsl as fl
+    >>> sensors = {"a": fl.from_range(2), "b": fl.from_range(1)}
+    >>> sorted(fl.merge(sensors, with_names=True))
+    [('a', 0), ('a', 1), ('b', 0)]
+    """
+    _, parts = _parts("merge", flows, with_names)
+    return flow(Merge(parts))
 
 
 @overload

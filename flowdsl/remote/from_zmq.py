@@ -15,7 +15,7 @@ from flowdsl.errors import InvalidFlow
 from flowdsl.nodes import Acknowledging, E, PassFactory, Receipts, Row, T, flow, is_int
 from flowdsl.ops.queues import check_timeout
 from flowdsl.ops.sources import Once, numbered
-from flowdsl.remote.pushing import Format, check_format, pulled
+from flowdsl.remote.pushing import PULLED, FormatOfAll, check_format, pulled
 from flowdsl.remote.receive_state import Tally
 from flowdsl.remote.receiver import Receiver
 from flowdsl.remote.schema import SchemaCheck
@@ -65,8 +65,8 @@ class FromAnySenders(FromZmq[T, Endless | Reordered], Generic[T]):
 
 
 @attrs.frozen(eq=False)
-class FromZmqOps(FromZmq[T, Endless | Reordered | Resampled], Generic[T]):
-    """The elements that any processes push in the zmq_ops format."""
+class FromPushers(FromZmq[T, Endless | Reordered | Resampled], Generic[T]):
+    """The elements that any processes push, in a format without acknowledgements."""
 
 
 class _OptionsOfBoth(TypedDict, total=False):
@@ -82,6 +82,7 @@ class _OptionsOfBoth(TypedDict, total=False):
 class _Options(_OptionsOfBoth, total=False):
     format: Literal["flowdsl"]
     trusted: bool
+    sender_timeout: float | None
     auto_commit: bool
 
 
@@ -151,10 +152,18 @@ def from_zmq(
 ) -> Flow[tuple[NDArray[Any], ...], Endless | Reordered | Resampled]: ...
 @overload
 def from_zmq(
+    address: _Address, *, format: Literal["bytes"], **options: Unpack[_OptionsOfBoth]
+) -> Flow[bytes, Endless | Reordered | Resampled]: ...
+@overload
+def from_zmq(
+    address: _Address, *, format: Literal["msgpack"], **options: Unpack[_OptionsOfBoth]
+) -> Flow[Any, Endless | Reordered | Resampled]: ...
+@overload
+def from_zmq(
     address: _Address,
     element: TypeForm[A],
     *,
-    format: Literal["zmq_ops"],
+    format: Literal["zmq_ops", "bytes", "msgpack"],
     **options: Unpack[_OptionsOfBoth],
 ) -> Flow[A, Endless | Reordered | Resampled]: ...
 def from_zmq(
@@ -163,13 +172,14 @@ def from_zmq(
     *,
     bind: bool = True,
     senders: int | None = 1,
-    format: Format = "flowdsl",  # noqa: A002  # the name in tensorpack
+    format: FormatOfAll = "flowdsl",  # noqa: A002  # the name in tensorpack
     trusted: bool = False,
     auto_commit: bool = True,
     hwm: int = 50,
     security: Curve | None = None,
     insecure: bool = False,
     timeout: float | None = None,
+    sender_timeout: float | None = None,
     tally: Tally | None = None,
     on_bound: Callable[[str], object] | None = None,
 ) -> Flow[Any, Any]:
@@ -188,7 +198,13 @@ def from_zmq(
     operators above hold, so a slow consumer slows down the senders. If a sender dies, the elements
     it had not sent are lost. With ``timeout``, it is an error if the consumer waits this many
     seconds without an element; the error reports the progress of each sender. A sender whose flow
-    fails reports this immediately. A ``tally`` counts elements by address and by sender.
+    fails reports this immediately. A ``tally`` counts elements by address and by sender, and has
+    the seconds since each sender was last heard, ``tally.ages``.
+
+    ``timeout`` is for all senders together. With ``sender_timeout``, it is an error if one sender
+    is silent for this many seconds while the consumer waits; with ``senders=None`` it is a warning,
+    as others may continue. A sender is silent while its flow computes an element. Without it,
+    silence of half a minute is a warning in the log.
 
     An element is acknowledged to its sender once the consumer has asked for the element after the
     last one that was made from it, wherever operators, threads and workers read ahead; or when its
@@ -211,8 +227,10 @@ def from_zmq(
     ``insecure=True``. Only processes of the same user may connect to an ``ipc`` path. ``on_bound``
     is called with each address after it is bound; ``tcp://127.0.0.1:*`` binds a free port.
 
-    ``format="zmq_ops"`` reads the format of tensorpack's zmq_ops, from a ``PULL`` socket: tuples of
-    arrays, without an end. Elements in a connection that breaks, or whose sender exits, are lost.
+    Other formats read what programs without flowdsl send to a ``PULL`` socket from a ``PUSH``
+    socket, one frame for each element, without an end: ``"bytes"`` the frame as it is;
+    ``"msgpack"`` MessagePack, as Python objects; ``"zmq_ops"`` the tuples of arrays of tensorpack's
+    zmq_ops. Elements in a connection that breaks, or whose sender exits, are lost.
 
     The sockets are opened in the consumer's process when a pass begins, and closed with it. There
     is only one pass; the second raises a ``SourceError``. A receiving flow has no state, since the
@@ -221,7 +239,7 @@ def from_zmq(
     Length: unknown until all senders have ended.
 
     Effects: ``Unsized``; with several ``senders`` also ``Reordered``; with ``senders=None``
-    ``Endless`` and ``Reordered``, and with the format zmq_ops also ``Resampled``.
+    ``Endless`` and ``Reordered``, and with another ``format`` also ``Resampled``.
 
     Errors: ``InvalidFlow`` for an argument, or an address that others can reach; ``SourceError``
     for an address that cannot be bound, for an invalid or pickled message of a sender, for an
@@ -252,20 +270,24 @@ def from_zmq(
     addresses: Any = tuple(address) if several else (address,)
     endpoint = Endpoint(who, addresses, bind, hwm, security, insecure, on_bound)
     check_timeout(who, timeout)
+    check_timeout(who, sender_timeout, "sender_timeout")
     check_flags(who, trusted=trusted, auto_commit=auto_commit)
     if senders is not None and not is_int(senders, 1):
         raise InvalidFlow(f"{who}: senders must be an int >= 1 or None, got {senders!r}")
     if tally is not None and not isinstance(tally, Tally):
         raise InvalidFlow(f"{who}: tally must be a Tally or None, got {tally!r}")
-    check_format(who, format, _given(trusted, senders, auto_commit))
+    check_format(
+        who, format, ("flowdsl", *PULLED), _given(trusted, senders, auto_commit, sender_timeout)
+    )
     schema_check = SchemaCheck.of(who, element)
     tally = Tally() if tally is None else tally
     for each_address in addresses:
         tally.addresses.setdefault(each_address, 0)
-    if format == "zmq_ops":
-        once = Once(pulled(endpoint, schema_check, timeout, tally), _SECOND_PASS, owned=True)
+    if format != "flowdsl":
+        elements = pulled(endpoint, format, schema_check, timeout, tally)
+        once = Once(elements, _SECOND_PASS, owned=True)
         return flow(
-            FromZmqOps[Any](endpoint.addresses_text, schema_check.spec, once, Receipts(), True)
+            FromPushers[Any](endpoint.addresses_text, schema_check.spec, once, Receipts(), True)
         )
     if not bind and senders is not None and senders != len(addresses):
         raise InvalidFlow(
@@ -273,15 +295,22 @@ def from_zmq(
             f"{len(addresses)} or None, got {senders}"
         )
     kind: Any = FromSender if senders == 1 else FromAnySenders if senders is None else FromSenders
-    receiver = Receiver(endpoint, schema_check, senders, trusted, timeout, tally)
+    receiver = Receiver(endpoint, schema_check, senders, trusted, timeout, tally, sender_timeout)
     once = Once(receiver.elements(), _SECOND_PASS, owned=True)
     addresses_text = endpoint.addresses_text
     return flow(kind(addresses_text, schema_check.spec, once, receiver.receipts, auto_commit))
 
 
-def _given(trusted: bool, senders: int | None, auto_commit: bool) -> dict[str, bool]:
-    """Return which arguments were passed that the format zmq_ops does not have."""
-    return {"trusted": trusted, "senders": senders != 1, "auto_commit": not auto_commit}
+def _given(
+    trusted: bool, senders: int | None, auto_commit: bool, sender_timeout: float | None
+) -> dict[str, bool]:
+    """Return which arguments were passed that only flowdsl's own format has."""
+    return {
+        "trusted": trusted,
+        "senders": senders != 1,
+        "auto_commit": not auto_commit,
+        "sender_timeout": sender_timeout is not None,
+    }
 
 
 _SECOND_PASS = (

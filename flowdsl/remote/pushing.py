@@ -1,4 +1,4 @@
-"""The protocol of the zmq_ops format: from a ``PUSH`` socket to a ``PULL`` socket.
+"""From a ``PUSH`` socket to a ``PULL`` socket: the zmq_ops format, and those of other programs.
 
 The protocol has no acknowledgements. A sender knows only which elements the operating system has
 accepted. Elements in the system's buffers are lost if the connection breaks, and may be lost if the
@@ -8,12 +8,13 @@ sender exits before the receiver has read them.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from time import monotonic
 from typing import Any, Literal, TypeAlias
 
 import attrs
+import msgspec
 import zmq
 
 from flowdsl.elements.specs import Spec
@@ -26,25 +27,45 @@ from flowdsl.remote.sockets import BEAT, LINGER, Endpoint, Link
 from flowdsl.remote.zmq_ops import Encoder
 
 Format: TypeAlias = Literal["flowdsl", "zmq_ops"]
+FormatOfAll: TypeAlias = Literal["flowdsl", "zmq_ops", "bytes", "msgpack"]
+"""The formats that can be received; ``Format`` are those that can be sent, too."""
 
 
-def check_format(who: str, value: object, given: Mapping[str, bool]) -> None:
-    """Refuse an unknown format, and arguments that the zmq_ops format does not support.
+def _unpacked(frame: Frame) -> Any:
+    try:
+        return msgspec.msgpack.decode(frame)
+    except msgspec.DecodeError as error:
+        raise SourceError(f"not MessagePack: {error}") from error
+
+
+PULLED: dict[str, Callable[[Frame], Any]] = {
+    "zmq_ops": zmq_ops.decode,
+    "bytes": bytes,
+    "msgpack": _unpacked,
+}
+"""The formats of senders that push, and what decodes a frame."""
+
+
+def check_format(
+    who: str, value: object, formats: Sequence[str], given: Mapping[str, bool]
+) -> None:
+    """Refuse an unknown format, and arguments that only flowdsl's own format supports.
 
     ``given`` says for each such argument whether the caller passed it.
     """
-    if value not in ("flowdsl", "zmq_ops"):
-        raise InvalidFlow(f"{who}: format must be 'flowdsl' or 'zmq_ops', got {value!r}")
+    if value not in formats:
+        *first, last = map(repr, formats)
+        raise InvalidFlow(f"{who}: format must be {', '.join(first)} or {last}, got {value!r}")
     for name, is_given in given.items():
-        if is_given and value == "zmq_ops":
-            raise InvalidFlow(f"{who}: there is no {name}= with format='zmq_ops'; leave it out")
+        if is_given and value != "flowdsl":
+            raise InvalidFlow(f"{who}: there is no {name}= with format={value!r}; leave it out")
 
 
 def pulled(
-    endpoint: Endpoint, check: SchemaCheck, timeout: float | None, tally: Tally
+    endpoint: Endpoint, name: str, check: SchemaCheck, timeout: float | None, tally: Tally
 ) -> Iterator[Any]:
-    """Yield the elements that senders push."""
-    received, since = 0, monotonic()
+    """Yield the elements that senders push in the format of this name."""
+    received, since, decode = 0, monotonic(), PULLED[name]
     with Link(endpoint, zmq.PULL) as link:
         while True:
             for route, frames in link.receive(BEAT, most=1):  # the rest waits in ZMQ's queue
@@ -52,7 +73,7 @@ def pulled(
                 try:
                     if len(frames) > 1:
                         raise SourceError(f"not an element: {len(frames)} frames")
-                    element = check(zmq_ops.decode(frames[0]))
+                    element = check(decode(frames[0]))
                 except (SourceError, SpecMismatch) as error:
                     raise type(error)(f"{where}: {error}") from error
                 tally.addresses[link.address(route)] += 1
@@ -62,7 +83,7 @@ def pulled(
             if timeout is not None and monotonic() - since > timeout:
                 raise SourceError(
                     f"from_zmq: after {received} elements, none came in {timeout} s at "
-                    f"{endpoint.addresses_text}; is the sender running, with format='zmq_ops'?"
+                    f"{endpoint.addresses_text}; is the sender running, with a PUSH socket?"
                     f"{link.refusals}"
                 )
 

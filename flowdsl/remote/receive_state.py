@@ -51,6 +51,24 @@ class Tally:
     """Messages of strangers, who do not speak this protocol or version; they are ignored."""
     damaged: int = 0
     """Messages whose bytes changed on the way; they are sent again."""
+    _heard: dict[str, float] = attrs.field(factory=dict[str, float], init=False, repr=False)
+
+    @property
+    def ages(self) -> dict[str, float]:
+        """The seconds since each sender was last heard, without those that have ended.
+
+        A sender that waits says so several times a second; one that computes an element is silent.
+        """
+        now = monotonic()
+        return {name: now - heard for name, heard in [*self._heard.items()]}
+
+    def hear(self, sender: str) -> None:
+        """Note that a message of a sender has come."""
+        self._heard[sender] = monotonic()
+
+    def forget(self, sender: str) -> None:
+        """Note that no more messages of a sender are expected."""
+        self._heard.pop(sender, None)
 
 
 @attrs.define(eq=False)
@@ -80,6 +98,8 @@ class SenderRecord:
     """True if its messages were malformed, so that no more of them are read."""
     stopped: str | None = None
     heard: float = attrs.field(factory=monotonic)
+    silent: bool = False
+    """True if it was reported that nothing has been heard from it for long."""
 
     @property
     def name(self) -> str:
@@ -159,6 +179,11 @@ class ReceiveState:
             if record is None:
                 return
         record.route, record.heard = route, monotonic()
+        if record.silent:
+            record.silent = False
+            _log.warning("from_zmq: the sender %s is heard again", record.name)
+        if not record.has_end:
+            self.tally.hear(record.name)
         if header.kind is Kind.DONE:
             record.closed = True
         elif header.kind in (Kind.STOP, Kind.REFUSE):
@@ -175,6 +200,7 @@ class ReceiveState:
         record.taken += 1
         if item.kind in (Kind.END, Kind.FAILED):
             record.has_end = record.owed = True
+            tally.forget(record.name)
             if item.kind is Kind.END:
                 record.ended = True
                 tally.ended += 1
@@ -213,6 +239,7 @@ class ReceiveState:
         if self.senders is not None:
             raise SourceError(f"the sender {record.name}: {reason}")
         record.refused, record.stopped = True, reason
+        self.tally.forget(record.name)
         self.tally.stopped[record.name] = reason
         self.ready = deque(item for item in self.ready if item.record is not record)
         self._replies_to_others[record.route] = self._refusal(record.sender, reason)
@@ -232,6 +259,18 @@ class ReceiveState:
     def _refusal(self, sender: bytes, reason: str) -> list[Frame]:
         header = MessageHeader(Kind.STOP, sender, self.me)
         return [header.encode(), encode_reason(reason)]
+
+    def newly_silent(self, seconds: float, since: float) -> Iterator[SenderRecord]:
+        """Yield the senders that have been silent for longer than this, each once.
+
+        A sender cannot have been heard before ``since``, when this end began to listen.
+        """
+        now = monotonic()
+        for record in self.records.values():
+            expected = not (record.has_end or record.refused or record.silent)
+            if expected and now - max(record.heard, since) > seconds:
+                record.silent = True
+                yield record
 
     def owe_all(self) -> None:
         """Owe each known sender a message with the position of this receiver."""

@@ -25,6 +25,11 @@ from flowdsl.resources.streams import logger
 
 _log = logger()
 
+_SILENCE = 30.0
+"""The seconds after which a silent sender is reported, unless ``sender_timeout`` is given."""
+_LONG_PAUSE = 1.0
+"""A pause of listening after which the age of a sender's last message says nothing about it."""
+
 
 @attrs.define(eq=False)
 class Receiver:
@@ -36,9 +41,14 @@ class Receiver:
     trusted: bool
     timeout: float | None
     tally: Tally
+    sender_timeout: float | None = None
     receipts: Receipts = attrs.field(factory=Receipts)
     _beat: float = attrs.field(factory=monotonic, init=False)
     """The time of the last beat between two elements."""
+    _listened: float = attrs.field(factory=monotonic, init=False)
+    """The time when this end last listened."""
+    _listens_since: float = attrs.field(factory=monotonic, init=False)
+    """The time since when it has listened without a long pause."""
 
     def elements(self) -> Iterator[Any]:
         """Yield the elements of all senders, in the order of arrival."""
@@ -130,6 +140,7 @@ class Receiver:
             receive_state.acknowledge(self.receipts.delivered)
             _answer(link, receive_state)
             heard = _listen(link, receive_state)
+            self._notice_silence(receive_state)
             self.tally.damaged = link.damaged
             if not heard:
                 _greet(link, receive_state)
@@ -142,6 +153,26 @@ class Receiver:
                     f"of the senders, {receive_state.describe_senders()}; is flow.send_zmq running "
                     f"at the other end, with a key that is known here?{refused}"
                 )
+
+    def _notice_silence(self, receive_state: ReceiveState) -> None:
+        """Report senders that have been silent for long.
+
+        Raises:
+            SourceError: The pass cannot end without such a sender, and has a ``sender_timeout``.
+        """
+        now = monotonic()
+        if now - self._listened > _LONG_PAUSE:  # the consumer was busy: messages may be waiting
+            self._listens_since = now
+        self._listened = now
+        seconds = _SILENCE if self.sender_timeout is None else self.sender_timeout
+        for record in receive_state.newly_silent(seconds, self._listens_since):
+            text = (
+                f"from_zmq: the sender {record.name} has not been heard for {seconds} s, after "
+                f"{self.tally.senders[record.name]} elements"
+            )
+            if self.sender_timeout is not None and self.senders is not None:
+                raise SourceError(f"{text}; of the senders, {receive_state.describe_senders()}")
+            _log.warning("%s; others continue", text)
 
     def _check_failed(self, receive_state: ReceiveState) -> None:
         """Record failed senders; raise an error if their elements are awaited."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 from flowdsl.errors import InvalidFlow
 from flowdsl.nodes import E, FlowBase, T, flow
@@ -100,7 +100,7 @@ class Sending(FlowBase[T, E]):
         Source: ``send_dataflow_zmq`` in tensorpack; selective acknowledgement and going back as in
         any sliding-window protocol (V. Cerf and R. Kahn, 1974).
         """
-        from flowdsl.remote.pushing import check_format, push
+        from flowdsl.remote.pushing import Format, check_format, push
         from flowdsl.remote.sender import Progress, send, sender_of
         from flowdsl.remote.sockets import (
             Endpoint,
@@ -112,7 +112,7 @@ class Sending(FlowBase[T, E]):
         check_timeout(who, timeout)
         check_flags(who, trusted=trusted, serve=serve)
         given = {"trusted": trusted, "serve": serve, "on_state": on_state is not None}
-        check_format(who, format, given)
+        check_format(who, format, get_args(Format), given)
         if on_state is not None and not callable(on_state):
             raise InvalidFlow(f"{who}: on_state must be a function or None, got {on_state!r}")
         begun = self.epoch(0) if state is None else flow(self.node).resume(state)

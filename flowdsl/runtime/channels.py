@@ -11,6 +11,7 @@ from weakref import WeakSet
 
 import attrs
 
+from flowdsl.elements.nbytes import nbytes_of_row
 from flowdsl.errors import ElementError, FlowError
 from flowdsl.executor.costs import cost_of
 from flowdsl.executor.execute import ReportSkip
@@ -29,12 +30,12 @@ from flowdsl.nodes.failures import SkipFailed
 from flowdsl.plan.plan import Stage
 from flowdsl.plan.tree import Step, is_of_prefetch
 from flowdsl.resources.any_depth import any_depth
+from flowdsl.resources.read_ahead import ReadAhead
 from flowdsl.runtime.delivery import Delivered, LookingBack, OutOfOrder, RowNotes, WholePass
 from flowdsl.runtime.resume_points import OperatorProgress, Place, Places, after_more, passes_on
 from flowdsl.statistics.run import Occupancy
 from flowdsl.statistics.stages import OperatorCost, StageStatistics
 from flowdsl.workers.pool import Pool
-from flowdsl.workers.read_ahead import ReadAhead
 
 _END = object()
 
@@ -231,6 +232,8 @@ class Reading(chain[Row[Any]]):
         try:
             self._rows.close()
         except Exception as error:
+            if isinstance(error, ValueError) and str(error) == "generator already executing":
+                return  # a thread waits in it, and closes it when its element has come
             self._failed(error)
 
     def __del__(self) -> None:
@@ -414,7 +417,7 @@ class AheadChannel:
     _yielded: int = attrs.field(default=0, init=False)
     """The number of rows of the pass that this channel yielded; the thread may be further."""
     _notes: RowNotes = attrs.field(init=False)
-    _reader: ReadAhead[Any] | None = attrs.field(default=None, init=False)
+    _reader: ReadAhead[Row[Any]] | None = attrs.field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
         self._notes = RowNotes(self.source.rows)
@@ -434,11 +437,12 @@ class AheadChannel:
         self._notes.begin()
         self._yielded = 0
         notes = self._notes
-        reader: ReadAhead[Any] = ReadAhead(
+        reader: ReadAhead[Row[Any]] = ReadAhead(
             self.step.node.title,
             lambda: notes.rows(epoch),
             self.below.end,
             lambda: ROWS_AHEAD,
+            nbytes_of_row,
             self.memory,
         )
         self._reader = reader
@@ -475,7 +479,7 @@ class AheadChannel:
         """The number of rows after which a thread that reads the channel notes its places."""
         return 1
 
-    def _next(self, reader: ReadAhead[Any]) -> list[Row[Any]]:
+    def _next(self, reader: ReadAhead[Row[Any]]) -> list[Row[Any]]:
         while (rows := reader.take(ROWS_AHEAD)) is None:
             reader.wait()
         if not rows and reader.error is not None:

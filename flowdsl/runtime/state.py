@@ -75,7 +75,7 @@ def state_of(
         if isinstance(part, AnyOrder):
             raise NotResumable(
                 f"state_dict: {part.title} may yield another order in each pass, so a position "
-                f"does not identify the elements that were delivered; use ordered=True"
+                f"does not identify the elements that were delivered{part.instead}"
             )
         if isinstance(part, OneShot):
             raise NotResumable(

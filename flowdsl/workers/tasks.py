@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import attrs
 
-from flowdsl.elements.nbytes import nbytes_of
+from flowdsl.elements.nbytes import nbytes_of, nbytes_of_row
 from flowdsl.errors import ElementError, NotShippable, ending, travelling
 from flowdsl.executor.program import OperatorFailed, Program, TruncatedInput, failure_in, needed
 from flowdsl.nodes import (
@@ -27,7 +27,7 @@ from flowdsl.nodes.failures import NOT_KNOWN, Attempt, AttemptToRead, SkipFailed
 from flowdsl.plan.lower import Supplied
 from flowdsl.plan.plan import Base, Lookup, Stage
 from flowdsl.resources.any_depth import any_depth
-from flowdsl.workers.read_ahead import ReadAhead
+from flowdsl.resources.read_ahead import ReadAhead
 from flowdsl.workers.wire import first_unpackable, packed_alone, unpack
 
 SECONDS_PER_TASK = 0.03
@@ -235,7 +235,7 @@ class TaskSource:
     """Called in that thread when rows have arrived that were requested before."""
     memory: int = BYTES_IN_FLIGHT
     """The maximum bytes of the stream that may be read ahead of the workers."""
-    reading: ReadAhead[Any] | None = attrs.field(default=None, init=False)
+    reading: ReadAhead[Row[Any]] | None = attrs.field(default=None, init=False)
     """The reader of the stream in the pass that is under way."""
     numbers: Iterator[int] = attrs.field(factory=count)
     programs: list[Program] = attrs.field(factory=list[Program])
@@ -395,11 +395,12 @@ class TaskSource:
         """Yield task inputs from a stream: each has the available rows, up to the task size."""
         (read,), (base,), ratio = self.bases, self.stage.bases, self.stage.rows_per_element
         pace = self.pace  # the thread must not refer to self, which would keep the backend alive
-        stream: ReadAhead[Any] = ReadAhead(
+        stream: ReadAhead[Row[Any]] = ReadAhead(
             base.top.node.title,
             lambda: read(epoch),
             self.close,
             lambda: pace.ahead * ratio,
+            nbytes_of_row,
             self.memory,
             self.wake,
         )
@@ -409,7 +410,9 @@ class TaskSource:
         finally:
             stream.stop()
 
-    def _cut(self, stream: ReadAhead[Any], epoch: int, start: int) -> Iterator[TaskInput | None]:
+    def _cut(
+        self, stream: ReadAhead[Row[Any]], epoch: int, start: int
+    ) -> Iterator[TaskInput | None]:
         ratio, (base,) = self.stage.rows_per_element, self.stage.bases
         ended = False
         while not ended and not self.failures:

@@ -236,7 +236,7 @@ REMOTE = {
     "FromAnySenders": from_any_senders,
     "FromSender": from_sender,
     "FromSenders": from_senders,
-    "FromZmqOps": from_zmq_ops,
+    "FromPushers": from_zmq_ops,
 }
 CATALOGUE = attrs.evolve(
     standard.CATALOGUE,

@@ -22,9 +22,7 @@ from collections.abc import Callable, Iterator
 from math import inf
 from typing import Generic, TypeVar
 
-from flowdsl.elements.nbytes import nbytes_of
 from flowdsl.errors import FORKED, FlowError
-from flowdsl.nodes import Row
 from flowdsl.resources.cancellation import cancelled_when
 from flowdsl.resources.limits import start_thread
 from flowdsl.resources.streams import logger
@@ -50,17 +48,21 @@ class ReadAhead(Generic[A]):
     def __init__(
         self,
         title: str,
-        begin: Callable[[], Iterator[Row[A]]],
+        begin: Callable[[], Iterator[A]],
         close: Callable[[], None],
         max_rows: Callable[[], int],
+        size: Callable[[A], int],
         nbytes: int,
         wake: Callable[[], None] | None = None,
+        on_full: Callable[[A], object] | None = None,
     ) -> None:
         """Start reading; ``begin``, and at the end ``close``, are called in the thread.
 
-        The thread calls ``wake`` when the rows arrive that an earlier ``take`` did not get.
+        ``size`` returns the bytes of a row. The thread calls ``wake`` when the rows arrive that an
+        earlier ``take`` did not get. Where there is no room for a row, it waits; with ``on_full``
+        it removes the oldest row instead, and calls the function with it.
         """
-        self._reading = _Reading(title, begin, close, max_rows, nbytes, wake)
+        self._reading = _Reading(title, begin, close, max_rows, size, nbytes, wake, on_full)
         # A collected reader and the end of the program do not wait for a busy source.
         self._finalizer = weakref.finalize(self, self._reading.stop, _EXIT_TIMEOUT)
 
@@ -74,7 +76,7 @@ class ReadAhead(Generic[A]):
         """The error that ended the stream; raise it after ``take`` has returned all rows."""
         return self._reading.error
 
-    def take(self, most: int, group_size: int = 1, most_bytes: float = inf) -> list[Row[A]] | None:
+    def take(self, most: int, group_size: int = 1, most_bytes: float = inf) -> list[A] | None:
         """Return available rows in whole groups of ``group_size``; None if no group is complete.
 
         ``most``, the maximum number of rows, is a multiple of ``group_size``. The last group is the
@@ -99,21 +101,26 @@ class _Reading(Generic[A]):
     def __init__(
         self,
         title: str,
-        begin: Callable[[], Iterator[Row[A]]],
+        begin: Callable[[], Iterator[A]],
         close: Callable[[], None],
         max_rows: Callable[[], int],
+        size: Callable[[A], int],
         nbytes: int,
         wake: Callable[[], None] | None,
+        on_full: Callable[[A], object] | None,
     ) -> None:
         self.error: BaseException | None = None
         self._title = title
         self._begin = begin
         self._close = close
         self._max_rows = max_rows
+        self._size = size
         self._most_bytes = nbytes
         self._wake = wake
-        self._rows = deque[tuple[Row[A], int]]()
+        self._on_full = on_full
+        self._rows = deque[tuple[A, int]]()
         self._read_bytes = self._taken_bytes = 0  # each is written by only one thread
+        self._removed_bytes = 0
         self._over = False
         self._stopped = False
         self._rows_awaited = 0
@@ -128,9 +135,9 @@ class _Reading(Generic[A]):
 
     @property
     def nbytes(self) -> int:
-        return self._read_bytes - self._taken_bytes
+        return self._read_bytes - self._taken_bytes - self._removed_bytes
 
-    def take(self, most: int, group_size: int, most_bytes: float) -> list[Row[A]] | None:
+    def take(self, most: int, group_size: int, most_bytes: float) -> list[A] | None:
         if os.getpid() != self._process:
             raise FlowError(FORKED)
         # The thread appends a row before it reads ``_rows_awaited``; this method writes
@@ -144,10 +151,13 @@ class _Reading(Generic[A]):
                     self._changed.notify_all()
             return None
         self._rows_awaited = 0
-        rows = list[Row[A]]()
+        rows = list[A]()
         enough = self._taken_bytes + most_bytes
         for _ in range(min(most, count if over else count - count % group_size)):
-            row, size = self._rows.popleft()
+            try:
+                row, size = self._rows.popleft()
+            except IndexError:  # the thread has just removed some
+                break
             rows.append(row)
             self._taken_bytes += size
             if self._taken_bytes >= enough and not len(rows) % group_size:
@@ -202,15 +212,26 @@ class _Reading(Generic[A]):
                 self._rows.append(next(rows))
             except StopIteration:
                 return
+            if self._on_full is not None:
+                self._make_room(self._on_full)
             if self._rows_awaited or not self._has_room():
                 with self._changed:
                     self._notify()
                     self._changed.wait_for(self._has_room)
 
-    def _sized(self, row: Row[A]) -> tuple[Row[A], int]:
-        size = nbytes_of(row[1])
+    def _sized(self, row: A) -> tuple[A, int]:
+        size = self._size(row)
         self._read_bytes += size
         return row, size
+
+    def _make_room(self, on_full: Callable[[A], object]) -> None:
+        while len(self._rows) > 1 and not self._has_room():
+            try:
+                row, size = self._rows.popleft()
+            except IndexError:  # the consumer has just taken them
+                return
+            self._removed_bytes += size
+            on_full(row)
 
     def _has_room(self) -> bool:
         below_limits = len(self._rows) < self._max_rows() and self.nbytes < self._most_bytes

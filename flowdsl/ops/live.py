@@ -1,0 +1,264 @@
+"""merge, latest: streams whose elements come when they come, from sensors and other programs.
+
+Other operators define which element comes next, and wait for it. Here time decides: an element is
+yielded when it has come. Two passes differ, so a flow with such an operator has no state. A thread
+reads each stream, since a stream blocks its reader.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import count
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import attrs
+
+from flowdsl.effects import Effect, Reordered, Resampled, Unsized
+from flowdsl.elements.nbytes import nbytes_of_row
+from flowdsl.elements.specs import Spec
+from flowdsl.nodes import (
+    AnyOrder,
+    E,
+    FlowBase,
+    Indices,
+    Merging,
+    Node,
+    PassFactory,
+    PassThrough,
+    Positions,
+    Row,
+    T,
+    at_least,
+    cached_per_node,
+    flow,
+    plain_int,
+    validate_callable,
+)
+from flowdsl.ops.combining import check_flows
+from flowdsl.resources.cancellation import is_cancelled
+from flowdsl.resources.read_ahead import ReadAhead
+from flowdsl.resources.streams import logger
+
+if TYPE_CHECKING:
+    from flowdsl.flow import Flow
+
+F = TypeVar("F", bound=Effect)
+
+ROWS_AHEAD = 64
+"""The number of elements of each stream that ``merge`` reads ahead."""
+_BYTES_AHEAD = 1 << 28
+"""The bytes of each stream that are read ahead; one element may be larger."""
+_SECONDS_TO_CANCEL = 0.1
+"""The time between two looks whether the pass was cancelled."""
+
+_log = logger()
+
+
+class _Arrivals:
+    """Wakes up a reader when an element has come."""
+
+    def __init__(self) -> None:
+        self._come = threading.Event()
+
+    def wake(self) -> None:
+        """Wake up the reader; called in the threads of the streams."""
+        self._come.set()
+
+    def wait(self) -> None:
+        """Wait until ``wake`` is called, or the pass is cancelled."""
+        while not self._come.wait(_SECONDS_TO_CANCEL):
+            if is_cancelled():
+                break
+        self._come.clear()
+
+
+def _nothing() -> None:
+    """Close nothing: the thread that reads a stream drops its last reference to it."""
+
+
+@attrs.frozen(repr=False)
+class Merge(Merging[T, E | Reordered], AnyOrder[T, E | Reordered], Generic[T, E]):
+    """The elements of several streams, each when it comes."""
+
+    @property
+    def title(self) -> str:
+        return "merge(...)"
+
+    @property
+    def indexable(self) -> bool:
+        return False
+
+    def resolve(self, addresses: Indices) -> tuple[Positions, Indices]:
+        raise AssertionError("the order of arrival is not arithmetic")
+
+    @property
+    def looks_back(self) -> int | None:
+        return ROWS_AHEAD + 1  # of each stream
+
+    def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[T]]:
+        arrivals = _Arrivals()
+        readers = [
+            ReadAhead[Row[T]](
+                part.title,
+                partial(source, epoch),
+                _nothing,
+                lambda: ROWS_AHEAD,
+                nbytes_of_row,
+                _BYTES_AHEAD,
+                arrivals.wake,
+            )
+            for part, source in zip(self.parts, sources, strict=True)
+        ]
+        numbers, waiting = count(), list(readers)
+        try:
+            while waiting:
+                came = False
+                for reader in list(waiting):
+                    rows = reader.take(1)
+                    if rows is None:
+                        continue
+                    came = True
+                    for _, x in rows:
+                        yield next(numbers), x
+                    if not rows:
+                        waiting.remove(reader)
+                        if reader.error is not None:
+                            raise reader.error
+                if not came and waiting:
+                    arrivals.wait()
+        finally:
+            for reader in readers:
+                reader.stop()
+
+
+@attrs.frozen(repr=False)
+class Latest(
+    PassThrough[T, E | Resampled | Unsized], AnyOrder[T, E | Resampled | Unsized], Generic[T, E]
+):
+    """The last ``n`` elements that have come when one is asked for; older ones are dropped."""
+
+    source: Node[T, E]
+    n: int = attrs.field(converter=plain_int, validator=at_least(1))
+    on_drop: Callable[[T], object] | None = attrs.field(
+        default=None, validator=attrs.validators.optional(validate_callable), eq=False
+    )
+
+    @property
+    def title(self) -> str:
+        return f"latest({self.n})"
+
+    @property
+    def length(self) -> None:
+        return None
+
+    @property
+    def looks_back(self) -> int | None:
+        return self.n + 1
+
+    @cached_per_node
+    def spec(self, probe: bool) -> Spec:
+        return self.source.spec(probe)
+
+    def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[T]]:
+        arrivals, dropped = _Arrivals(), count()
+
+        def drop(row: Row[T]) -> None:
+            next(dropped)
+            if self.on_drop is not None:
+                self.on_drop(row[1])
+
+        reader = ReadAhead[Row[T]](
+            self.source.title,
+            partial(sources[0], epoch),
+            _nothing,
+            lambda: self.n + 1,
+            nbytes_of_row,
+            _BYTES_AHEAD,
+            arrivals.wake,
+            drop,
+        )
+        number = 0
+        try:
+            while True:
+                rows = reader.take(1)
+                if rows is None:
+                    arrivals.wait()
+                    continue
+                if not rows:
+                    if reader.error is not None:
+                        raise reader.error
+                    return
+                yield number, rows[0][1]
+                number += 1
+        finally:
+            reader.stop()
+            if total := next(dropped):
+                _log.warning(
+                    "%s dropped %d elements of %s, and yielded %d",
+                    self.title,
+                    total,
+                    self.source.title,
+                    number,
+                )
+
+
+class LiveStreams(FlowBase[T, E]):
+    """Operators in which time decides."""
+
+    def merge(self, *others: FlowBase[T, F]) -> Flow[T, E | F | Reordered]:
+        """Yield the elements of several streams, each when it comes.
+
+        A thread reads each stream, at most 64 elements ahead. So a stream that is slow delays no
+        other. A stream keeps its own order. An error of a stream is raised when it comes, after the
+        elements of that stream before it. The pass ends when all streams have ended.
+
+        Two passes may have another order, so a run has no state, and ``zip`` refuses the flow. Use
+        ``interleave`` where the order should not depend on time. ``from_zmq`` merges its senders by
+        itself.
+
+        Length: the sum; unknown if one is unknown. Effects: ``Reordered``. Errors: ``InvalidFlow``
+        for elements known to differ, as for ``concat``.
+
+        >>> import flowdsl as fl
+        >>> camera, lidar = fl.from_iterable(lambda: "abc"), fl.from_iterable(lambda: "xyz")
+        >>> sorted(camera.merge(lidar))
+        ['a', 'b', 'c', 'x', 'y', 'z']
+
+        Source: ``merge`` of Reactive Extensions.
+
+        Elsewhere: tensorpack none; tf.data none; Grain none; torchdata none.
+        """
+        check_flows("merge", others)
+        parts: tuple[Node[Any, Any], ...] = (self.node, *(other.node for other in others))
+        return flow(Merge[T, Any](parts))
+
+    def latest(
+        self, n: int = 1, *, on_drop: Callable[[T], object] | None = None
+    ) -> Flow[T, E | Resampled | Unsized]:
+        """Drop the oldest elements when the consumer is slower than the stream.
+
+        A thread reads the stream without pause, and keeps the last ``n`` elements that the consumer
+        has not asked for. ``on_drop`` is called with each element that is dropped, in that thread;
+        a log message at the end of the pass has their number. Put it directly above the stream, and
+        the work for each element above it. Operators such as ``prefetch`` and ``batch`` above it
+        read ahead too, so what they hold is older than the last ``n``.
+
+        What is dropped depends on time, so a run has no state. Messages of ``from_zmq`` that are
+        dropped count as delivered when a later one is.
+
+        Length: unknown. Effects: ``Resampled`` and ``Unsized``. Errors: ``InvalidFlow`` for
+        ``n < 1``; an error of the stream is raised after the elements that are kept.
+
+        >>> import flowdsl as fl
+        >>> positions = fl.from_iterable(lambda: range(1000)).latest(4)
+        >>> kept = positions.collect()
+        >>> kept[-1], kept == sorted(kept)
+        (999, True)
+
+        Source: ``onBackpressureBuffer`` of RxJava with ``DROP_OLDEST``; queues of ROS.
+
+        Elsewhere: tensorpack none; tf.data none; Grain none; torchdata none.
+        """
+        return flow(Latest(self.node, n, on_drop))
