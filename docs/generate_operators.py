@@ -637,8 +637,8 @@ say more of each, as `help(fl.Flow.batch)` does. How to add one:
   the consumer* sees the whole pass there; what is below or above it may run in workers.
 
 `fl.zip(a, b, c)` and `fl.concat`, `fl.interleave`, `fl.choose`, `fl.mix` and `fl.merge` of a list
-or a dict of flows are functions of the same operators; with `with_names=True` each element of a dict of flows
-becomes `(name, element)`. `flow.apply(Node)` chains a node of your own, of any kind.
+or a dict of flows are functions of the same operators; with `with_names=True` each element of a
+dict of flows becomes `(name, element)`. `flow.apply(Node)` chains a node of your own, of any kind.
 """
 
 _FOOT = """\

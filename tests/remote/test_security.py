@@ -122,7 +122,7 @@ HERE = "ipc://here"
         ({"insecure": None}, "insecure must be True or False, got None"),
         ({"trusted": 1}, "trusted must be True or False, got 1"),
         ({"security": KEYS.secret}, "security must be a Curve or None, got "),
-        ({"format": "pickle"}, "format must be 'flowdsl' or 'zmq_ops', got 'pickle'"),
+        ({"format": "pickle"}, "format must be 'flowdsl'"),
         ({"on_bound": print, "bind": False}, "on_bound must be a function, and needs bind="),
         (
             {"on_bound": 3, "bind": True},

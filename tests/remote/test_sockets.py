@@ -972,7 +972,7 @@ class TestZmqOps:
             fl.from_zmq(ipc, format="zmq_ops", timeout=0.01).take(1).collect()
         assert str(caught.value) == (
             f"from_zmq: after 0 elements, none came in 0.01 s at {ipc!r}; is the sender running, "
-            f"with format='zmq_ops'?"
+            f"with a PUSH socket?"
         )
         with pytest.raises(SourceError) as caught:
             fl.from_range(3).send_zmq(ipc, format="zmq_ops", timeout=0.01)
