@@ -86,6 +86,14 @@ OPERATORS: dict[str, DrawOperator] = {
 ELSEWHERE = ("Threads", "Unordered")
 """Entries that are not nodes in ``flowdsl.ops``: an argument, and one of the kinds."""
 
+BY_THEMSELVES = {
+    "CacheRows": "tests/ops/test_cache_file.py: a source, whose file is written by a run",
+    "CacheStream": "tests/ops/test_cache_file.py: as CacheRows",
+    "Latest": "tests/ops/test_live.py: its elements depend on time",
+    "Merge": "tests/ops/test_live.py: its order depends on time",
+}
+"""Nodes that no random chain has, and the tests of their own."""
+
 _RESHAPING = frozenset(
     (
         *("Attempt", "AttemptToCount", "BatchByKey", "BatchByShape", "BucketByLength", "Choose"),
