@@ -13,7 +13,7 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from flowdsl.elements.numbers import NUMBERS, dtype_of_number, dtype_of_scalar
+from flowdsl.elements.numbers import NUMBERS, are_one_dtype, dtype_of_number, dtype_of_scalar
 from flowdsl.elements.specs import ArraySpec, Spec, spec_of
 from flowdsl.elements.structure import from_dlpack, is_tensor
 from flowdsl.errors import SpecMismatch
@@ -216,7 +216,7 @@ def _with_equal_rank(arrays: list[NDArray[Any]]) -> list[NDArray[Any]]:
 
 _NONE_REMEDY = (
     "None does not stack: leave such rows out with .filter_map, or, with .map, leave the component "
-    "out or put a value in its place"
+    "out or put a value in its place (readers of tables do with fill={...})"
 )
 
 
@@ -224,12 +224,10 @@ def rows_differ(rows: Sequence[Any], at: str, i: int | None = None, first: int =
     """Return the error for row ``i``, by default the first row that differs from row ``first``."""
     kind, spec = type(rows[first]), spec_of(rows[first])
     if i is None:
-        dtype = dtype_of_scalar(rows[first])
         i = next(
             i
             for i, x in enumerate(rows)
-            if (type(x) is not kind or spec_of(x) != spec)
-            and (dtype is None or dtype_of_scalar(x) != dtype)
+            if (type(x) is not kind or spec_of(x) != spec) and not are_one_dtype(rows[first], x)
         )
     other = spec_of(rows[i])
     sides = [str(spec), str(other)]

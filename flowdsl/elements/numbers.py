@@ -31,3 +31,10 @@ def dtype_of_scalar(x: object) -> np.dtype[Any] | None:
     if isinstance(x, np.generic):
         return cast("np.dtype[Any]", x.dtype)
     return dtype_of_number(type(x)) if isinstance(x, NUMBERS) else None
+
+
+def are_one_dtype(a: object, b: object) -> bool:
+    """Return True for two numbers that stack with the same dtype."""
+    one, other = dtype_of_scalar(a), dtype_of_scalar(b)
+    # To NumPy, None equals float64.
+    return one is not None and other is not None and one == other

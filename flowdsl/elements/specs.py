@@ -574,6 +574,7 @@ def _stack_as_one_dtype(a: Spec, b: Spec) -> bool:
         and issubclass(number.type, NUMBERS)
         and isinstance(scalar, ArraySpec)
         and scalar.shape == ()
+        and scalar.dtype is not None
         and scalar.dtype == dtype_of_number(number.type)
     )
 

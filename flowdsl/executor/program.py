@@ -234,16 +234,12 @@ class Program:
                 form = Form(source.loop_line, attempted=True)
             part = partial(self._part, source, path, addresses)
             return None, Line(path, addresses, part, form, number, None)
-        views = None
-        if isinstance(node, Windowed) and not self.time_operators:
-            views = node.open_views()
-        if views is not None:
-            return None, Line(path, addresses, lambda _: views, Form("x = {views}(x)"), -1, None)
         if isinstance(node, Windowed):
-            allocate = self.allocate if any(node is last for last in self._last) else None
-            gather = partial(node.gather, allocate=allocate)
-            line = Line(path, addresses, lambda _: gather, describe=describe_group)
-            return self._groups(node, addresses, supplied, path, allocate), line
+            views = None if self.time_operators else self._views_of(node, path)
+            if views is not None:
+                viewed = self._viewed(node, views, addresses, supplied, path)
+                return viewed, Line(path, addresses, lambda _: None, Form("pass"))
+            return self._grouped(node, addresses, supplied, path)
         if isinstance(node, Joining):
             inputs = [
                 self._elements(part, addresses, supplied, (*path, k))
@@ -261,6 +257,43 @@ class Program:
             return map(next, [inputs[k] for k in part_numbers.tolist()]), None
         assert isinstance(node, Supplied), f"{node.title} cannot run in a program"
         return supplied[node.slot], None
+
+    def _views_of(self, node: Windowed[Any, Any, Any], path: Path) -> Callable[[int], Any] | None:
+        """The reader of an operator's results; it is opened once."""
+        if path not in self._readers:
+            views = node.open_views()
+            if views is None:
+                return None
+            self._readers[path] = views
+        return self._readers[path]
+
+    def _viewed(
+        self,
+        node: Windowed[Any, Any, Any],
+        views: Callable[[int], Any],
+        addresses: Indices,
+        supplied: Supply,
+        path: Path,
+    ) -> Iterator[Any]:
+        """The results that are read as wholes, up to one that is not; from there on, of rows."""
+        for k, i in enumerate(addresses.position.tolist()):
+            x = views(i)
+            if x is None:
+                rest = addresses.where(np.arange(len(addresses.position)) >= k)
+                groups, line = self._grouped(node, rest, supplied, path)
+                yield from elements(
+                    [line], groups, self, outputs=None, time_operators=self.time_operators
+                )
+                return
+            yield x
+
+    def _grouped(
+        self, node: Windowed[Any, Any, Any], addresses: Indices, supplied: Supply, path: Path
+    ) -> tuple[Iterator[list[Any]], Line]:
+        allocate = self.allocate if any(node is last for last in self._last) else None
+        gather = partial(node.gather, allocate=allocate)
+        line = Line(path, addresses, lambda _: gather, describe=describe_group)
+        return self._groups(node, addresses, supplied, path, allocate), line
 
     def _groups(
         self,

@@ -315,13 +315,15 @@ class KeepsPass(Node[T, E], Generic[T, E]):
 
 
 class Sliceable(Node[T, E], Generic[T, E]):
-    """May have its elements in arrays in memory, where stacked elements are a slice."""
+    """May have its elements in arrays, where stacked elements are a slice."""
 
     @abstractmethod
     def open_spans(self) -> Callable[[int, int], Any] | None:
         """Return a reader of the elements from one position up to another, stacked; or None.
 
-        What it returns equals the stacked elements in dtype and shape too, and is read-only.
+        What it returns equals the stacked elements in dtype and shape too, and is read-only. It
+        returns None if the elements have to be read one by one, as where they do not stack, or
+        cannot be read.
         """
 
 

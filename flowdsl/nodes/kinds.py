@@ -283,7 +283,10 @@ class Windowed(Traceable[U, E], Buffering[U, E], Generic[A, U, E]):
         """Make one element of a group; large arrays in it come from ``allocate``."""
 
     def open_views(self) -> Callable[[int], U] | None:
-        """Return a reader of results by number, which needs no groups; None if there is none."""
+        """Return a reader of results by number, which needs no groups; None if there is none.
+
+        It returns None for a result that has to be made of a group.
+        """
         return None
 
     @property

@@ -51,7 +51,7 @@ from flowdsl.nodes import (
     validate_flag,
 )
 from flowdsl.nodes.validation import checked_flag
-from flowdsl.ops.sources import map_arrays
+from flowdsl.ops.sources import Column, map_columns
 
 if TYPE_CHECKING:
     from flowdsl.elements.batch_types import Batchable
@@ -154,11 +154,16 @@ class Batch(Stacking[A, U, E], Generic[A, U, E]):
         return batch
 
     def open_views(self) -> Callable[[int], U] | None:
-        rows = spans_of(self.source) if self.stacks else None
-        if rows is None:
+        spans = spans_of(self.source) if self.stacks else None
+        if spans is None:
             return None
         n, length = self.n, self.source.length or 0
-        return lambda i: map_arrays(_copied, rows(i * n, min(i * n + n, length)))
+
+        def view(i: int) -> Any:
+            span = spans(i * n, min(i * n + n, length))
+            return None if span is None else map_columns(_copied, span)
+
+        return view
 
     @cached_per_node
     def spec(self, probe: bool) -> Spec:
@@ -205,8 +210,8 @@ class FilledBatch(Batch[A, tuple[Any, NDArray[np.bool_]], E], Generic[A, E]):
         return probed(self, filled) if probe and self.collate is not None else filled
 
 
-def _copied(array: NDArray[Any]) -> NDArray[Any]:
-    return array.copy(order="C")
+def _copied(column: Column) -> Column:
+    return column if isinstance(column, list) else column.copy(order="C")
 
 
 def spans_of(node: AnyNode) -> Callable[[int, int], Any] | None:
@@ -295,14 +300,18 @@ class StackedWindow(_Windows[A, U, E | Resampled], Sliceable[U, E | Resampled], 
             return None
         n, stride = self.n, self.stride
 
-        def windows(array: NDArray[Any]) -> NDArray[Any]:
-            shape = (len(array) - n) // stride + 1, n, *array.shape[1:]
-            strides = stride * array.strides[0], *array.strides
-            return as_strided(array, shape, strides, writeable=False)
+        def windows(column: Column) -> Column:
+            count = (len(column) - n) // stride + 1
+            if isinstance(column, list):
+                return [column[k * stride : k * stride + n] for k in range(count)]
+            strides = stride * column.strides[0], *column.strides
+            return as_strided(column, (count, n, *column.shape[1:]), strides, writeable=False)
 
-        return lambda start, stop: map_arrays(
-            windows, rows(start * stride, (stop - 1) * stride + n)
-        )
+        def span(start: int, stop: int) -> Any:
+            columns = rows(start * stride, (stop - 1) * stride + n)
+            return None if columns is None else map_columns(windows, columns)
+
+        return span
 
     @cached_per_node
     def spec(self, probe: bool) -> Spec:

@@ -33,7 +33,14 @@ from flowdsl.elements.specs import (
     spec_of,
     without_sizes,
 )
-from flowdsl.elements.structure import PLAIN, from_dlpack, is_tensor, read_only
+from flowdsl.elements.structure import (
+    PLAIN,
+    components,
+    from_dlpack,
+    is_tensor,
+    read_only,
+    remade,
+)
 from flowdsl.errors import FlowError, InvalidFlow, SourceError, raise_ending
 from flowdsl.nodes import (
     FlowBase,
@@ -60,6 +67,8 @@ A = TypeVar("A")
 A_co = TypeVar("A_co", covariant=True)
 
 AnyArray: TypeAlias = np.ndarray[Any, Any]
+Column: TypeAlias = AnyArray | list[Any]
+"""A component of all rows."""
 Columns: TypeAlias = "NDArray[Any] | dict[str, Columns] | tuple[Columns, ...]"
 """Arrays of equal length; the arrays of a dict or tuple are the components of its rows."""
 
@@ -125,7 +134,7 @@ class FromItems(IndexedSource[T], Sliceable[T, Exact], Generic[T]):
         items = self.items
         columns = items.columns if isinstance(items, ArrayRows) else items
         if all(_stacks_to_itself(array) for _, array in _arrays(columns)):
-            return lambda start, stop: map_arrays(lambda array: array[start:stop], columns)
+            return lambda start, stop: map_columns(lambda column: column[start:stop], columns)
         return None
 
     def spec(self, probe: bool) -> Spec:
@@ -177,13 +186,16 @@ def _stacks_to_itself(array: object) -> bool:
     return type(array) is np.ndarray and array.dtype.kind in "biufc" and array.dtype.isnative
 
 
-def map_arrays(func: Callable[[AnyArray], AnyArray], columns: Any) -> Any:
-    """Apply a function to the arrays in nested tuples and dicts."""
-    if isinstance(columns, tuple):
-        return tuple([map_arrays(func, part) for part in columns])
-    if isinstance(columns, dict):
-        return {name: map_arrays(func, part) for name, part in columns.items()}
-    return func(columns)
+def map_columns(func: Callable[[Column], Column], columns: Any) -> Any:
+    """Apply a function to the arrays and lists in nested tuples and dicts, which keep their class.
+
+    >>> map_columns(lambda column: column[:1], {"x": [1, 2], "y": ([3, 4],)})
+    {'x': [1], 'y': ([3],)}
+    """
+    if not isinstance(columns, tuple | dict):
+        return func(columns)
+    parts = components(columns) or []
+    return remade(type(columns), {name: map_columns(func, part) for name, part in parts})
 
 
 def _yields_read_only(items: object) -> bool:

@@ -109,6 +109,7 @@ fl.from_parquet(3)  # E: call-overload
 fl.from_parquet("a.parquet", Sample).map(lambda s: s.lable)  # E: attr-defined
 fl.from_parquet("a.parquet", columns=[3])  # E: list-item
 fl.from_parquet("a.parquet", columns="name")  # E: call-overload
+fl.from_parquet("a.parquet", fill=0.0)  # E: call-overload
 numbers.repeat().write_parquet("numbers.parquet")  # E: misc
 fl.from_arrayrecord(3)  # E: call-overload
 fl.from_arrayrecord("a.arrayrecord").map(lambda record: record.label)  # E: attr-defined

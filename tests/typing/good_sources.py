@@ -219,6 +219,7 @@ def stored(folder: Path) -> None:
     assert_type(fl.from_parquet(table), Flow[Any, Exact])
     assert_type(fl.from_parquet([table], columns=["image"]), Flow[Any, Exact])
     assert_type(fl.from_parquet([str(table)], Sample), Flow[Sample, Exact])
+    assert_type(fl.from_parquet(table, Sample, fill={"label": 0}), Flow[Sample, Exact])
 
     records = folder / "samples.arrayrecord"
     assert_type(samples.write_arrayrecord(records, group_size=2), int)

@@ -10,7 +10,14 @@ from typing import Any, Generic, get_args, get_origin, get_type_hints
 import attrs
 import numpy as np
 
-from flowdsl.elements.specs import StructSpec, ValueSpec, spec_declared, without_none
+from flowdsl.elements.specs import (
+    Spec,
+    StructSpec,
+    ValueSpec,
+    spec_declared,
+    spec_of_type,
+    without_none,
+)
 from flowdsl.elements.structure import assemble
 from flowdsl.errors import InvalidFlow, SpecMismatch
 from flowdsl.nodes import T
@@ -27,6 +34,8 @@ class CellType:
     """True if an empty cell is read as None."""
     decimal: str = "."
     """The character before the fraction of a float."""
+    fill: Any = None
+    """The value of an empty cell, if it has one."""
 
     def __str__(self) -> str:
         name = {str: "text", np.str_: "text", bool: "bool (true, false, 1 or 0)"}.get(
@@ -35,6 +44,17 @@ class CellType:
         if self.is_float and self.decimal != ".":
             name = f"{name} with decimal={self.decimal!r}"
         return f"{name} or empty" if self.optional else name
+
+    def remedy(self, text: str) -> str:
+        """What to do about a cell that is not of this type, for the end of a message."""
+        if text:
+            return ""
+        return f"; declare {self.kind.__name__} | None, or fill empty cells with fill={{...}}"
+
+    @property
+    def spec(self) -> Spec:
+        """The spec of the values of cells that are not empty."""
+        return spec_of_type(self.kind)
 
     @property
     def is_float(self) -> bool:
@@ -49,8 +69,8 @@ class CellType:
         parse = _parser(self.kind)
         if self.is_float and self.decimal != ".":
             parse = _with_decimal(self.decimal, parse)
-        if self.optional:
-            return [None if text == "" else parse(text) for text in texts]
+        if self.optional or self.fill is not None:
+            return [self.fill if text == "" else parse(text) for text in texts]
         if self.kind is int and _is_plain_number("".join(texts)):
             return list(map(int, texts))
         return list(texts) if self.kind is str else list(map(parse, texts))
@@ -263,6 +283,7 @@ def _column(texts: tuple[str, ...], cell: CellType, name: str) -> list[Any]:
             except (ValueError, OverflowError) as error:
                 raise SpecMismatch(
                     f"column {name}: {_shown(text)} is not of the declared type, {cell}"
+                    f"{cell.remedy(text)}"
                 ) from error
         raise
 

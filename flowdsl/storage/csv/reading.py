@@ -25,6 +25,7 @@ from flowdsl.storage.csv.cells import (
     declared_cells,
     text_spec,
 )
+from flowdsl.storage.filling import Fill, checked_fill, value_for
 from flowdsl.storage.paths import Paths, all_paths
 from flowdsl.storage.text.blocks import (
     FromBlocks,
@@ -184,7 +185,10 @@ class FromCsv(FromBlocks[T], Generic[T]):
 
     @property
     def options(self) -> str:
-        return f"{self.records.dialect} {self.records.rows.chosen} {self.header}"
+        rows = self.records.rows
+        fills = [cell.fill for cell in rows.cells]
+        filled = "" if fills.count(None) == len(fills) else f" {fills}"
+        return f"{self.records.dialect} {rows.chosen} {self.header}{filled}"
 
     @property
     def parser(self) -> _Records[T]:
@@ -213,6 +217,7 @@ def from_csv(
     delimiter: str = ",",
     header: Literal[True] | None = None,
     columns: ListOf[str] | None = None,
+    fill: Fill | None = None,
     encoding: str = "utf-8",
     quotechar: str | None = '"',
     comment: str | None = None,
@@ -226,6 +231,7 @@ def from_csv(
     delimiter: str = ",",
     header: Literal[False],
     columns: None = None,
+    fill: Fill | None = None,
     encoding: str = "utf-8",
     quotechar: str | None = '"',
     comment: str | None = None,
@@ -239,6 +245,7 @@ def from_csv(
     delimiter: str = ",",
     header: Literal[False],
     columns: ListOf[str],
+    fill: Fill | None = None,
     encoding: str = "utf-8",
     quotechar: str | None = '"',
     comment: str | None = None,
@@ -253,6 +260,7 @@ def from_csv(
     delimiter: str = ",",
     header: bool | None = None,
     columns: ListOf[str] | None = None,
+    fill: Fill | None = None,
     encoding: str = "utf-8",
     quotechar: str | None = '"',
     decimal: Literal[".", ","] = ".",
@@ -278,6 +286,7 @@ def from_csv(  # pyright: ignore[reportInconsistentOverload]  # nothing reaches 
     delimiter: str = ",",
     header: bool | None = None,
     columns: ListOf[str] | None = None,
+    fill: Fill | None = None,
     encoding: str = "utf-8",
     quotechar: str | None = '"',
     decimal: Literal[".", ","] = ".",
@@ -314,7 +323,8 @@ def from_csv(  # pyright: ignore[reportInconsistentOverload]  # nothing reaches 
 
     Effects: none.
 
-    Errors: ``InvalidFlow`` if ``header`` must be passed. ``SourceError`` when the flow is built,
+    Errors: ``InvalidFlow`` if ``header`` must be passed, and for a ``fill`` of a column that is not
+    read, or of another type. ``SourceError`` when the flow is built,
     for a file that is missing or compressed, a header that is empty or repeats a name, headers that
     differ, and a quote that is never closed, or closed only by a later line in the middle of a
     cell. ``SpecMismatch`` when the flow is built, if the header or the first row does not match
@@ -371,6 +381,7 @@ def from_csv(  # pyright: ignore[reportInconsistentOverload]  # nothing reaches 
     begins = header is not False
     width, names = _columns(files, first, begins, named, declared)
     rows, spec = _rows(files[0].path, width, names, named if begins else None, declared)
+    rows = _filled(rows, fill)
     if header is None and declared is not None and not declared.is_named:
         _check_is_header(files[0].path, rows, first[0] or [])
     source = FromCsv[Any](files, _Records(dialect, rows), spec, begins)
@@ -528,6 +539,18 @@ def _rows(
     labels = map(str, places) if names is None else map(repr, wanted or ())
     parts = tuple(name for name, _ in spec.fields)
     return CellRows(spec.form, parts, tuple(places), cells, width, tuple(labels)), spec
+
+
+def _filled(rows: CellRows[Any], fill: Fill | None) -> CellRows[Any]:
+    """Return the conversion of records in which empty cells are filled."""
+    fills = checked_fill("from_csv", fill, rows.names)
+    cells = tuple(
+        attrs.evolve(cell, fill=value_for("from_csv", name, fills[name], cell.spec))
+        if name in fills
+        else cell
+        for name, cell in zip(rows.names, rows.cells, strict=True)
+    )
+    return attrs.evolve(rows, cells=cells)
 
 
 _DELIMITERS = ";", "\t", "|", ","

@@ -25,8 +25,11 @@ from itertools import pairwise
 from types import NoneType
 from typing import Any, TypeAlias
 
+import attrs
 import numpy as np
+from numpy.typing import NDArray
 
+from flowdsl.elements.numbers import dtype_of_number
 from flowdsl.elements.specs import (
     UNKNOWN,
     ArraySpec,
@@ -35,12 +38,28 @@ from flowdsl.elements.specs import (
     StructSpec,
     ValueSpec,
     is_known,
+    spec_of,
 )
 from flowdsl.errors import SourceError
 from flowdsl.storage.libraries import library
 
 Values: TypeAlias = Callable[[int, int], list[Any]]
 """Returns the decoded values of a column from one row to another."""
+
+
+def _not_stacked(start: int, end: int) -> None:
+    return None
+
+
+@attrs.frozen
+class Decoded:
+    """The decoded values of a column, by row."""
+
+    values: Values
+    stacked: Callable[[int, int], NDArray[Any] | list[Any] | None] = _not_stacked
+    """Returns what the values from one row to another are stacked to; None if that is unknown here,
+    as where one is null."""
+
 
 _SHARED_BYTES = 1 << 16
 """The limit on memory that arrays of consecutive rows share."""
@@ -59,6 +78,17 @@ def spec_of_column(form: Any, wanted: Spec = UNKNOWN) -> Spec:
     if shape is not None and not (isinstance(wanted, ListSpec) and len(shape) == 1):
         return ArraySpec(_dtype(_storage(form).value_type), shape)
     return in_python(form)
+
+
+def spec_of_filled(form: Any, fill: Any, wanted: Spec = UNKNOWN) -> Spec:
+    """Return the spec of a column's values with ``fill`` in the place of nulls.
+
+    A column that has only nulls has the spec of the value.
+    """
+    types = library("pyarrow.types", "from_parquet", "parquet")
+    if not types.is_null(form):
+        return spec_of_column(form, wanted)
+    return wanted if wanted != UNKNOWN else spec_of(fill)
 
 
 def joined(forms: Iterable[Any], wanted: Spec = UNKNOWN) -> Any | None:
@@ -165,8 +195,8 @@ def _shape(form: Any) -> tuple[int | None, ...] | None:
     return tuple(shape)
 
 
-def values_of(column: Any, wanted: Spec) -> Values:
-    """Decode a column, and return a function that returns its values by row.
+def decoded(column: Any, wanted: Spec, fill: Any = None) -> Decoded:
+    """Decode a column, with ``fill`` in the place of nulls.
 
     Raises:
         SourceError: An array contains a null.
@@ -174,8 +204,11 @@ def values_of(column: Any, wanted: Spec) -> Values:
     pa = library("pyarrow", "from_parquet", "parquet")
     if pa.types.is_dictionary(column.type):
         if spec_of_column(column.type) in (ValueSpec(str), ValueSpec(bytes)):
-            return _words(column)
+            return _words(column, fill)
         column = column.cast(column.type.value_type)
+    if fill is not None and pa.types.is_null(column.type):
+        value = pa.array(np.array([fill]) if isinstance(fill, np.generic) else [fill])[0]
+        column = pa.chunked_array([pa.repeat(value, len(column))])
     array = column.combine_chunks()
     if isinstance(array, pa.ChunkedArray):  # no chunk, or more than one array can hold
         array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
@@ -185,19 +218,41 @@ def values_of(column: Any, wanted: Spec) -> Values:
     if isinstance(spec, ArraySpec) and spec.shape != ():
         return _arrays(array, spec, present)
     if _dtype(array.type) is not None:
-        return _numbers(array, isinstance(spec, ValueSpec), present)
-    return lambda start, end: array.slice(start, end - start).to_pylist()
+        return _numbers(array, spec, present, fill)
+    if fill is not None:
+        array, present = array.fill_null(fill), None
+
+    def values(start: int, end: int) -> list[Any]:
+        items: list[Any] = array.slice(start, end - start).to_pylist()
+        return items
+
+    return Decoded(values, _texts(values) if spec in _TEXTS else _not_stacked)
 
 
-def _words(column: Any) -> Values:
+_TEXTS = (ValueSpec(str), ValueSpec(bytes))
+
+
+def _texts(values: Values) -> Callable[[int, int], list[Any] | None]:
+    def stacked(start: int, end: int) -> list[Any] | None:
+        texts = values(start, end)
+        return None if None in texts else texts
+
+    return stacked
+
+
+def _words(column: Any, fill: Any) -> Decoded:
     """Decode dictionary-encoded text: rows share the text objects, which may be long."""
     pa = library("pyarrow", "from_parquet", "parquet")
     array = column.unify_dictionaries().combine_chunks()
     chunks = array.chunks if isinstance(array, pa.ChunkedArray) else [array]
-    words = [None, *(chunks[0].dictionary.to_pylist() if chunks else [])]
+    words = [fill, *(chunks[0].dictionary.to_pylist() if chunks else [])]
     codes = [chunk.indices.cast(pa.int64()).fill_null(-1).to_numpy() for chunk in chunks]
     numbers = np.concatenate([np.zeros(0, np.int64), *codes]) + 1
-    return lambda start, end: [words[k] for k in numbers[start:end].tolist()]
+
+    def values(start: int, end: int) -> list[Any]:
+        return [words[k] for k in numbers[start:end].tolist()]
+
+    return Decoded(values, _texts(values))
 
 
 def _flat(array: Any, dtype: np.dtype[Any]) -> Any:
@@ -212,22 +267,45 @@ def _flat(array: Any, dtype: np.dtype[Any]) -> Any:
     return flat.astype(dtype) if dtype.kind in "mM" else flat
 
 
-def _numbers(array: Any, python: bool, present: Any) -> Values:
+def _numbers(array: Any, spec: Spec, present: Any, fill: Any) -> Decoded:
     dtype = _dtype(array.type)
     assert dtype is not None
     flat = _flat(array, dtype)
+    python = isinstance(spec, ValueSpec)
+    if isinstance(spec, ValueSpec):
+        dtype = dtype_of_number(spec.type)
+    if fill is not None and present is not None:
+        whole = flat.astype(dtype) if np.can_cast(flat.dtype, dtype) else flat
+        flat, present = np.where(present, whole, fill), None
     listed: Callable[[Any], list[Any]] = flat.__class__.tolist if python else list
-    if present is None:
-        return lambda start, end: listed(flat[start:end])
 
     def values(start: int, end: int) -> list[Any]:
-        some, there = listed(flat[start:end]), present[start:end].tolist()
+        some = listed(flat[start:end])
+        if present is None:
+            return some
+        there = present[start:end].tolist()
         return [x if is_there else None for x, is_there in zip(some, there, strict=True)]
 
-    return values
+    if not np.can_cast(flat.dtype, dtype):  # an unsigned int may be too large
+        return Decoded(values)
+    return Decoded(values, _slices(flat, dtype, present))
 
 
-def _arrays(array: Any, spec: ArraySpec, present: Any) -> Values:
+def _slices(
+    flat: Any, dtype: np.dtype[Any], present: Any
+) -> Callable[[int, int], NDArray[Any] | None]:
+    """Return slices of an array, in another dtype; None where a value is null."""
+
+    def stacked(start: int, end: int) -> NDArray[Any] | None:
+        if present is not None and not present[start:end].all():
+            return None
+        array: NDArray[Any] = flat[start:end].astype(dtype)  # a view would keep the row group
+        return array
+
+    return stacked
+
+
+def _arrays(array: Any, spec: ArraySpec, present: Any) -> Decoded:
     pa = library("pyarrow", "from_parquet", "parquet")
     assert spec.dtype is not None
     assert spec.shape is not None
@@ -240,7 +318,7 @@ def _arrays(array: Any, spec: ArraySpec, present: Any) -> Values:
     return _of_any_length(flat, array.value_lengths().fill_null(0).to_numpy(), present)
 
 
-def _of_one_shape(table: Any, present: Any) -> Values:
+def _of_one_shape(table: Any, present: Any) -> Decoded:
     at = None if present is None else np.concatenate([[0], np.cumsum(present)])
 
     def values(start: int, end: int) -> list[Any]:
@@ -249,14 +327,15 @@ def _of_one_shape(table: Any, present: Any) -> Values:
         rows = iter(_rows_of(table[at[start] : at[end]]))
         return [next(rows) if there else None for there in present[start:end]]
 
-    return values
+    # Without nulls, row ``i`` of the column is row ``i`` of the table.
+    return Decoded(values, _slices(table, table.dtype, None) if present is None else _not_stacked)
 
 
 def _rows_of(table: Any) -> list[Any]:
     return list(_own(table)) if table.nbytes <= _SHARED_BYTES else [_own(row) for row in table]
 
 
-def _of_any_length(flat: Any, lengths: Any, present: Any) -> Values:
+def _of_any_length(flat: Any, lengths: Any, present: Any) -> Decoded:
     at = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
 
     def values(start: int, end: int) -> list[Any]:
@@ -273,7 +352,14 @@ def _of_any_length(flat: Any, lengths: Any, present: Any) -> Values:
             return [x if is_there else None for x, is_there in zip(arrays, there, strict=True)]
         return arrays
 
-    return values
+    def stacked(start: int, end: int) -> NDArray[Any] | None:
+        sizes = lengths[start:end]
+        if present is not None or (sizes != sizes[0]).any():
+            return None
+        table: NDArray[Any] = flat[at[start] : at[end]].reshape(len(sizes), sizes[0])
+        return table.copy()
+
+    return Decoded(values, stacked)
 
 
 def _own(view: Any) -> Any:

@@ -57,9 +57,16 @@ def _keys(names: Sequence[str]) -> Keys:
 
 
 def values_of_key(
-    name: str, texts: Sequence[str | None], paths: Sequence[str], wanted: Spec, optional: bool
+    name: str,
+    texts: Sequence[str | None],
+    paths: Sequence[str],
+    wanted: Spec,
+    optional: bool,
+    fill: Any = None,
 ) -> tuple[tuple[Any, ...], Spec]:
     """Return the value of a key for each file, and their spec; ``wanted`` is declared for them.
+
+    ``fill`` takes the place of nulls, unless it is None.
 
     Raises:
         SpecMismatch: A value is not of the declared type.
@@ -68,21 +75,26 @@ def values_of_key(
     cell = CellType(kind)
     values: list[Any] = []
     for text, path in zip(texts, paths, strict=True):
-        if text is None and not optional:
+        if text is None and not optional and fill is None:
             raise SpecMismatch(
                 f"from_parquet: {path!r}: the value of {name!r} in its folder's name is null; "
-                f"declare that it may be None, as with str | None"
+                f"declare that it may be None, as with str | None, or fill nulls, "
+                f"fill={{{name!r}: ...}}"
             )
         try:
-            values += [None] if text is None else cell.values([text])
+            values += [fill] if text is None else cell.values([text])
         except (ValueError, OverflowError) as error:
             raise SpecMismatch(
                 f"from_parquet: {path!r}: the value {text!r} of {name!r} in its folder's name is "
                 f"not of the declared type, {cell}"
             ) from error
-    has_dtype = issubclass(kind, np.generic)
-    spec: Spec = ArraySpec(np.dtype(kind), ()) if has_dtype else ValueSpec(kind)
-    return tuple(values), UNKNOWN if optional and None in values else spec
+    return tuple(values), UNKNOWN if None in values else spec_of_key(wanted, texts)
+
+
+def spec_of_key(wanted: Spec, texts: Sequence[str | None]) -> Spec:
+    """Return the spec of a key's values; ``wanted`` is declared for them."""
+    kind = _kind(wanted, texts)
+    return ArraySpec(np.dtype(kind), ()) if issubclass(kind, np.generic) else ValueSpec(kind)
 
 
 def _kind(wanted: Spec, texts: Sequence[str | None]) -> type:

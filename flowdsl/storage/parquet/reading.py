@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import cache
+from itertools import chain
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -16,6 +17,7 @@ from typing import (
 )
 
 import attrs
+import numpy as np
 import xxhash
 from typing_extensions import TypeForm
 
@@ -23,8 +25,10 @@ from flowdsl import nodes
 from flowdsl.effects import Exact
 from flowdsl.elements.specs import (
     UNKNOWN,
+    ArraySpec,
     Spec,
     StructSpec,
+    ValueSpec,
     hints_of,
     meet,
     names_classes,
@@ -32,22 +36,25 @@ from flowdsl.elements.specs import (
     spec_of_type,
     without_none,
 )
+from flowdsl.elements.stacking import batch_of_columns, stack
 from flowdsl.elements.structure import arguments
 from flowdsl.errors import InvalidFlow, SourceError, SpecMismatch
-from flowdsl.nodes import IndexedSource, ListOf, T, checked_int, checked_names
+from flowdsl.nodes import IndexedSource, ListOf, Sliceable, T, checked_int, checked_names
 from flowdsl.storage.digests import Version, versions_of
 from flowdsl.storage.file_source import file_has_changed
+from flowdsl.storage.filling import Fill, checked_fill, value_for
 from flowdsl.storage.index import Shards
 from flowdsl.storage.parquet.columns import (
-    Values,
+    Decoded,
+    decoded,
     in_python,
     joined,
     python_number,
     spec_of_column,
-    values_of,
+    spec_of_filled,
 )
 from flowdsl.storage.parquet.files import ParquetFile
-from flowdsl.storage.parquet.folders import Keys, keys_of, values_of_key
+from flowdsl.storage.parquet.folders import Keys, keys_of, spec_of_key, values_of_key
 from flowdsl.storage.paths import Paths, named_paths, title_of
 from flowdsl.storage.read_ahead import by_number
 from flowdsl.storage.schema import checked_against
@@ -84,6 +91,12 @@ class Column:
     """True if values may be None."""
     of_files: tuple[Any, ...] | None = None
     """The value in each file, if it is in the name of the file's folder."""
+    fill: Any = None
+    """The value in the place of nulls, if it has one."""
+
+    def __str__(self) -> str:
+        text = self.name if self.of_files is None else f"{self.name}={self.of_files}"
+        return text if self.fill is None else f"{text}, nulls {self.fill!r}"
 
 
 @attrs.frozen
@@ -100,7 +113,7 @@ class ParquetPart:
 
 
 @attrs.frozen(repr=False)
-class FromParquet(IndexedSource[T], Generic[T]):
+class FromParquet(IndexedSource[T], Sliceable[T, Exact], Generic[T]):
     """The source of ``from_parquet``: the rows of Parquet files, by index."""
 
     parts: tuple[ParquetPart, ...]
@@ -117,10 +130,7 @@ class FromParquet(IndexedSource[T], Generic[T]):
     def fingerprint(self) -> str:
         digests = [(part.digest, part.version and part.version.digest) for part in self.parts]
         digest = xxhash.xxh3_64_hexdigest(repr(digests).encode())
-        names = ", ".join(
-            column.name if column.of_files is None else f"{column.name}={column.of_files}"
-            for column in self.columns
-        )
+        names = ", ".join(map(str, self.columns))
         return f"{self.title} of {self.length} rows {digest} of {names}"
 
     @property
@@ -133,6 +143,23 @@ class FromParquet(IndexedSource[T], Generic[T]):
     def open(self) -> Callable[[int], T]:
         return by_number(_Rows(self).rows)
 
+    def open_spans(self) -> Callable[[int, int], Any] | None:
+        gathered = _gathered(self.form, [c.name for c in self.columns], self.row_spec)
+        if gathered is None:
+            return None
+        opened: list[_Rows] = []
+
+        def span(start: int, stop: int) -> Any:
+            try:
+                if not opened:
+                    opened.append(_Rows(self))
+                columns = opened[0].span(start, stop)
+            except Exception:  # the row that cannot be read raises its own error
+                return None
+            return None if columns is None else gathered(columns)
+
+        return span
+
 
 class _Rows:
     """The rows of the files, with the latest row groups cached in decoded form."""
@@ -143,9 +170,9 @@ class _Rows:
         self._places = [(k, g) for k, part in enumerate(parts) for g in range(len(part.lengths))]
         self._groups = Shards([length for part in parts for length in part.lengths])
         self._files: dict[int, ParquetFile] = {}
-        self._kept: OrderedDict[int, tuple[list[Values], int]] = OrderedDict()
+        self._kept: OrderedDict[int, tuple[list[Decoded], int]] = OrderedDict()
         self._make = _maker(source.form, [c.name for c in source.columns], source.row_spec)
-        self._values: list[Values] = []
+        self._columns: list[Decoded] = []
         self._first = self._end = 0
         """The range of rows in the current row group."""
         self._ahead = 1
@@ -158,9 +185,28 @@ class _Rows:
         start = i - self._first
         end = min(start + self._ahead, self._end - self._first) if in_order else start + 1
         try:
-            return self._make([values(start, end) for values in self._values])
+            return self._make([column.values(start, end) for column in self._columns])
         except Exception:  # a later row may have failed: read this one alone
-            return self._make([values(start, start + 1) for values in self._values])
+            return self._make([column.values(start, start + 1) for column in self._columns])
+
+    def span(self, start: int, stop: int) -> list[Any] | None:
+        """Return the stacked columns of rows; None if some have to be read one by one."""
+        parts: list[list[Any]] = []
+        while start < stop:
+            if not self._first <= start < self._end:
+                self._load_group(start)
+            first, end = self._first, min(stop, self._end)
+            parts.append([column.stacked(start - first, end - first) for column in self._columns])
+            start = end
+        if any(column is None for part in parts for column in part):
+            return None
+        columns = parts[0] if len(parts) == 1 else list(map(_joined, zip(*parts, strict=True)))
+        if any(column is None for column in columns):
+            return None
+        for column in columns:
+            if isinstance(column, np.ndarray):
+                column.setflags(write=False)
+        return columns
 
     def _load_group(self, i: int) -> None:
         n, j = self._groups.find(i)
@@ -169,40 +215,40 @@ class _Rows:
                 self._kept.popitem(last=False)
             self._kept[n] = self._decoded(n)
         self._kept.move_to_end(n)
-        self._values, self._ahead = self._kept[n]
+        self._columns, self._ahead = self._kept[n]
         self._first, self._end = i - j, i - j + self._groups.lengths[n]
 
-    def _decoded(self, n: int) -> tuple[list[Values], int]:
+    def _decoded(self, n: int) -> tuple[list[Decoded], int]:
         """Return the columns of a row group, and the number of rows to build at once."""
         k, group = self._places[n]
         file = self._file(k)
         columns = self._source.columns
         table = file.table(group, [c.name for c in columns if c.of_files is None])
         with file.errors(f"has a row group {group} that cannot be read"):
-            values = [
-                self._values_of(table, column, file)
+            own = [
+                self._column(table, column, file)
                 if column.of_files is None
                 else _constant(column.of_files[k])
                 for column in columns
             ]
         ahead = _AHEAD_BYTES * max(1, table.num_rows) // max(1, table.nbytes)
-        return values, max(1, min(ahead, _AHEAD))
+        return own, max(1, min(ahead, _AHEAD))
 
-    def _values_of(self, table: Any, column: Column, file: ParquetFile) -> Values:
+    def _column(self, table: Any, column: Column, file: ParquetFile) -> Decoded:
         stored = table.column(column.name)
         try:
-            decoded = values_of(stored, column.wanted)
+            own = decoded(stored, column.wanted, column.fill)
         except _UNREADABLE as error:
             raise _unreadable(file.path, column.name, error) from error
 
         def values(start: int, end: int) -> list[Any]:
             try:  # a context manager would take as long as the row
-                return decoded(start, end)
+                return own.values(start, end)
             except _UNREADABLE as error:
                 raise _unreadable(file.path, column.name, error) from error
 
-        if column.optional or not stored.null_count:
-            return values
+        if column.optional or column.fill is not None or not stored.null_count:
+            return Decoded(values, own.stacked)
 
         def present(start: int, end: int) -> list[Any]:
             some = values(start, end)
@@ -210,7 +256,7 @@ class _Rows:
                 raise SpecMismatch(_missing(file.path, column.name))
             return some
 
-        return present
+        return Decoded(present, own.stacked)
 
     def _file(self, k: int) -> ParquetFile:
         if k not in self._files:
@@ -232,14 +278,28 @@ def _unreadable(path: str, name: str, error: Exception) -> SourceError:
     return SourceError(f"from_parquet: {path!r}: column {name!r} cannot be read: {error}")
 
 
-def _constant(value: Any) -> Values:
-    return lambda start, end: [value] * (end - start)
+def _constant(value: Any) -> Decoded:
+    """Return the column of a value in the name of a folder."""
+
+    def stacked(start: int, end: int) -> Any:
+        return None if value is None else stack([value] * (end - start))
+
+    return Decoded(lambda start, end: [value] * (end - start), stacked)
+
+
+def _joined(parts: Sequence[Any]) -> Any:
+    """Return the values of several row groups, one after another; None if they do not stack."""
+    if isinstance(parts[0], list):
+        return list(chain.from_iterable(parts))
+    if len({part.shape[1:] for part in parts}) > 1:
+        return None
+    return np.concatenate(parts)
 
 
 def _missing(path: str, name: str) -> str:
     return (
         f"from_parquet: {path!r}: column {name!r} has a value that is null; declare that it may be "
-        f"None, as with str | None"
+        f"None, as with str | None, or fill nulls, fill={{{name!r}: ...}}"
     )
 
 
@@ -263,6 +323,32 @@ def _maker(
     return lambda columns: rows_of(cls, zip(*(columns[k] for k in of_key.values()), strict=True))
 
 
+def _gathered(form: str, names: Sequence[str], spec: Spec) -> Callable[[Sequence[Any]], Any] | None:
+    """Return a function that makes a batch of the columns of its rows.
+
+    Return None if rows are made by classes of users, which may check or convert values, or if they
+    have lists or other values that are not columns of arrays or text.
+    """
+    if form == "value":
+        return (lambda columns: columns[0]) if _is_column(spec) else None
+    if not isinstance(spec, StructSpec):
+        spec = StructSpec(tuple if form == "tuple" else dict, tuple((n, UNKNOWN) for n in names))
+    is_plain = spec.form in (tuple, dict) or spec.form.__bases__ == (tuple,)
+    if not is_plain or not all(_is_column(part) for _, part in spec.fields):
+        return None
+    kind, fields = spec.form, [name for name, _ in spec.fields]
+    order = range(len(names)) if form == "tuple" else list(map(names.index, fields))
+    pairs = list(zip(fields, order, strict=True))
+    return lambda columns: batch_of_columns(kind, {name: columns[k] for name, k in pairs})
+
+
+def _is_column(spec: Spec) -> bool:
+    """Return True if values of this spec may be in an array, or are text."""
+    if isinstance(spec, ValueSpec):
+        return spec.type in (object, bool, int, float, str, bytes)
+    return isinstance(spec, ArraySpec)
+
+
 @cache
 def _comprehension(keys: Sequence[str], of_dicts: bool) -> Callable[..., list[Any]]:
     """Compile a loop that builds rows; it is three times as fast as calling ``dict``."""
@@ -279,7 +365,11 @@ def _comprehension(keys: Sequence[str], of_dicts: bool) -> Callable[..., list[An
 
 @overload
 def from_parquet(
-    paths: Paths, *, columns: ListOf[str] | None = None, max_bytes: int | None = None
+    paths: Paths,
+    *,
+    columns: ListOf[str] | None = None,
+    fill: Fill | None = None,
+    max_bytes: int | None = None,
 ) -> Flow[Any, Exact]: ...
 @overload
 def from_parquet(
@@ -287,6 +377,7 @@ def from_parquet(
     element: TypeForm[A],
     *,
     columns: ListOf[str] | None = None,
+    fill: Fill | None = None,
     max_bytes: int | None = None,
 ) -> Flow[A, Exact]: ...
 def from_parquet(
@@ -294,6 +385,7 @@ def from_parquet(
     element: Any = object,
     *,
     columns: ListOf[str] | None = None,
+    fill: Fill | None = None,
     max_bytes: int | None = None,
 ) -> Flow[Any, Exact]:
     """Read the rows of Parquet files: as dicts by column name, or as ``write_parquet`` wrote them.
@@ -318,8 +410,14 @@ def from_parquet(
     Numbers keep their dtype: a column of 32-bit integers is read as ``np.int32``, as batches need
     it. If Python's ``int``, ``float`` or ``bool`` is declared, rows have these types. Text is
     ``str``, binary ``bytes``, a time ``np.datetime64``; a list of numbers is an array of one
-    dimension (or a list, if declared), a tensor an array of its shape, a struct a dict. Nulls are
-    None, which must be declared: ``name: str | None``.
+    dimension (or a list, if declared), a tensor an array of its shape, a struct a dict.
+
+    Nulls are None, which must be declared, ``name: str | None``, and does not stack in a batch.
+    ``fill={"age": 0.0, "name": ""}`` puts a value in the place of the nulls of a column, which then
+    has none.
+
+    A ``batch`` directly above it copies slices of the columns, without making rows, where elements
+    are dicts, tuples or NamedTuples of columns that stack: ``from_parquet(path).batch(256)``.
 
     A row group is decoded as a whole when its first row is read, and a process caches the last two,
     so memory depends on the size of row groups, not of the file. Reading in order is fast, but each
@@ -337,7 +435,8 @@ def from_parquet(
 
     Effects: none.
 
-    Errors: ``SourceError`` when the flow is built, if a file is missing, damaged, or has other
+    Errors: ``InvalidFlow`` for a ``fill`` of a column that is not read, or that cannot have the
+    value. ``SourceError`` when the flow is built, if a file is missing, damaged, or has other
     columns than the first; ``SpecMismatch`` when the flow is built, if the rows do not match
     ``element``, and at the row for an undeclared null; ``MissingLibrary`` without pyarrow.
 
@@ -365,7 +464,11 @@ def from_parquet(
     if columns is None:
         _check_nothing_more(files, keys, element)
     declared = _declared(element, form, chosen)
-    seen = [_column(files, keys, name, declared.get(name, DeclaredColumns())) for name in chosen]
+    fills = checked_fill("from_parquet", fill, chosen)
+    seen = [
+        _column(files, keys, name, declared.get(name, DeclaredColumns()), fills.get(name))
+        for name in chosen
+    ]
     unnamed = form == "tuple" and all(name.isdecimal() for name in chosen)
     names_of_spec = map(str, range(len(seen))) if unnamed else chosen
     fields = tuple((name, spec) for name, (_, spec) in zip(names_of_spec, seen, strict=True))
@@ -483,19 +586,27 @@ def _of_hint(hint: Any) -> DeclaredColumns:
 
 
 def _column(
-    files: Sequence[ParquetFile], keys: Sequence[Keys], name: str, declared: DeclaredColumns
+    files: Sequence[ParquetFile],
+    keys: Sequence[Keys],
+    name: str,
+    declared: DeclaredColumns,
+    fill: Any,
 ) -> tuple[Column, Spec]:
     """Return the description of a column to read, and the spec of its values.
 
     Raises:
+        InvalidFlow: It cannot be filled with this value.
         SourceError: Its values differ from file to file.
         SpecMismatch: The column does not match its declaration, or contains nulls.
     """
+    optional = declared.optional and fill is None
     if name in keys[0]:
         texts, paths = [own[name] for own in keys], [file.path for file in files]
-        values, spec = values_of_key(name, texts, paths, declared.spec, declared.optional)
+        if fill is not None:
+            fill = value_for("from_parquet", name, fill, spec_of_key(declared.spec, texts))
+        values, spec = values_of_key(name, texts, paths, declared.spec, optional, fill)
         _check_declared(paths[0], name, spec, declared)
-        return Column(name, declared.spec, declared.optional, values), spec
+        return Column(name, declared.spec, optional, values), spec
     wanted = declared.spec
     if wanted == UNKNOWN and files[0].is_python(name):
         wanted = in_python(files[0].types[name])
@@ -506,13 +617,16 @@ def _column(
         raise _unreadable(files[0].path, name, error) from error
     if form is None:
         raise _differs(files, name, wanted)
-    missing = [file.nulls(name) for file in files]
+    if fill is not None:
+        spec = spec_of_filled(form, fill, wanted)
+        fill = value_for("from_parquet", name, fill, spec)
     _check_declared(files[0].path, name, spec, declared)
-    if not declared.optional and any(missing):
+    missing = [0 if fill is not None else file.nulls(name) for file in files]
+    if not optional and any(missing):
         path = next(file.path for file, n in zip(files, missing, strict=True) if n)
         raise SpecMismatch(_missing(path, name))
-    never = not declared.optional or not any(n is None or n for n in missing)
-    return Column(name, wanted, declared.optional), spec if never else UNKNOWN
+    never = not optional or not any(n is None or n for n in missing)
+    return Column(name, wanted, optional, fill=fill), spec if never else UNKNOWN
 
 
 def _check_declared(path: str, name: str, spec: Spec, declared: DeclaredColumns) -> None:
