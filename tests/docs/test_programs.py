@@ -17,7 +17,8 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-PAGES = ["language-models", "mixtures"]
+FRAMEWORKS = ["jax", "keras", "pytorch", "tf-data"]
+PAGES = [*FRAMEWORKS, "language-models", "mixtures"]
 
 
 def blocks(page: str, language: str) -> str:
@@ -44,12 +45,16 @@ def test_the_program_of_a_page_prints_what_the_page_shows(page: str, tmp_path: P
     assert done.stdout == blocks(page, "text")
 
 
+def test_the_frameworks_are_fed_by_one_pipeline() -> None:
+    assert len({blocks(page, "python").partition("print(")[0] for page in FRAMEWORKS}) == 1
+
+
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the programs of all pages, a file each."""
     folder = tmp_path_factory.mktemp("programs")
     for page in PAGES:
-        (folder / f"{page.replace('-', '_')}.py").write_text(blocks(page, "python"))
+        (folder / f"page_{page.replace('-', '_')}.py").write_text(blocks(page, "python"))
     return folder
 
 
