@@ -263,6 +263,57 @@ def test_columns_are_chosen_by_name(path: Path) -> None:
             fl.from_parquet(path, columns=columns)
 
 
+class Sizes(NamedTuple):
+    size: np.int64
+    name: str
+
+
+class Half(TypedDict):
+    size: int
+
+
+def test_only_declared_columns_are_read(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pq.write_table(table(a=[[1], [2]], name=["x", "y"], size=[1, 2]), path)
+    read = list[Any]()
+    decoded = ParquetFile.table
+
+    def table_of(self: ParquetFile, group: int, names: list[str]) -> Any:
+        read.append(names)
+        return decoded(self, group, names)
+
+    monkeypatch.setattr(ParquetFile, "table", table_of)
+    assert fl.from_parquet(path, Sizes).collect() == [Sizes(np.int64(1), "x"), (2, "y")]
+    assert fl.from_parquet(path, Half).collect() == [{"size": 1}, {"size": 2}]
+    assert read == [["size", "name"], ["size"]]
+
+
+def test_only_declared_columns_of_written_rows_are_read(path: Path) -> None:
+    class Whole(NamedTuple):
+        a: float
+        name: str
+        size: np.int64
+
+    fl.from_items([Whole(0.5, "x", np.int64(1))]).write_parquet(path)
+    assert fl.from_parquet(path, Sizes).collect() == [Sizes(np.int64(1), "x")]
+
+
+def test_only_declared_columns_have_to_be_in_all_files(tmp_path: Path) -> None:
+    pq.write_table(table(size=[1], name=["x"]), tmp_path / "a.parquet")
+    pq.write_table(table(name=["y"], b=[1.5], size=[2]), tmp_path / "b.parquet")
+    rows = fl.from_parquet(f"{tmp_path}/*.parquet", Sizes).collect()
+    assert [name for _, name in rows] == ["x", "y"]
+
+
+def test_a_declared_column_that_the_file_lacks_names_its_columns(path: Path) -> None:
+    pq.write_table(table(Size=[1], name=["x"]), path)
+    with pytest.raises(SpecMismatch) as caught:
+        fl.from_parquet(path, Sizes)
+    assert str(caught.value) == (
+        f"from_parquet: {str(path)!r} has no column 'size', it has 'Size', 'name'; declared "
+        f"Sizes(size: int64[], name: str)"
+    )
+
+
 def test_files_are_read_in_the_listed_order(tmp_path: Path) -> None:
     for i in range(3):
         pq.write_table(table(x=[i, i + 10]), tmp_path / f"{i}.parquet")

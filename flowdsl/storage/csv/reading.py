@@ -307,7 +307,8 @@ def from_csv(  # pyright: ignore[reportInconsistentOverload]  # nothing reaches 
     ``tuple[A, B]`` in the order of the columns. A component is ``str``, ``int``, ``float``,
     ``bool`` (``true``, ``false``, ``1``, ``0`` in any case), or a NumPy scalar, whose range is
     checked. Spaces around a number are ignored. An empty cell is None for ``A | None``, and an
-    error for a number. An undeclared column is an error: choose columns with ``columns``.
+    error for a number; ``fill={"age": 0.0}`` puts a value in the place of the empty cells of a
+    column. Columns that the header names and ``element`` does not are skipped.
 
     A quoted cell may contain the delimiter, newlines, and doubled quotes. As in ``csv.reader``, a
     quote that does not begin a cell is an ordinary character, and with ``quotechar=None`` all
@@ -534,7 +535,7 @@ def _rows(
     else:
         spec, cells = declared.spec, declared.cells
         if wanted is not None:
-            wanted = _as_declared(path, wanted, declared)
+            wanted = _as_declared(path, wanted, declared, chosen is not None)
     places = range(width) if names is None else [names.index(name) for name in wanted or ()]
     labels = map(str, places) if names is None else map(repr, wanted or ())
     parts = tuple(name for name, _ in spec.fields)
@@ -556,8 +557,13 @@ def _filled(rows: CellRows[Any], fill: Fill | None) -> CellRows[Any]:
 _DELIMITERS = ";", "\t", "|", ","
 
 
-def _as_declared(path: str, wanted: tuple[str, ...], declared: DeclaredCells) -> tuple[str, ...]:
-    """Return the columns in the order of the declared components."""
+def _as_declared(
+    path: str, wanted: tuple[str, ...], declared: DeclaredCells, are_chosen: bool
+) -> tuple[str, ...]:
+    """Return the columns in the order of the declared components.
+
+    Columns that are not declared are skipped, unless they were chosen.
+    """
     if not declared.is_named:
         if len(wanted) != len(declared.cells):
             raise SpecMismatch(
@@ -567,12 +573,13 @@ def _as_declared(path: str, wanted: tuple[str, ...], declared: DeclaredCells) ->
         return wanted
     names = declared.names
     missing = [name for name in names if name not in wanted]
-    more = [name for name in wanted if name not in names]
+    more = [name for name in wanted if name not in names] if are_chosen or missing else []
     if missing or more:
         differences = f"; it has no {', '.join(map(repr, missing))}" if missing else ""
         if more:
             listed = ", ".join(map(repr, more))
-            differences += f"; not declared: {listed}, choose with columns={names}"
+            differences += f"; not declared: {listed}"
+            differences += "" if missing else f", choose with columns={names}"
         for delimiter in _DELIMITERS:
             if len(wanted) == 1 and set(names) <= set(wanted[0].split(delimiter)):
                 differences = f"; its cells are separated by {delimiter!r}: {delimiter=}"

@@ -393,7 +393,7 @@ def from_parquet(
     ``paths`` is a path, a pattern, a URL, or a list of these; files are read in the listed order
     and must have the same columns. ``columns`` selects the columns to read; files may differ in
     others. ``element`` declares the type of a row: a NamedTuple, record or TypedDict with the
-    columns as its components.
+    columns as its components. Only these columns are read.
 
     A column may be stored differently in the files if its values are read alike: ``string`` and
     ``large_string``, a column of nulls only beside any other, numbers of other widths if Python's
@@ -461,7 +461,7 @@ def from_parquet(
     form = files[0].form
     chosen = _chosen(files[0], keys[0], columns, element)
     _check_alike(files, keys, chosen)
-    if columns is None:
+    if columns is None and _names_declared(files[0], element) is None:
         _check_nothing_more(files, keys, element)
     declared = _declared(element, form, chosen)
     fills = checked_fill("from_parquet", fill, chosen)
@@ -496,26 +496,43 @@ def _new_keys(file: ParquetFile, keys: Keys) -> Keys:
 def _chosen(
     file: ParquetFile, keys: Keys, columns: ListOf[str] | None, element: Any
 ) -> tuple[str, ...]:
-    """Return the names of the columns to read.
+    """Return the names of the columns to read: those in ``columns``, or else the declared ones.
 
     Raises:
         InvalidFlow: A column does not exist.
         SourceError: Two columns have the same name.
+        SpecMismatch: A declared column does not exist.
     """
     names = [*file.schema.names, *keys]
-    if columns is None:
-        chosen = (*file.schema.names, *_of_element(keys, element))
-    else:
+    declared = _names_declared(file, element)
+    if columns is not None:
         chosen = checked_names("from_parquet: columns", columns)
+    elif declared is not None:
+        chosen = declared
+    else:
+        chosen = (*file.schema.names, *_of_element(keys, element))
     for name in chosen:
         if names.count(name) > 1:
             raise SourceError(f"from_parquet: {file.path!r} has two columns {name!r}")
         if name not in names:
-            raise InvalidFlow(
+            kind = InvalidFlow if columns is not None else SpecMismatch
+            suffix = "" if columns is not None else f"; declared {spec_of_type(element)}"
+            raise kind(
                 f"from_parquet: {file.path!r} has no column {name!r}, it has "
-                f"{', '.join(map(repr, names))}"
+                f"{', '.join(map(repr, names))}{suffix}"
             )
     return chosen
+
+
+def _names_declared(file: ParquetFile, element: Any) -> tuple[str, ...] | None:
+    """Return the columns that an element declares by name; None if it declares none by name."""
+    spec = spec_of_type(element)
+    if not isinstance(spec, StructSpec) or spec.form is tuple:
+        return None
+    fields = tuple(name for name, _ in spec.fields)
+    # The rows of a tuple are matched by position, unless each of the names is a column.
+    by_name = file.form == "dict" or (file.form == "tuple" and {*fields} <= {*file.schema.names})
+    return fields if by_name else None
 
 
 def _of_element(keys: Keys, element: Any) -> list[str]:
