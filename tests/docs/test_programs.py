@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 FRAMEWORKS = ["jax", "keras", "pytorch", "tf-data"]
-PAGES = [*FRAMEWORKS, "language-models", "mixtures"]
+PAGES = [*FRAMEWORKS, "costs", "language-models", "mixtures"]
 
 
 def blocks(page: str, language: str) -> str:
