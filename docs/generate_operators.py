@@ -314,7 +314,14 @@ FAMILIES: dict[str, list[Operator]] = {
             },
             lambda: _arrays().map(fl.c0),
         ),
-        _method("window", lambda flow: flow.window(2)),
+        Operator(
+            "window",
+            {
+                "": lambda flow: flow.window(2),
+                "with `key`": lambda flow: flow.window(2, key=fl.c0),
+            },
+            _arrays,
+        ),
         _method("unbatch", lambda flow: flow.unbatch(), lambda: _numbers().batch(2)),
     ],
     "Sizing": [
@@ -458,7 +465,7 @@ def signature_of(function: Callable[..., object]) -> str:
     """Its name and parameters, without their types.
 
     >>> signature_of(fl.Flow.window)
-    'window(size, stride=1, *, stack=False)'
+    'window(size, stride=1, *, dilation=1, remainder="drop", stack=False, key=None)'
     """
     signature = inspect.signature(function)
     plain = [

@@ -39,6 +39,7 @@ from flowdsl.ops.sharding import Sharding
 from flowdsl.ops.sizing import Sizing
 from flowdsl.ops.splitting import Splitting
 from flowdsl.ops.unbatching import Unbatching
+from flowdsl.ops.windows import Windowing
 from flowdsl.ops.zipping import Zipping
 from flowdsl.ray.methods import ToRay
 from flowdsl.remote.send_zmq import Sending
@@ -68,6 +69,7 @@ class Flow(
     Batching[T, E_any],
     PaddedBatching[T, E_any],
     Packing[T, E_any],
+    Windowing[T, E_any],
     KeyBatching[T, E_any],
     Bucketing[T, E_any],
     Unbatching[T, E_any],

@@ -132,6 +132,12 @@ def real_rows(element: tuple[Any, Any]) -> Any:
     return _first_rows(batch, int(mask.sum()))
 
 
+def real_elements(element: tuple[Any, Any]) -> list[Any]:
+    """The elements of a filled window that its mask marks as real."""
+    window, mask = element
+    return list(window[: int(mask.sum())])
+
+
 def _first_rows(batch: Any, n: int) -> Any:
     parts = components(batch)
     if parts is None or isinstance(batch, list):

@@ -9,7 +9,17 @@ from flowdsl.testing.catalogue import Catalogue, Draw, DrawOperator, DrawSource,
 from flowdsl.testing.combining import zip_named
 from flowdsl.testing.operators import a_row, can_skip, map_failing
 from flowdsl.testing.recipes import Recipe
-from tests.operators import combining, grouping, mapping, packing, placing, rows, sizing, sources
+from tests.operators import (
+    combining,
+    grouping,
+    mapping,
+    packing,
+    placing,
+    rows,
+    sizing,
+    sources,
+    windows,
+)
 
 SOURCES: dict[str, DrawSource] = {
     **standard.SOURCES,
@@ -75,11 +85,12 @@ OPERATORS: dict[str, DrawOperator] = {
     "EvenShard": sizing.even_shard,
     "Shard": sizing.shard,
     "Split": sizing.split,
-    "StackedWindow": grouping.stacked_window,
+    "StackedWindow": windows.stacked_window,
     "StarMap": mapping.starmap,
     "Unbatch": grouping.unbatch,
     "Unordered": placing.unordered,
-    "Window": grouping.window,
+    "Window": windows.window,
+    "WindowByKey": windows.window_by_key,
     "ZipNamed": zip_named,
 }
 
@@ -112,6 +123,7 @@ _RESHAPING = frozenset(
             "StarMap",
             "Unbatch",
             "Window",
+            "WindowByKey",
             "ZipNamed",
         ),
     )

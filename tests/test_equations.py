@@ -84,6 +84,10 @@ def constant(element: Any) -> int:
     return 1
 
 
+def every_second(window: tuple[Any, ...]) -> tuple[Any, ...]:
+    return window[::2]
+
+
 # -- what a flow must be for an equation to hold of it ---------------------------------------------
 
 
@@ -280,6 +284,21 @@ EQUATIONS = [
         "window(a, b) = window(a).shard(b, 0)",
         lambda x, a, b: x.window(a, b),
         lambda x, a, b: x.window(a).shard(b, 0),
+    ),
+    Equation(
+        "window(a, a, remainder=keep) = batch(a)",
+        lambda x, a, b: x.window(a, a, remainder="keep"),
+        lambda x, a, b: x.batch(a, collate=tuple),
+    ),
+    Equation(
+        "window(a, b, dilation=2) = every second of window(2a - 1, b)",
+        lambda x, a, b: x.window(a, b, dilation=2),
+        lambda x, a, b: x.window(2 * a - 1, b).map(every_second),
+    ),
+    Equation(
+        "window(a, b, key=of one key) = window(a, b)",
+        lambda x, a, b: x.window(a, b, remainder="keep", key=constant),
+        lambda x, a, b: x.window(a, b, remainder="keep"),
     ),
     # -- how many
     Equation(

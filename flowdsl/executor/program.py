@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain, islice
 from operator import length_hint
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import attrs
 import numpy as np
@@ -303,20 +303,23 @@ class Program:
         path: Path,
         allocate: Allocate | None,
     ) -> Iterator[list[Any]]:
-        members, new_counts, shared = members_of(node, addresses)
-        rows = self._elements(node.source, members, supplied, (*path, 0))
+        members = members_of(node, addresses)
+        rows = self._elements(node.source, members.rows, supplied, (*path, 0))
         if node.shares:  # once for each row, so that one pickle has each array once
             rows = map(read_only, rows)
-        before: list[Any] = []
-        for new, old in zip(new_counts.tolist(), shared.tolist(), strict=True):
+        last = dict[int, list[Any]]()
+        groups = (members.phase, members.new, members.shared)
+        for phase, new, old in zip(*(each.tolist() for each in groups), strict=True):
             # If operators are timed, rows are not stacked as they arrive: the stacking time must be
             # charged to this operator, not to the ones below it.
             group = [] if self.time_operators else node.group(old + new, allocate)
+            before = last[phase] if old else []
             group.extend(chain(before[len(before) - old :], islice(rows, new)))
             if not group or (node.drop_remainder and len(group) < node.n):
                 return  # a stream ended
             yield group
-            before = list(group) if node.shares else []
+            if node.shares:
+                last[phase] = list(group)
 
     def _part(self, node: IndexedSource[Any], path: Path, addresses: Indices, name: str) -> Any:
         """The value of a name in the line of a source; the reader is opened once."""
@@ -373,23 +376,33 @@ def _repeat_elements(elements: Iterator[Any], is_new: list[bool]) -> Iterator[An
         yield element
 
 
-def members_of(
-    node: Windowed[Any, Any, Any], addresses: Indices
-) -> tuple[Indices, Positions, Positions]:
-    """The addresses of the rows in these groups.
+class Members(NamedTuple):
+    """The rows that some groups are made of."""
 
-    Also return the number of rows that each group adds, and the number that it shares with the
-    group before it, which are computed once. The last group of a pass may have fewer than ``n``
-    rows.
-    """
-    first, new_counts = addresses.position * node.stride, node.sizes(addresses)
-    shared = np.zeros_like(new_counts)
-    if node.stride < node.n:
-        ahead = np.diff(addresses.position) * node.stride
-        overlap = (np.diff(addresses.epoch) == 0) & (ahead >= 0) & (ahead < node.n)
-        shared[1:][overlap] = node.n - ahead[overlap]
-    new_counts, first = new_counts - shared, first + shared
-    return Indices(addresses.epoch, first).and_next(new_counts), new_counts, shared
+    rows: Indices
+    """Their addresses, in the order in which the groups need them."""
+    new: Positions
+    """The number of rows that each group adds."""
+    shared: Positions
+    """The number of rows that it shares with the last group of its phase, computed once."""
+    phase: Positions
+    """The position of its first row, modulo the dilation: only groups of one phase share rows."""
+
+
+def members_of(node: Windowed[Any, Any, Any], addresses: Indices) -> Members:
+    """The rows in these groups; the last groups of a pass may have fewer than ``n``."""
+    first, sizes = addresses.position * node.stride, node.sizes(addresses)
+    phase, shared = first % node.dilation, np.zeros_like(sizes)
+    if node.shares:
+        order = np.argsort(phase, kind="stable")  # the groups of each phase, as they are read
+        ahead = np.diff(first[order]) // node.dilation
+        in_both = sizes[order][:-1] - ahead
+        overlap = (np.diff(phase[order]) == 0) & (np.diff(addresses.epoch[order]) == 0)
+        overlap &= (ahead >= 0) & (in_both > 0)
+        shared[order[1:][overlap]] = in_both[overlap]
+    new, first = sizes - shared, first + shared * node.dilation
+    rows = Indices(addresses.epoch, first).and_next(new, node.dilation)
+    return Members(rows, new, shared, phase)
 
 
 @any_depth
@@ -403,7 +416,7 @@ def needed(node: AnyNode, addresses: Indices) -> dict[int, Indices]:
             needed(part, source_at.where(part_numbers == k)) for k, part in enumerate(node.parts)
         ]
     elif isinstance(node, Windowed):
-        inputs = [needed(node.source, members_of(node, addresses)[0])]
+        inputs = [needed(node.source, members_of(node, addresses).rows)]
     elif isinstance(node, IndexTransform):
         source_at = node.resolve(addresses)
         inputs = [

@@ -88,10 +88,11 @@ class Indices:
         """The addresses where ``chosen`` is True."""
         return Indices(self.epoch[chosen], self.position[chosen])
 
-    def and_next(self, counts: Positions) -> Indices:
-        """For each address, ``counts`` consecutive addresses, beginning with it."""
+    def and_next(self, counts: Positions, step: int = 1) -> Indices:
+        """For each address, ``counts`` addresses, beginning with it, ``step`` positions apart."""
         within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-        return Indices(np.repeat(self.epoch, counts), np.repeat(self.position, counts) + within)
+        position = np.repeat(self.position, counts) + within * step
+        return Indices(np.repeat(self.epoch, counts), position)
 
 
 @attrs.frozen

@@ -77,7 +77,7 @@ class Restartable(Node[T, E], Generic[T, E]):
     """Can resume a pass where it has begun to use an element of its source, or a few of them.
 
     The elements between there and the place of a state are computed again. Examples: ``flat_map``
-    begins again at the element whose rows it yields, and ``window`` at the first of its next
+    begins again at the element whose rows it yields, and ``window`` at the first element of a
     window.
     """
 
@@ -99,6 +99,14 @@ class Restartable(Node[T, E], Generic[T, E]):
     @final
     def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[T]]:
         return self.rows_from(epoch, 0, 0, sources, Restarts())
+
+    def place_at(self, yielded: int) -> tuple[int, int]:
+        """The last restart among the first ``yielded`` elements, where it is arithmetic.
+
+        That is the number of elements before it, and the position of the source there. The runtime
+        asks only where the operator is indexable.
+        """
+        raise AssertionError(f"{self.title} is indexable, but of a kind without place_at")
 
 
 class Reshardable(Node[T, E], Generic[T, E]):

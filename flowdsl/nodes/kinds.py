@@ -23,6 +23,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, reduce
 from itertools import combinations, count, islice
+from math import gcd
 from string import Formatter
 from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast, final, runtime_checkable
 
@@ -252,22 +253,32 @@ class Windowed(Traceable[U, E], Buffering[U, E], Generic[A, U, E]):
     drop_remainder: bool
 
     @property
-    def holds(self) -> int:
-        return self.n
-
-    @property
     def stride(self) -> int:
         """The number of elements between the starts of two consecutive groups."""
         return self.n
 
     @property
+    def dilation(self) -> int:
+        """The number of elements from each element of a group to the next one in it."""
+        return 1
+
+    @property
+    def span(self) -> int:
+        """The number of elements from the first to the last one of a group of ``n``, with both."""
+        return (self.n - 1) * self.dilation + 1
+
+    @property
+    def holds(self) -> int:
+        return self.span
+
+    @property
     def looks_back(self) -> int | None:
-        return max(0, self.n - self.stride)
+        return max(0, self.span - self.stride)
 
     @property
     def shares(self) -> bool:
         """True if an element may be in several groups, and so has to be read-only."""
-        return self.stride < self.n
+        return self.stride // gcd(self.stride, self.dilation) < self.n
 
     @property
     def stacks(self) -> bool:
@@ -298,13 +309,15 @@ class Windowed(Traceable[U, E], Buffering[U, E], Generic[A, U, E]):
         """The numbers of elements in the groups at these addresses; the last may have fewer."""
         if self.source.length is None:
             return np.full_like(addresses.position, self.n)
-        return np.clip(self.source.length - addresses.position * self.stride, 0, self.n)
+        rows = self.source.length - addresses.position * self.stride
+        return np.clip(-(-rows // self.dilation), 0, self.n)
 
     def made_of(self, addresses: Indices) -> Provenance | None:
         if not self.source.positions_are_contiguous:
             return None
         sizes = self.sizes(addresses)
-        rows = Indices(addresses.epoch, addresses.position * self.stride).and_next(sizes)
+        first = Indices(addresses.epoch, addresses.position * self.stride)
+        rows = first.and_next(sizes, self.dilation)
         return Provenance(rows, np.zeros_like(rows.position), sizes)
 
     def rows_with_places(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[Any]]:
@@ -313,7 +326,7 @@ class Windowed(Traceable[U, E], Buffering[U, E], Generic[A, U, E]):
             while gone < position * self.stride:
                 read.latest.popleft()
                 gone += 1
-            group = [x.places for _, x in islice(read.latest, self.n)]
+            group = [x.places for _, x in islice(read.latest, 0, self.span, self.dilation)]
             yield position, trace(y, group, self.stacks)
 
 

@@ -1,17 +1,15 @@
 # Overloads are tried in order: a dict of functions is not a function.
 # mypy: disable-error-code="overload-overlap"
 # pyright: reportOverlappingOverload=false
-"""batch, window: combine consecutive elements into one."""
+"""batch: combine consecutive elements into one."""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Literal, Never, TypeAlias, TypeVar, overload
 
 import attrs
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from flowdsl.effects import Endless, Resampled, Tag
@@ -19,8 +17,8 @@ from flowdsl.elements.batch_specs import spec_collated_by_component, spec_of_bat
 from flowdsl.elements.preallocated import Allocate, BatchRows
 from flowdsl.elements.specs import ArraySpec, Spec, StructSpec
 from flowdsl.elements.stacking import Collate, CollateByComponent, collated
-from flowdsl.elements.structure import Record, read_only
-from flowdsl.errors import InvalidFlow, raise_ending
+from flowdsl.elements.structure import Record
+from flowdsl.errors import InvalidFlow
 from flowdsl.nodes import (
     PARALLEL_KEYWORD_ADVICE,
     A,
@@ -28,19 +26,13 @@ from flowdsl.nodes import (
     Batched,
     E,
     FlowBase,
-    PassFactory,
-    Row,
     Sliceable,
     T,
     U,
-    Windowed,
     at_least,
     cached_per_node,
     deep_copied,
-    describe_group,
     flow,
-    format_call,
-    keyword_unless_default,
     method_name,
     name_of,
     plain_int,
@@ -50,7 +42,6 @@ from flowdsl.nodes import (
     spec_of_result,
     validate_flag,
 )
-from flowdsl.nodes.validation import checked_flag
 from flowdsl.ops.sources import Column, map_columns
 
 if TYPE_CHECKING:
@@ -217,105 +208,6 @@ def _copied(column: Column) -> Column:
 def spans_of(node: AnyNode) -> Callable[[int, int], Any] | None:
     """A reader of stacked elements of a node; None if they are not in arrays."""
     return node.open_spans() if isinstance(node, Sliceable) else None
-
-
-def _is_size(node: AnyNode, field: attrs.Attribute[int], value: object) -> None:
-    at_least(1)(node, field.evolve(name="size"), value)  # the method calls it size
-
-
-@attrs.frozen(repr=False)
-class _Windows(Windowed[A, U, E], Generic[A, U, E]):
-    """Every window of ``n`` consecutive elements, or every ``stride``-th window."""
-
-    n: int = attrs.field(converter=plain_int, validator=_is_size)
-    stride: int = attrs.field(converter=plain_int, validator=at_least(1))  # pyright: ignore[reportIncompatibleMethodOverride]  # a field is a property too
-    drop_remainder: bool = attrs.field(default=True, init=False)
-
-    @property
-    def title(self) -> str:
-        return format_call(
-            "window",
-            str(self.n),
-            keyword_unless_default("stride", self.stride, 1),
-            keyword_unless_default("stack", self.stacks, False),
-        )
-
-    @property
-    @cached_per_node
-    def length(self) -> int | None:
-        rows = self.source.length
-        return None if rows is None else max(0, (rows - self.n) // self.stride + 1)
-
-    def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[U]]:
-        latest = deque[A](maxlen=self.n)
-        for begin, (_, x) in enumerate(sources[0](epoch), 1 - self.n):
-            latest.append(read_only(x) if self.shares else x)
-            if begin >= 0 and begin % self.stride == 0:
-                position = begin // self.stride
-                try:
-                    y = self.gather(latest)
-                except BaseException as error:
-                    raise_ending(self.failure(epoch, position, describe_group(latest)), error)
-                yield position, y
-
-
-@attrs.frozen(repr=False)
-class Window(_Windows[A, tuple[A, ...], E | Resampled], Generic[A, E]):
-    """Windows of elements, as tuples."""
-
-    def gather(self, group: Sequence[A], allocate: Allocate | None = None) -> tuple[A, ...]:
-        return tuple(map(read_only, group)) if self.shares else tuple(group)
-
-    @cached_per_node
-    def spec(self, probe: bool) -> Spec:
-        each = self.source.spec(probe)
-        return StructSpec(tuple, tuple((str(i), each) for i in range(self.n)))
-
-
-@attrs.frozen(repr=False)
-class StackedWindow(_Windows[A, U, E | Resampled], Sliceable[U, E | Resampled], Generic[A, U, E]):
-    """Windows of elements, stacked as in a batch; over arrays in memory, views of them."""
-
-    def __attrs_post_init__(self) -> None:
-        refuse_mismatch(self)
-
-    @property
-    def stacks(self) -> bool:
-        return True
-
-    def gather(self, group: Sequence[A], allocate: Allocate | None = None) -> U:
-        window: U = read_only(collated(list(group), None, allocate))
-        return window
-
-    def open_views(self) -> Callable[[int], U] | None:
-        rows = spans_of(self.source)
-        if rows is None:
-            return None
-        n, stride = self.n, self.stride
-        return lambda i: rows(i * stride, i * stride + n)
-
-    def open_spans(self) -> Callable[[int, int], Any] | None:
-        rows = spans_of(self.source)
-        if rows is None:
-            return None
-        n, stride = self.n, self.stride
-
-        def windows(column: Column) -> Column:
-            count = (len(column) - n) // stride + 1
-            if isinstance(column, list):
-                return [column[k * stride : k * stride + n] for k in range(count)]
-            strides = stride * column.strides[0], *column.strides
-            return as_strided(column, (count, n, *column.shape[1:]), strides, writeable=False)
-
-        def span(start: int, stop: int) -> Any:
-            columns = rows(start * stride, (stop - 1) * stride + n)
-            return None if columns is None else map_columns(windows, columns)
-
-        return span
-
-    @cached_per_node
-    def spec(self, probe: bool) -> Spec:
-        return spec_of_batch(self.source.spec(probe), self.n)
 
 
 def validate_remainder(operator: str, remainder: object, drop_remainder: bool) -> None:
@@ -502,61 +394,3 @@ class Batching(FlowBase[T, E]):
         if remainder == "fill":
             return flow(FilledBatch(self.node, n, collate))
         return flow(Batch(self.node, n, drop_remainder, collate))
-
-    @overload  # of options of unknown types, ``**options``
-    def window(self, size: Never, stride: int = 1) -> Flow[Any, E | Resampled]: ...
-    @overload
-    def window(
-        self: Batchable[B], size: int, stride: int = 1, *, stack: Literal[True]
-    ) -> Flow[B, E | Resampled]: ...
-    @overload
-    def window(
-        self, size: Literal[2], stride: int = 1, *, stack: Literal[False] = False
-    ) -> Flow[tuple[T, T], E | Resampled]: ...
-    @overload
-    def window(
-        self, size: Literal[3], stride: int = 1, *, stack: Literal[False] = False
-    ) -> Flow[tuple[T, T, T], E | Resampled]: ...
-    @overload
-    def window(
-        self, size: Literal[4], stride: int = 1, *, stack: Literal[False] = False
-    ) -> Flow[tuple[T, T, T, T], E | Resampled]: ...
-    @overload
-    def window(
-        self, size: int, stride: int = 1, *, stack: Literal[False] = False
-    ) -> Flow[tuple[T, ...], E | Resampled]: ...
-    @rejects_keywords(
-        shift="write window(size, stride={n})",
-        step="write window(size, stride={n})",
-        drop_remainder="every window is full",
-    )
-    def window(self: Any, size: int, stride: int = 1, *, stack: bool = False) -> Flow[Any, Any]:
-        """Yield tuples of ``size`` consecutive elements, each ``stride`` elements after the last.
-
-        Windows overlap when ``stride < size``, and skip elements when ``stride > size``. All are
-        full: elements at the end that do not fill a window are left out.
-
-        With ``stack``, an element is a stacked window instead, as ``batch`` stacks rows: an array
-        of shape ``(size, *s)`` for each component of shape ``s``, read-only. Over arrays in memory,
-        ``from_items(array)``, it is a view of them, which costs as much as a slice.
-
-        Length: ``(length - size) // stride + 1``, or 0 for a flow shorter than ``size``.
-
-        Effects: ``Resampled``: a row may be in several windows, or in no window.
-
-        Errors: ``InvalidFlow`` for ``size < 1`` or ``stride < 1``; with ``stack``, as for ``batch``
-        for elements that do not stack.
-
-        >>> import flowdsl as fl
-        >>> fl.from_range(5).window(3).collect()
-        [(0, 1, 2), (1, 2, 3), (2, 3, 4)]
-        >>> fl.from_range(7).window(2, stride=4, stack=True).collect()
-        [array([0, 1]), array([4, 5])]
-
-        Source: ``window`` of tf.data, whose ``shift`` is the stride here.
-
-        Elsewhere: tensorpack none; tf.data ``window``; Grain none; torchdata none.
-        """
-        if checked_flag("window: stack", stack):
-            return flow(StackedWindow[Any, Any, Any](self.node, size, stride))
-        return flow(Window[Any, Any](self.node, size, stride))

@@ -22,6 +22,7 @@ from flowdsl.nodes import (
     BATCH_KEYWORD_ADVICE,
     PARALLEL_KEYWORD_ADVICE,
     A,
+    AnyNode,
     E,
     FlowBase,
     Node,
@@ -58,6 +59,33 @@ B = TypeVar("B")
 
 Key: TypeAlias = Hashable
 """What the elements of a group share."""
+
+
+def key_of(x: A, function: Callable[[A], Key]) -> Key:
+    """The key of an element.
+
+    Raises:
+        SpecMismatch: The function returned something that is not hashable.
+    """
+    key = function(x)
+    try:
+        hash(key)
+    except TypeError as error:
+        raise SpecMismatch(
+            f"the key must be hashable, such as an int, text, or a tuple of them; "
+            f"{name_of(function)} returned {type(key).__name__}"
+        ) from error
+    return key
+
+
+def failure_of_group(node: AnyNode, epoch: int, group: Sequence[Row[Any]]) -> ElementError:
+    """An error that names the first row of a group, since the rows may be far apart."""
+    first = group[0][0]
+    more = f" and {len(group) - 1} more of its group" if len(group) > 1 else ""
+    elements = [x for _, x in group]
+    described = describe_group(elements) if more else describe_element(*elements)
+    origin = node.sources[0].origin(epoch, first) + more
+    return ElementError(node.title, first, epoch, origin, described)
 
 
 @attrs.define
@@ -148,7 +176,7 @@ class Grouped(Traceable[U, E], Generic[A, U, E]):
                 key, size = self.key_and_size(x)
                 group = groups.get(key)
             except BaseException as error:
-                raise_ending(self._failure(epoch, [(position, x)]), error)
+                raise_ending(failure_of_group(self, epoch, [(position, x)]), error)
             if group is not None and not self.admits(group, size):
                 yield groups.pop(key).rows
                 group = None
@@ -164,16 +192,7 @@ class Grouped(Traceable[U, E], Generic[A, U, E]):
         try:
             return self.gather([x for _, x in group])
         except BaseException as error:
-            raise_ending(self._failure(epoch, group), error)
-
-    def _failure(self, epoch: int, group: list[Row[A]]) -> ElementError:
-        """An error that names the first row: the rows of a group may be far apart."""
-        first = group[0][0]
-        more = f" and {len(group) - 1} more of its group" if len(group) > 1 else ""
-        elements = [x for _, x in group]
-        described = describe_group(elements) if more else describe_element(*elements)
-        origin = self.source.origin(epoch, first) + more
-        return ElementError(self.title, first, epoch, origin, described)
+            raise_ending(failure_of_group(self, epoch, group), error)
 
 
 @attrs.frozen(repr=False)
@@ -219,15 +238,7 @@ class BatchByKey(_OfSize[A, U, E | Reordered | Unsized], Generic[A, U, E]):
         return self._title("batch_by_key", self.key)
 
     def key_and_size(self, x: A) -> tuple[Key, int]:
-        key = self.key(x)
-        try:
-            hash(key)
-        except TypeError as error:
-            raise SpecMismatch(
-                f"the key must be hashable, such as an int, text, or a tuple of them; "
-                f"{name_of(self.key)} returned {type(key).__name__}"
-            ) from error
-        return key, 0
+        return key_of(x, self.key), 0
 
 
 @attrs.frozen(repr=False)

@@ -228,6 +228,10 @@ class RepeatEach(IndexTransform[T, E | Resampled], Restartable[T, E | Resampled]
     def looks_back(self) -> int | None:
         return 1
 
+    def place_at(self, yielded: int) -> tuple[int, int]:
+        position = yielded // max(self.n, 1)
+        return position * self.n, position
+
     def rows_from(
         self,
         epoch: int,

@@ -348,6 +348,9 @@ class HostedChannel:
             rows = self._read(node.rows_reporting(epoch, sources, report))
         else:
             rows = self._read(node.rows(epoch, sources))
+        for _, reader in self._reading:
+            if isinstance(reader, LookingBack):
+                rows = chain(rows, reader.ending())
         if isinstance(node, Padded):
             rows = self._measured(node, rows)
         return rows if self.timer is None else self.timer.timed(rows)

@@ -157,12 +157,16 @@ class LookingBack:
             while True:
                 before = self.count()
                 if (row := next(rows, None)) is None:
-                    self._before.clear()  # it has made all of its elements of the last rows
                     return
                 self._before.append(before)
                 yield row
 
         return read
+
+    def ending(self) -> Iterator[Row[Any]]:
+        """Yield nothing, after the elements of the operator, which needs no rows any more."""
+        self._before.clear()
+        yield from ()
 
     def __call__(self) -> int:
         return self._before[0] if self._before else self.count()

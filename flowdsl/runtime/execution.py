@@ -58,6 +58,7 @@ from flowdsl.runtime.resume_points import (
     OperatorProgress,
     Places,
     ResumePoint,
+    places_from,
     resumable_path,
 )
 from flowdsl.runtime.skips import Skips
@@ -300,7 +301,7 @@ class Execution(Generic[T]):
         The places of a resume point belong to the operators of ``resumable_path``, which depends on
         the flow alone. A plan may place a stage lower than the path ends: the operators below the
         path have no recorded place, but can compute theirs from the position of the operator above
-        (``Resumable.taken``). In an indexable flow all operators do so, from ``start``.
+        (``places_from``). In an indexable flow all operators do so, from ``start``.
         """
         placed, path = resumable_path(self.node), path_of(root)
         for (_, above), (_, below) in pairwise(path):
@@ -315,10 +316,9 @@ class Execution(Generic[T]):
                 return 0
             root.begin_without_places(self.start)
             return self.start
-        places = list(resume_point.places)
-        for node in [node for nodes, _ in path for node in nodes][count - 1 : -1]:
-            assert isinstance(node, Resumable)
-            places.append(node.taken(places[-1][1]))
+        operators = [node for nodes, _ in path for node in nodes]
+        *places, last = resume_point.places
+        places += places_from(last, operators[count - 1 : -1])
         for nodes, progress in path:
             progress.begins_at = places[0] if nodes else (places[0][0], 0)
             del places[: len(nodes)]

@@ -45,8 +45,9 @@ Place: TypeAlias = tuple[int, ...]
 """Two numbers: the operator's pass, counted within one pass of the operator above, and the number
 of elements yielded in that pass; for the part read by position, the second is its next position.
 
-A ``Restartable`` operator has two more. Its second number counts the elements yielded before the
-restart, the third those since then, which are computed again, and the last is the operator's own.
+A ``Restartable`` operator that is not indexable has two more. Its second number counts the elements
+yielded before the restart, the third those since then, which are computed again, and the last is
+the operator's own.
 """
 
 Places: TypeAlias = tuple[Place, ...]
@@ -83,7 +84,7 @@ class ResumePoint:
             ValueError: There are more or fewer integers than these operators have.
         """
         delivered, *rest = numbers
-        of_each = [4 if isinstance(node, Restartable) else 2 for node in path]
+        of_each = [4 if restarts(node) else 2 for node in path]
         if len(rest) != sum(of_each):
             raise ValueError(f"expected {sum(of_each)} integers, got {len(rest)}")
         integers = iter(rest)
@@ -91,6 +92,21 @@ class ResumePoint:
 
 
 BEGINNING = ResumePoint(0)
+
+
+def places_from(place: Place, nodes: Sequence[AnyNode]) -> Iterator[Place]:
+    """Yield the places of operators of an indexable flow, from the place of the first of them."""
+    for node in nodes:
+        number, yielded = place
+        if isinstance(node, Restartable):
+            before, position = node.place_at(yielded)
+            yield number, before, yielded - before, 0
+            place = 0, position
+        else:
+            assert isinstance(node, Resumable)
+            yield place
+            place = node.taken(yielded)
+    yield place
 
 
 def after_more(places: Places, rows: int) -> Places:
@@ -115,6 +131,11 @@ def resumable_path(node: AnyNode) -> tuple[AnyNode, ...]:
             return ()
         (node,) = node.sources
     return (*placed, node) if node is not end and len(placed) < _MAX_PLACES else ()
+
+
+def restarts(node: AnyNode) -> bool:
+    """Return True if the place of an operator is a restart, and not only a number of elements."""
+    return isinstance(node, Restartable) and not node.indexable
 
 
 def passes_on(node: AnyNode) -> bool:
@@ -183,7 +204,8 @@ class OperatorProgress(Restarts):
     def place(self, position: int | None = None) -> Place:
         """Return the operator's place; ``position`` replaces the count of elements kept here."""
         if not self.has_begun:
-            return self.begins_at or (0, 0)
+            number, yielded, again, *_ = *(self.begins_at or (0, 0)), 0
+            return number, yielded + again
         return self._number, self._yielded if position is None else position
 
     def places(self) -> Places:

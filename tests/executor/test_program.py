@@ -214,7 +214,7 @@ class TestGroups:
         node = grouping(fl.from_range(length).batch(n))
         assert node.length is not None
         at = Indices.span(2, 0, node.length)
-        members, sizes, shared = members_of(node, at)
+        members, sizes, shared, _ = members_of(node, at)
         assert members.position.tolist() == list(range(length))
         assert members.epoch.tolist() == [2] * length
         assert not shared.any()
@@ -223,18 +223,18 @@ class TestGroups:
     def test_members_of_some_keep_their_epochs(self) -> None:
         node = grouping(fl.from_range(5).batch(2))
         at = Indices(np.array([7, 3]), np.array([2, 0]))
-        members, _, _ = members_of(node, at)
+        members, *_ = members_of(node, at)
         assert members.position.tolist() == [4, 0, 1]
         assert members.epoch.tolist() == [7, 3, 3]
 
     def test_groups_of_an_endless_flow_are_full(self) -> None:
         node = grouping(fl.from_range(5).repeat().batch(4))
-        members, sizes, _ = members_of(node, Indices.at(0, [10]))
+        members, sizes, *_ = members_of(node, Indices.at(0, [10]))
         assert (members.position.tolist(), sizes.tolist()) == ([40, 41, 42, 43], [4])
 
     def test_a_group_far_larger_than_the_flow_costs_no_more(self) -> None:
         node = grouping(fl.from_range(5).batch(2**61))
-        members, sizes, _ = members_of(node, Indices.span(0, 0, 1))
+        members, sizes, *_ = members_of(node, Indices.span(0, 0, 1))
         assert (members.position.tolist(), sizes.tolist()) == ([0, 1, 2, 3, 4], [5])
 
 
@@ -264,11 +264,18 @@ class TestAllocate:
 
 
 class TestOverlappingGroups:
-    @given(st.integers(0, 20), st.integers(1, 6), st.integers(1, 6), st.lists(st.integers(0, 40)))
+    @given(
+        st.integers(0, 20),
+        st.tuples(st.integers(1, 6), st.integers(1, 6)),
+        st.integers(1, 3),
+        st.sampled_from(["drop", "keep"]),
+        st.lists(st.integers(0, 40)),
+    )
     def test_windows_are_computed_in_any_order(
-        self, length: int, size: int, stride: int, wanted: list[int]
+        self, length: int, sizes: tuple[int, int], dilation: int, remainder: Any, wanted: list[int]
     ) -> None:
-        flow = fl.from_range(length).map(str).window(size, stride)
+        flow = fl.from_range(length).map(str)
+        flow = flow.window(*sizes, dilation=dilation, remainder=remainder)
         windows = reference(flow.node).elements
         wanted = [i for i in wanted if i < len(windows)]
         got = list(Program(flow.node).rows(Indices.at(1, wanted)))
@@ -286,6 +293,10 @@ class TestOverlappingGroups:
         made.clear()
         list(Program(flow.node).rows(Indices.span(0, 0, 3)))
         assert made == [*range(8)]
+        made.clear()
+        dilated = fl.from_range(9).map(note).window(3, dilation=2)
+        list(Program(dilated.node).rows(Indices.span(0, 0, 5)))
+        assert made == [0, 2, 4, 1, 3, 5, 6, 7, 8]
 
     def test_windows_of_two_epochs_share_no_rows(self) -> None:
         flow = fl.from_range(9).shuffle().window(3)

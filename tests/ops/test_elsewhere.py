@@ -71,6 +71,7 @@ def test_no_suggestion_hides_a_name_of_flowdsl() -> None:
         (lambda: FLOW.choose(FLOW, probabilities=[1, 2]), r"write weights=\[1, 2\]"),
         (lambda: FLOW.split(test_size=0.2), r"split\(0.8\)"),
         (lambda: FLOW.window(2, step=3), r"window\(size, stride=3\)"),
+        (lambda: FLOW.window(2, drop_remainder=False), "remainder='keep' keeps"),
         (lambda: from_csv("x.csv", sep=";"), "write delimiter=';'"),
         (lambda: from_csv("x.csv", usecols=["a"]), r"write columns=\['a'\]"),
         (lambda: from_csv("x.csv", dtype={}), r"from_csv\(path, Row\)"),

@@ -171,6 +171,8 @@ CHAINS: dict[str, Chain] = {
     "alone": lambda flow: flow,
     "repeat_each": lambda flow: flow.repeat_each(3),
     "window": lambda flow: flow.window(2),
+    "filled windows": lambda flow: flow.window(2, 2, remainder="fill").map(fl.c0),
+    "windows by key": lambda flow: flow.window(2, key=type),
     "concat": lambda flow: flow.concat(flow),
     "interleave": lambda flow: flow.interleave(flow),
     "zip": lambda flow: flow.enumerate().zip(flow.enumerate()),

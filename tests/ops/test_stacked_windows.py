@@ -48,14 +48,18 @@ def equal(one: Any, other: Any) -> None:
 
 @pytest.mark.parametrize("form", COLUMNS)
 @settings(max_examples=25)
-@given(lengths, sizes, sizes, st.booleans())
+@given(lengths, sizes, sizes, st.integers(1, 3), st.booleans())
 def test_elements_equal_the_reference(
-    form: str, length: int, size: int, stride: int, shuffled: bool
+    form: str, length: int, size: int, stride: int, dilation: int, shuffled: bool
 ) -> None:
     rows: Any = fl.from_items(COLUMNS[form](length))
-    windows = rows.window(size, stride, stack=True)
+    windows = [
+        rows.window(size, stride, dilation=dilation, remainder=remainder, stack=True)
+        for remainder in ("drop", "keep", "fill")
+    ]
     whole = rows.batch(size, drop_remainder=True)
-    for flow in (windows, rows.batch(size), whole, *([] if form == "text" else [whole.batch(2)])):
+    in_batches = [] if form == "text" else [whole.batch(2), windows[0].batch(2)]
+    for flow in (*windows, rows.batch(size), whole, *in_batches):
         above = flow.shuffle(seed=1) if shuffled else flow
         equal([*above], [x for _, x in above.node.reference(0)])
 

@@ -65,6 +65,9 @@ CASES: dict[str, Any] = {
     "take_while(bool)": lambda: ROWS.take_while(bool),
     "skip_while(bool)": lambda: ROWS.skip_while(bool),
     "window(2)": lambda: ROWS.window(2),
+    "window(2, stride=3, dilation=4, remainder='fill', key=len)": lambda: ROWS.window(
+        2, 3, dilation=4, remainder="fill", key=len
+    ),
     "fixed_size(2)": lambda: ROWS.fixed_size(2),
 }
 

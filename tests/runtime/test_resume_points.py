@@ -78,11 +78,16 @@ STEPS: dict[str, Callable[[Flow[Any, Any], int], Flow[Any, Any]]] = {
     "flat_map": lambda flow, n: flow.flat_map(lambda x: [x] * (sum(numbers_in(x)) % (n + 2))),
     "unbatch": lambda flow, n: flow.batch(n + 2, collate=list).unbatch(),
     "repeat_each": lambda flow, n: flow.repeat_each(n + 1),
+    "window": lambda flow, n: flow.window(n + 1, stride=2 - n % 2, dilation=n + 1),
+    "long windows": lambda flow, n: flow.window(9 + n, dilation=2, remainder="keep"),
+    "windows with gaps": lambda flow, n: flow.window(1 + n % 2, stride=n + 2, remainder="keep"),
     "threads": lambda flow, n: flow.prefetch(threads=n + 1),
     "procs": lambda flow, n: flow.prefetch(procs=n + 1),
 }
 PLACEMENTS = ("threads", "procs")
-RESTARTED = ("flat_map", "unbatch", "repeat_each")
+RESTARTED = (
+    *("flat_map", "unbatch", "repeat_each", "window", "long windows", "windows with gaps"),
+)
 
 
 def steps_of(names: list[str]) -> st.SearchStrategy[list[Step]]:
@@ -467,6 +472,12 @@ class TestWithinAnElement:
             (lambda rows: rows.filter(odd).repeat_each(3).take(200), 20),
             (lambda rows: rows.flat_map(pair).batch(7, collate=list).unbatch().repeat(), 32),
             (lambda rows: rows.flat_map(pair).enumerate().batch(3, collate=list), 24),
+            (lambda rows: rows.filter(odd).window(2), 20),
+            (lambda rows: rows.filter(odd).window(3, 2), 36),
+            (lambda rows: rows.filter(odd).window(2, 5, dilation=3), 80),
+            (lambda rows: rows.filter(bool).window(30), 68),
+            (lambda rows: rows.filter(bool).window(3, stride=9).repeat(), 72),
+            (lambda rows: rows.flat_map(pair).window(2).batch(3, collate=list), 24),
         ],
     )
     @pytest.mark.parametrize("threads", [0, 2])
@@ -491,6 +502,28 @@ class TestWithinAnElement:
             assert len(reader.seen) <= read[position + 9] - read[position] + most
             with flow.resume(state) as run:
                 assert list(islice(run, 9)) == expected[position : position + 9]
+
+    @pytest.mark.parametrize(
+        ("build", "first"),
+        [
+            (lambda rows: rows.prefetch(threads=2).window(3), 30),
+            (lambda rows: rows.prefetch(threads=2).window(2, stride=3).batch(2, collate=list), 180),
+            (lambda rows: rows.prefetch(threads=2).window(3, stride=2).filter(any), 60),
+            (lambda rows: rows.repeat_each(2).prefetch(threads=2).filter(bool), 15),
+        ],
+    )
+    def test_the_restart_is_arithmetic_over_rows_that_are_read_by_number(
+        self, build: Callable[[Flow[int, Any]], Flow[Any, Any]], first: int
+    ) -> None:
+        reader = Reader()
+        flow = build(fl.from_range(1000).map(reader))
+        expected = list(islice(flow, 34))
+        state = _state_after(flow, 30)
+        reader.seen.clear()
+        with flow.resume(state) as rest:
+            assert rest.state_dict() == state
+            assert list(islice(rest, 4)) == expected[30:]
+        assert min(reader.seen) >= first
 
     def test_a_run_saved_with_workers_resumes_where_it_was(self) -> None:
         reader = Reader()
@@ -525,7 +558,6 @@ class TestWithoutPlaces:
         "build",
         [
             lambda rows: tens(rows).shuffle(3),
-            lambda rows: tens(rows).window(2),
             lambda rows: tens(rows).zip(tens(rows)),
             lambda rows: tens(rows).concat(tens(rows)),
         ],

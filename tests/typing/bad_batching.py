@@ -55,6 +55,10 @@ numbers.window()  # E: call-overload
 numbers.window("3")  # E: call-overload
 numbers.window(3, stride=1.5)  # E: call-overload
 numbers.window(3, step=2)  # E: call-overload
+numbers.window(3, dilation="2")  # E: call-overload
+numbers.window(3, remainder="pad")  # E: call-overload
+numbers.window(3, drop_remainder=True)  # E: call-overload
+numbers.window(3, key=lambda i: [i])  # E: arg-type, return-value
 samples.batch(4).unbatch(into=3)  # E: call-overload
 samples.batch(4).unbatch("Sample")  # E: call-overload
 

@@ -38,6 +38,7 @@ from tests.typing.good import (
 )
 
 Full: TypeAlias = Exact | Resampled
+Mask: TypeAlias = NDArray[np.bool_]
 Shaped: TypeAlias = Exact | Reordered | Unsized
 Five: TypeAlias = tuple[U8, U8, U8, U8, U8]
 FullShaped: TypeAlias = Exact | Reordered | Resampled | Unsized
@@ -293,6 +294,11 @@ assert_type(arrays.window(2).batch(3), Flow[tuple[U8, U8], Full])
 assert_type(arrays.window(2, stack=True), Flow[U8, Full])
 assert_type(arrays.window(2, stack=True).batch(3), Flow[U8, Full])
 assert_type(numbers.window(2, 3, stack=True), Flow[I64, Full])
+assert_type(numbers.window(3, dilation=2), Flow[tuple[int, int, int], Full])
+assert_type(numbers.window(3, remainder="keep"), Flow[tuple[int, ...], Full])
+assert_type(numbers.window(3, remainder="fill"), Flow[tuple[tuple[int, ...], Mask], Full])
+assert_type(arrays.window(3, remainder="fill", stack=True), Flow[tuple[U8, Mask], Full])
+assert_type(samples.window(2, key=lambda s: s[1] % 2), Flow[tuple[Sample, ...], FullShaped])
 
 # -- unbatch ---------------------------------------------------------------------------------------
 
@@ -348,7 +354,6 @@ assert_type(
 
 # -- fixed shapes ----------------------------------------------------------------------------------
 
-Mask: TypeAlias = NDArray[np.bool_]
 assert_type(samples.batch(4, remainder="fill"), Flow[tuple[tuple[U8, I64], Mask], Exact])
 assert_type(numbers.batch(4, remainder="fill", collate=list), Flow[tuple[list[int], Mask], Exact])
 assert_type(arrays.padded_batch(4, length=8), Flow[U8, Exact])
