@@ -69,7 +69,7 @@ def value_for(reader: str, name: str, value: Any, spec: Spec) -> Any:
             f"{at}: columns of numbers, text, bytes and times can be filled, and this one is "
             f"{spec}; fill it with .map"
         )
-    if not isinstance(value, kind):
+    if not isinstance(value, kind) or (kind is date and isinstance(value, datetime)):
         raise _refused(at, value, f"of the class {kind.__name__}")
     return value
 

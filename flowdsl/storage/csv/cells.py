@@ -21,6 +21,7 @@ from flowdsl.elements.specs import (
 from flowdsl.elements.structure import assemble
 from flowdsl.errors import InvalidFlow, SpecMismatch
 from flowdsl.nodes import T
+from flowdsl.storage.csv.times import EXAMPLES, parser_of_times, spec_of_times
 
 # -- cells --------------------------------------------------------------------------------
 
@@ -38,9 +39,8 @@ class CellType:
     """The value of an empty cell, if it has one."""
 
     def __str__(self) -> str:
-        name = {str: "text", np.str_: "text", bool: "bool (true, false, 1 or 0)"}.get(
-            self.kind, self.kind.__name__
-        )
+        names = {str: "text", np.str_: "text", bool: "bool (true, false, 1 or 0)"} | EXAMPLES
+        name = names.get(self.kind, self.kind.__name__)
         if self.is_float and self.decimal != ".":
             name = f"{name} with decimal={self.decimal!r}"
         return f"{name} or empty" if self.optional else name
@@ -54,7 +54,7 @@ class CellType:
     @property
     def spec(self) -> Spec:
         """The spec of the values of cells that are not empty."""
-        return spec_of_type(self.kind)
+        return spec_of_times(self.kind) if self.kind in EXAMPLES else spec_of_type(self.kind)
 
     @property
     def is_float(self) -> bool:
@@ -77,6 +77,8 @@ class CellType:
 
 
 def _parser(kind: type) -> Callable[[str], Any]:
+    if kind in EXAMPLES:
+        return parser_of_times(kind)
     if kind in (str, np.str_):
         return kind
     if kind is int:
@@ -184,7 +186,9 @@ def declared_cells(element: Any, decimal: str) -> DeclaredCells:
     else:
         hints = _hints(get_origin(element) or element)
     cells = tuple(_cell(name, hints.get(name), decimal) for name, _ in spec.fields)
-    return DeclaredCells(spec, cells)
+    pairs = zip(spec.fields, cells, strict=True)
+    known = tuple((n, c.spec if c.kind is np.datetime64 else s) for (n, s), c in pairs)
+    return DeclaredCells(StructSpec(spec.form, known), cells)
 
 
 def _hints(form: type) -> dict[str, Any]:
@@ -199,10 +203,11 @@ def _hints(form: type) -> dict[str, Any]:
 
 def _cell(name: str, hint: Any, decimal: str) -> CellType:
     kind, optional = without_none(hint)
-    if not isinstance(kind, type) or kind not in {*_KINDS, *SCALARS}:
+    if not isinstance(kind, type) or kind not in {*_KINDS, *SCALARS, *EXAMPLES}:
         raise InvalidFlow(
-            f"from_csv: component {name!r} must be declared str, int, float, bool, a NumPy scalar "
-            f"such as np.float32, or one of these or None, got {hint!r}"
+            f"from_csv: component {name!r} must be declared str, int, float, bool, date, datetime, "
+            f"a NumPy scalar such as np.float32 or np.datetime64, or one of these or None, got "
+            f"{hint!r}"
         )
     return CellType(kind, optional, decimal)
 

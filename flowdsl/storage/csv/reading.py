@@ -305,10 +305,12 @@ def from_csv(  # pyright: ignore[reportInconsistentOverload]  # nothing reaches 
     ``element`` declares the type of a row: a NamedTuple, record, dataclass or TypedDict, whose
     components are matched by name to the header, or else in the order of the columns; or a
     ``tuple[A, B]`` in the order of the columns. A component is ``str``, ``int``, ``float``,
-    ``bool`` (``true``, ``false``, ``1``, ``0`` in any case), or a NumPy scalar, whose range is
-    checked. Spaces around a number are ignored. An empty cell is None for ``A | None``, and an
-    error for a number; ``fill={"age": 0.0}`` puts a value in the place of the empty cells of a
-    column. Columns that the header names and ``element`` does not are skipped.
+    ``bool`` (``true``, ``false``, ``1``, ``0`` in any case), ``date``, ``datetime``, or a NumPy
+    scalar, whose range is checked. Spaces around a number are ignored. Days and times are written
+    as in ISO 8601, ``2024-01-31T12:30``; a ``datetime`` has a time zone where its cell has one, and
+    a ``np.datetime64``, which batches need, is in microseconds. An empty cell is None for ``A |
+    None``, and an error for a number or a time; ``fill={"age": 0.0}`` puts a value in the place of
+    the empty cells of a column. Columns that the header names and ``element`` does not are skipped.
 
     A quoted cell may contain the delimiter, newlines, and doubled quotes. As in ``csv.reader``, a
     quote that does not begin a cell is an ordinary character, and with ``quotechar=None`` all

@@ -16,6 +16,7 @@ from flowdsl.elements.structure import components
 from flowdsl.errors import SpecMismatch
 from flowdsl.nodes import FlowBase
 from flowdsl.storage.csv.cells import SCALARS
+from flowdsl.storage.csv.times import text_of_time
 from flowdsl.storage.paths import OnePath
 from flowdsl.storage.text.lines import BOM, encoded
 from flowdsl.storage.values import components_to_store
@@ -129,8 +130,10 @@ def _text_of(value: object, name: str) -> str:
         return repr(value)
     if type(value) is int or type(value) in SCALARS:
         return _digits(value, name)
+    if (text := text_of_time(value)) is not None:
+        return text
     raise SpecMismatch(
-        f"element.{name}: a cell holds text, a number, a bool or None, got "
+        f"element.{name}: a cell holds text, a number, a bool, a date, a datetime or None, got "
         f"{_kind_of(value)}; write arrays and nested elements in another format, or .map them"
     )
 
@@ -143,6 +146,8 @@ def _digits(number: object, name: str) -> str:
 
 
 def _kind_of(value: object) -> str:
+    if isinstance(value, np.datetime64):
+        return f"{value.dtype} (np.datetime64(x, 'us') can be written)"
     if isinstance(value, np.ndarray):
         return f"an array {value.dtype}{list(value.shape)}"
     return type(value).__name__

@@ -6,7 +6,8 @@ column type                     is read as
 bool, intN, uintN, floatN       NumPy scalars of that dtype; as Python's ``bool``, ``int`` or
                                 ``float`` where the element declares these
 string, binary (also large)     ``str``, ``bytes``
-timestamp, date, duration       ``np.datetime64`` or ``np.timedelta64`` of the column's unit
+timestamp, date, duration       ``np.datetime64`` or ``np.timedelta64`` of the column's unit; as
+                                Python's ``datetime`` or ``date`` where the element declares these
 lists of numbers                arrays of one dimension; Python lists where declared ``list[...]``
 lists of one size, tensors      arrays of that shape
 other lists, structs            lists and dicts of Python values
@@ -19,7 +20,7 @@ null                            None
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from datetime import time
+from datetime import date, datetime, time
 from decimal import Decimal
 from itertools import pairwise
 from types import NoneType
@@ -70,6 +71,8 @@ def spec_of_column(form: Any, wanted: Spec = UNKNOWN) -> Spec:
     types = library("pyarrow.types", "from_parquet", "parquet")
     if types.is_dictionary(form):
         return spec_of_column(form.value_type, wanted)
+    if (time := _python_time(form)) is not None and wanted == ValueSpec(time):
+        return wanted
     dtype = _dtype(form)
     if dtype is not None:
         value = _python(dtype)
@@ -101,12 +104,12 @@ def joined(forms: Iterable[Any], wanted: Spec = UNKNOWN) -> Any | None:
     typed = [form for form in dict.fromkeys(forms) if not types.is_null(form)]
     if not typed:
         return library("pyarrow", "from_parquet", "parquet").null()
-    kinds = {(spec_of_column(form, wanted), _is_instant(form)) for form in typed}
+    kinds = {(spec_of_column(form, wanted), is_instant(form)) for form in typed}
     alike = len(typed) == 1 or (len(kinds) == 1 and all(is_known(spec) for spec, _ in kinds))
     return typed[0] if alike else None
 
 
-def _is_instant(form: Any) -> bool:
+def is_instant(form: Any) -> bool:
     """Return True for times of a known time zone, which are instants and not times of day."""
     types = library("pyarrow.types", "from_parquet", "parquet")
     return bool(types.is_timestamp(form) and form.tz is not None)
@@ -163,6 +166,12 @@ def _python(dtype: np.dtype[Any]) -> type:
     return {"b": bool, "i": int, "u": int, "f": float}.get(dtype.kind, NoneType)
 
 
+def _python_time(form: Any) -> type | None:
+    """Return the Python class of the days or times of a column; None for other columns."""
+    types = library("pyarrow.types", "from_parquet", "parquet")
+    return date if types.is_date(form) else datetime if types.is_timestamp(form) else None
+
+
 def python_number(form: Any) -> type | None:
     """Return the Python class of the numbers of a column; None for other columns."""
     dtype = _dtype(form)
@@ -217,7 +226,10 @@ def decoded(column: Any, wanted: Spec, fill: Any = None) -> Decoded:
     present = None if array.null_count == 0 else array.is_valid().to_numpy(zero_copy_only=False)
     if isinstance(spec, ArraySpec) and spec.shape != ():
         return _arrays(array, spec, present)
-    if _dtype(array.type) is not None:
+    if isinstance(spec, ValueSpec) and spec.type is datetime:
+        # Python has no nanoseconds; a cast that would lose some is an error.
+        array = array.cast(pa.timestamp("us", array.type.tz))
+    elif _dtype(array.type) is not None and spec != ValueSpec(date):
         return _numbers(array, spec, present, fill)
     if fill is not None:
         array, present = array.fill_null(fill), None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from functools import cache
 from itertools import chain
 from typing import (
@@ -48,6 +49,7 @@ from flowdsl.storage.parquet.columns import (
     Decoded,
     decoded,
     in_python,
+    is_instant,
     joined,
     python_number,
     spec_of_column,
@@ -408,9 +410,10 @@ def from_parquet(
     integers, floats up to ``float64`` and ``bool``.
 
     Numbers keep their dtype: a column of 32-bit integers is read as ``np.int32``, as batches need
-    it. If Python's ``int``, ``float`` or ``bool`` is declared, rows have these types. Text is
-    ``str``, binary ``bytes``, a time ``np.datetime64``; a list of numbers is an array of one
-    dimension (or a list, if declared), a tensor an array of its shape, a struct a dict.
+    it. If Python's ``int``, ``float``, ``bool``, ``date`` or ``datetime`` is declared, rows have
+    these types; a ``datetime`` has a time zone if the column has one. Text is ``str``, binary
+    ``bytes``, a time ``np.datetime64``; a list of numbers is an array of one dimension (or a list,
+    if declared), a tensor an array of its shape, a struct a dict.
 
     Nulls are None, which must be declared, ``name: str | None``, and does not stack in a batch.
     ``fill={"age": 0.0, "name": ""}`` puts a value in the place of the nulls of a column, which then
@@ -637,6 +640,11 @@ def _column(
     if fill is not None:
         spec = spec_of_filled(form, fill, wanted)
         fill = value_for("from_parquet", name, fill, spec)
+        if isinstance(fill, datetime) and (fill.tzinfo is not None) is not is_instant(form):
+            raise InvalidFlow(
+                f"from_parquet: fill of {name!r} must have a time zone if the column has one, got "
+                f"{fill!r} for {form}"
+            )
     _check_declared(files[0].path, name, spec, declared)
     missing = [0 if fill is not None else file.nulls(name) for file in files]
     if not optional and any(missing):
