@@ -2,9 +2,9 @@
 
 Cloudpickle sends plain functions and classes of a script by value. It does not do so for some
 objects that pickle knows only by name: a function in ``functools.cache`` or
-``functools.singledispatch``, a ``typing.NewType``, and a ``cached_property`` (which has a lock in
-Python 3.11). This module sends them as a constructor call with its arguments. A cache begins empty
-in each worker.
+``functools.singledispatch``, a ``typing.NewType``, a ``cached_property`` (which has a lock in
+Python 3.11) and a ``singledispatchmethod`` (which has weak references since Python 3.13). This
+module sends them as a constructor call with its arguments. A cache begins empty in each worker.
 
 A function keeps the name of its file, with which a traceback shows its lines; cloudpickle 3.1.3
 drops it. In a child that multiprocessing spawned, the script is ``__mp_main__``, which no other
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from functools import cached_property, lru_cache, singledispatch
+from functools import cached_property, lru_cache, singledispatch, singledispatchmethod
 from operator import attrgetter
 from types import CodeType, FunctionType
 from typing import Any, NewType
@@ -30,13 +30,30 @@ _DISPATCHES: CodeType = getattr(singledispatch(len), "__code__")  # noqa: B009  
 """The code object that all functions of ``singledispatch`` share, and no other function has."""
 
 
+class _Dispatching:
+    @singledispatchmethod
+    def method(self, x: object) -> object:
+        return x
+
+
+_METHOD: Any = _Dispatching().method
+"""A bound ``singledispatchmethod``: a function with a closure, and a class since Python 3.14."""
+
+
 def made_of(value: Any) -> tuple[Any, ...] | None:
     """Return the ``__reduce__`` tuple of a value; None if pickle's default applies."""
     kind = type(value)
+    if kind is type(_METHOD) and getattr(value, "__code__", None) is getattr(
+        _METHOD, "__code__", None
+    ):
+        owner = _owner_of(value)
+        return None if owner is None else (getattr, (owner, value.__name__))
     if kind is FunctionType:
         if value.__code__ is not _DISPATCHES or is_importable(value):
             return None
         return _dispatching, (value.__wrapped__, list(value.registry.items()))
+    if kind is singledispatchmethod:
+        return _dispatching_method, (value.func, list(value.dispatcher.registry.items()))
     if kind is cached_property:
         return cached_property, (value.func,), {"attrname": value.attrname}
     if kind not in (_CACHED, NewType) or is_importable(value):
@@ -88,3 +105,20 @@ def _dispatching(
     for kind, of in registry:
         made.register(kind, of)
     return made
+
+
+def _dispatching_method(
+    func: Callable[..., Any], registry: list[tuple[type, Callable[..., Any]]]
+) -> singledispatchmethod[Any]:
+    made = singledispatchmethod(func)
+    for kind, of in registry:
+        made.dispatcher.register(kind, of)
+    return made
+
+
+def _owner_of(method: Any) -> Any:
+    """Return the object that a ``singledispatchmethod`` is bound to; None without one."""
+    if not isinstance(method, FunctionType):
+        return method._obj
+    cells = dict(zip(method.__code__.co_freevars, method.__closure__ or (), strict=True))
+    return cells["obj"].cell_contents
