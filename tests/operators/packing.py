@@ -88,7 +88,11 @@ def fitted(
     sequences: Iterable[list[int]], n: int, strategy: str, bins: int, drop: bool
 ) -> Iterator[Group]:
     groups: list[Group] = []  # the oldest first
+    rows = 0
     for sequence in sequences:
+        if rows >= 64 * bins:
+            yield from groups
+            groups, rows = [], 0
         for start in range(0, len(sequence), n):
             part = sequence[start : start + n]
             fits = [group for group in groups if size(group) + len(part) <= n]
@@ -98,12 +102,14 @@ def fitted(
                 if len(groups) == bins:
                     fullest = max(groups, key=size)
                     groups = [group for group in groups if group is not fullest]
+                    rows += 1
                     yield fullest
                 fits = [[]]
                 groups.append(fits[0])
             fits[0].append(part)
             if size(fits[0]) == n:
                 groups = [group for group in groups if group is not fits[0]]
+                rows += 1
                 yield fits[0]
     if not drop:
         yield from groups

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 import flowdsl as fl
 from flowdsl import ElementError, InvalidFlow, Packed, Reordered, Resampled, SpecMismatch, Unsized
 from flowdsl.testing.elements import same
+from tests.operators.packing import fitted
 
 Strategy: TypeAlias = Literal["concat", "first_fit", "best_fit"]
 Tokens: TypeAlias = NDArray[np.int32]
@@ -98,6 +99,32 @@ def test_a_row_is_yielded_as_soon_as_it_is_full() -> None:
     run = iter(fl.from_iterable(stream).pack(4))
     assert next(run).tokens.tolist() == [1, 2, 3, 4]
     assert next(stream).tolist() == [5, 6]
+
+
+@pytest.mark.parametrize("fit", FITS)
+@pytest.mark.parametrize("bins", [1, 3])
+def test_all_open_rows_are_yielded_from_time_to_time_and_a_run_resumes_there(
+    fit: Strategy, bins: int
+) -> None:
+    lengths = [int(k) for k in np.random.default_rng(0).integers(1, 7, 900)]
+    items = sequences(lengths)
+    read = list[int]()
+
+    def reading(i: int) -> Tokens:
+        read.append(i)
+        return items[i]
+
+    flow = pack(fl.from_range(900).filter(lambda i: True).map(reading), 8, fit, bins=bins)
+    expected = [parts(row) for row in flow]
+    assert expected == list(fitted([x.tolist() for x in items], 8, fit, bins, drop=False))
+    for position in (63 * bins, 66 * bins, 2 * 66 * bins):
+        run = iter(flow)
+        for _ in range(position):
+            next(run)
+        del read[:]
+        assert [parts(row) for row in flow.resume(run.state_dict())] == expected[position:]
+        earlier = expected[max(0, position - 66 * bins)] if position > 64 * bins else [[1]]
+        assert items[min(read)][0] >= min(part[0] for part in earlier)
 
 
 def test_no_row_reaches_into_the_next_pass() -> None:

@@ -57,6 +57,15 @@ def failing_of(n: int) -> Callable[[Any], Any]:
     return failing
 
 
+def tokens(x: Any) -> list[int]:
+    """A sequence of a length that depends on the element; it may be empty, or long."""
+    return [n % 1000 for n in numbers_in(x)] * (sum(numbers_in(x)) % 4)
+
+
+def numbers(row: fl.Packed[Any]) -> list[Any]:
+    return [row.tokens.tolist(), row.segment_ids.tolist(), row.positions.tolist()]
+
+
 def drawn(x: Any, generator: Any) -> Any:
     return [x, int(generator.integers(100))]
 
@@ -81,12 +90,17 @@ STEPS: dict[str, Callable[[Flow[Any, Any], int], Flow[Any, Any]]] = {
     "window": lambda flow, n: flow.window(n + 1, stride=2 - n % 2, dilation=n + 1),
     "long windows": lambda flow, n: flow.window(9 + n, dilation=2, remainder="keep"),
     "windows with gaps": lambda flow, n: flow.window(1 + n % 2, stride=n + 2, remainder="keep"),
+    "pack": lambda flow, n: flow.map(tokens).pack(2 * n + 1).map(numbers),
+    "pack whole": lambda flow, n: (
+        flow.map(tokens).pack(2 * n + 1, "first_fit", bins=n + 1, too_long="split").map(numbers)
+    ),
     "threads": lambda flow, n: flow.prefetch(threads=n + 1),
     "procs": lambda flow, n: flow.prefetch(procs=n + 1),
 }
 PLACEMENTS = ("threads", "procs")
 RESTARTED = (
     *("flat_map", "unbatch", "repeat_each", "window", "long windows", "windows with gaps"),
+    *("pack", "pack whole"),
 )
 
 
@@ -472,6 +486,18 @@ class TestWithinAnElement:
             (lambda rows: rows.filter(odd).repeat_each(3).take(200), 20),
             (lambda rows: rows.flat_map(pair).batch(7, collate=list).unbatch().repeat(), 32),
             (lambda rows: rows.flat_map(pair).enumerate().batch(3, collate=list), 24),
+            (lambda rows: rows.filter(bool).map(tokens).pack(2).map(numbers), 60),
+            (lambda rows: rows.flat_map(pair).map(tokens).pack(3).map(numbers), 50),
+            (lambda rows: rows.filter(bool).map(lambda i: [i] * 50).pack(9).map(numbers), 17),
+            (
+                lambda rows: (
+                    rows.filter(bool)
+                    .map(lambda i: [i] * (1 + i % 3))
+                    .pack(2, "best_fit", bins=1, too_long="split")
+                    .map(numbers)
+                ),
+                100,
+            ),
             (lambda rows: rows.filter(odd).window(2), 20),
             (lambda rows: rows.filter(odd).window(3, 2), 36),
             (lambda rows: rows.filter(odd).window(2, 5, dilation=3), 80),
