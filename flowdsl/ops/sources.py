@@ -80,6 +80,14 @@ class Items(Protocol[A_co]):
     def __getitem__(self, index: int, /) -> A_co: ...
 
 
+class Table(Protocol):
+    """A data frame of pandas or Polars, or a table of Arrow."""
+
+    @property
+    def columns(self) -> Any: ...
+    def __arrow_c_stream__(self, requested_schema: Any = None, /) -> Any: ...
+
+
 @attrs.frozen(eq=False, repr=False)
 class FromItems(IndexedSource[T], Sliceable[T, Exact], Generic[T]):
     """The items of a sequence in memory."""
@@ -270,30 +278,26 @@ def refuse_splits(argument: str, value: object) -> None:
         )
 
 
+def is_table(value: object) -> bool:
+    """Return True for a data frame or a table: its items are columns, or are chosen by label."""
+    kind = type(value)
+    has_columns = hasattr(kind, "columns") and (
+        hasattr(kind, "iloc") or hasattr(kind, "__arrow_c_stream__")
+    )
+    return not isinstance(value, Mapping) and (has_columns or hasattr(kind, "__dataframe__"))
+
+
 def refuse_tables(argument: str, value: object) -> None:
     """Refuse a data frame or a table: its items are columns, or rows selected by label.
 
     Raises:
         InvalidFlow: It is a table; the message contains the code to write.
     """
-    kind = type(value)
-    is_table = hasattr(kind, "__dataframe__") or (
-        hasattr(kind, "iloc") and hasattr(kind, "columns")
-    )
-    if not is_table or isinstance(value, Mapping):
-        return
-    rows = next((call for method, call in _TO_ROWS.items() if hasattr(value, method)), None)
-    names = next((each for each in ("column_names", "columns") if hasattr(value, each)), "columns")
-    many = f"pass its rows, x.{rows}, or its columns" if rows else "pass its columns"
-    raise InvalidFlow(
-        f"{argument} must not be a table, whose items are columns or are chosen by label, got "
-        f"{kind.__name__}; {many} as arrays, "
-        f"from_items({{name: x[name].to_numpy() for name in x.{names}}})"
-    )
-
-
-_TO_ROWS = {"to_pylist": "to_pylist()", "to_dicts": "to_dicts()", "to_dict": "to_dict('records')"}
-"""Methods of tables that return a list of dicts, and the calls."""
+    if is_table(value):
+        raise InvalidFlow(
+            f"{argument} must not be a table, whose items are columns or are chosen by label, got "
+            f"{type(value).__name__}; from_items(x) yields its rows"
+        )
 
 
 def refuse_labels(argument: str, value: object) -> None:
@@ -386,6 +390,8 @@ def from_items(
 @overload
 def from_items(items: tuple[AnyArray, ...]) -> Flow[tuple[Any, ...], Exact]: ...
 @overload
+def from_items(items: Table) -> Flow[dict[str, Any], Exact]: ...
+@overload
 def from_items(items: Mapping[str, AnyArray]) -> Flow[dict[str, Any], Exact]: ...
 @overload
 def from_items(items: dict[str, object]) -> Flow[dict[str, Any], Exact]: ...
@@ -405,6 +411,12 @@ def from_items(items: Any) -> Flow[Any, Exact]:
     scalar for an array with one axis; its type is ``Any``, while the type of a batch is known. A
     list is a sequence of items of any type, and so is a tuple that contains no arrays.
 
+    For a table, such as a data frame of pandas or Polars or a ``Table`` of Arrow, each element is a
+    dict of a row, with the values that ``from_parquet`` reads from such a table; columns of NumPy's
+    numbers in pandas stay as they are, NaN included, and the index is not read. Its nulls are None,
+    which does not stack: fill them in the table. A ``batch`` directly above it copies slices of the
+    columns.
+
     Any other object with a length and numbered items is allowed, such as a map-style dataset of
     PyTorch. If it computes its items, ``from_range(len(dataset)).map(dataset.__getitem__)`` lets
     workers compute them.
@@ -422,9 +434,9 @@ def from_items(items: Any) -> Flow[Any, Exact]:
     Effects: none.
 
     Errors: ``InvalidFlow`` for an object without a length or numbered items, for an object indexed
-    by label, such as a Series of pandas, for a table (a data frame, a table of Arrow), and for
-    arrays of unequal length; ``SourceError`` when a pass begins, if the number of items has
-    changed.
+    by label, such as a Series of pandas, for arrays of unequal length, and for a table with two
+    columns of one name; ``SourceError`` when a pass begins, if the number of items has changed;
+    ``MissingLibrary`` for a table with columns of Arrow without pyarrow.
 
     >>> import flowdsl as fl
     >>> fl.from_items(["a", "b"]).collect()
@@ -443,6 +455,10 @@ def from_items(items: Any) -> Flow[Any, Exact]:
     """
     refuse_flow("from_items: items", items)
     refuse_splits("from_items: items", items)
+    if is_table(items):
+        from flowdsl.ops.tables import table_source  # few programs have tables
+
+        return flow(table_source(items))
     refuse_labels("from_items: items", items)
     rows = _rows_of(items)
     if isinstance(rows, np.ndarray):

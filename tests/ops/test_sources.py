@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import re
 from collections.abc import Callable, Iterator, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple, assert_type
@@ -373,29 +372,3 @@ class TestTablesAndLabels:
         assert fl.from_items(series.to_numpy()).collect() == [10, 20, 30]
         assert fl.from_iterable(series).collect() == [10, 20, 30]
         assert fl.from_items(pandas.Index([3, 1, 2])).collect() == [3, 1, 2]
-
-    @pytest.mark.parametrize("kind", ["DataFrame", "Table", "RecordBatch"])
-    def test_a_table_is_refused_with_advice_that_works(self, kind: str) -> None:
-        columns = {"x": [1, 2, 3], "y": [4.0, 5.0, 6.0]}
-        if kind == "DataFrame":
-            table = pytest.importorskip("pandas").DataFrame(columns)
-        else:
-            arrow = pytest.importorskip("pyarrow")
-            table = getattr(arrow, kind).from_pydict(columns)
-        refused: list[Callable[[], object]] = [
-            lambda: fl.from_items(table),
-            lambda: fl.from_items((table, table)),
-            lambda: fl.from_iterable(table),
-            lambda: fl.from_dataset(table),
-        ]
-        for make in refused:
-            with pytest.raises(InvalidFlow, match=f"must not be a table.* got {kind};"):
-                make()
-        with pytest.raises(InvalidFlow) as caught:
-            fl.from_items(table)
-        with pytest.raises(ElementError, match="must not be a table"):
-            fl.from_range(1).flat_map(lambda _: table).collect()
-        rows, by_column = re.findall(r"x\.to_\w+\([^)]*\)|from_items\(.*\)$", str(caught.value))
-        want = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-        assert eval(rows, {"x": table}) == want
-        assert eval(by_column, {"x": table, "from_items": fl.from_items}).collect() == want

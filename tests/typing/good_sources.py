@@ -48,6 +48,28 @@ assert_type(fl.from_items(np.zeros((4, 3), np.float32)).batch(2), Flow[Any, Exac
 assert_type(fl.from_items(samples.collect()), Flow[Sample, Exact])
 assert_type(samples.map(features).map(lambda f: f["label"]), Flow[np.int64, Exact])
 
+
+class Frame:
+    """As the data frames of Polars are typed."""
+
+    @property
+    def columns(self) -> list[str]:
+        return []
+
+    def __len__(self) -> int:
+        return 0
+
+    def __getitem__(self, name: str) -> int:
+        return 0
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        return None
+
+
+def of_frames(frame: Frame) -> None:
+    assert_type(fl.from_items(frame), Flow[dict[str, Any], Exact])
+
+
 # -- arrays side by side ---------------------------------------------------------------------------
 
 x: F32 = np.zeros((4, 3), np.float32)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from functools import cache
 from itertools import chain
 from typing import (
     TYPE_CHECKING,
@@ -26,19 +25,14 @@ from flowdsl import nodes
 from flowdsl.effects import Exact
 from flowdsl.elements.specs import (
     UNKNOWN,
-    ArraySpec,
     Spec,
     StructSpec,
-    ValueSpec,
     hints_of,
     meet,
-    names_classes,
-    restore_classes,
     spec_of_type,
     without_none,
 )
-from flowdsl.elements.stacking import batch_of_columns, stack
-from flowdsl.elements.structure import arguments
+from flowdsl.elements.stacking import stack
 from flowdsl.errors import InvalidFlow, SourceError, SpecMismatch
 from flowdsl.nodes import IndexedSource, ListOf, Sliceable, T, checked_int, checked_names
 from flowdsl.storage.digests import Version, versions_of
@@ -57,6 +51,7 @@ from flowdsl.storage.parquet.columns import (
 )
 from flowdsl.storage.parquet.files import ParquetFile
 from flowdsl.storage.parquet.folders import Keys, keys_of, spec_of_key, values_of_key
+from flowdsl.storage.parquet.rows import gatherer, maker
 from flowdsl.storage.paths import Paths, named_paths, title_of
 from flowdsl.storage.read_ahead import by_number
 from flowdsl.storage.schema import checked_against
@@ -146,7 +141,7 @@ class FromParquet(IndexedSource[T], Sliceable[T, Exact], Generic[T]):
         return by_number(_Rows(self).rows)
 
     def open_spans(self) -> Callable[[int, int], Any] | None:
-        gathered = _gathered(self.form, [c.name for c in self.columns], self.row_spec)
+        gathered = gatherer(self.form, [c.name for c in self.columns], self.row_spec)
         if gathered is None:
             return None
         opened: list[_Rows] = []
@@ -173,7 +168,7 @@ class _Rows:
         self._groups = Shards([length for part in parts for length in part.lengths])
         self._files: dict[int, ParquetFile] = {}
         self._kept: OrderedDict[int, tuple[list[Decoded], int]] = OrderedDict()
-        self._make = _maker(source.form, [c.name for c in source.columns], source.row_spec)
+        self._make = maker(source.form, [c.name for c in source.columns], source.row_spec)
         self._columns: list[Decoded] = []
         self._first = self._end = 0
         """The range of rows in the current row group."""
@@ -303,66 +298,6 @@ def _missing(path: str, name: str) -> str:
         f"from_parquet: {path!r}: column {name!r} has a value that is null; declare that it may be "
         f"None, as with str | None, or fill nulls, fill={{{name!r}: ...}}"
     )
-
-
-def _maker(
-    form: str, names: Sequence[str], spec: Spec
-) -> Callable[[Sequence[list[Any]]], list[Any]]:
-    """Return a function that builds rows from the values of their columns."""
-    if form == "value":
-        return lambda columns: [restore_classes(value, spec) for value in columns[0]]
-    if not isinstance(spec, StructSpec) or any(names_classes(part) for _, part in spec.fields):
-        plain = _maker(form, names, StructSpec(tuple if form == "tuple" else dict, ()))
-        return lambda columns: [restore_classes(row, spec) for row in plain(columns)]
-    cls, fields = spec.form, [name for name, _ in spec.fields] or names
-    if cls is tuple:
-        return lambda columns: list(zip(*columns, strict=True))
-    order = range(len(names)) if form == "tuple" else list(map(names.index, fields))
-    of_key = dict(zip(fields, order, strict=True))
-    if cls is not dict:
-        of_key = arguments(cls, of_key)
-    rows_of = _comprehension(tuple(of_key), cls is dict)
-    return lambda columns: rows_of(cls, zip(*(columns[k] for k in of_key.values()), strict=True))
-
-
-def _gathered(form: str, names: Sequence[str], spec: Spec) -> Callable[[Sequence[Any]], Any] | None:
-    """Return a function that makes a batch of the columns of its rows.
-
-    Return None if rows are made by classes of users, which may check or convert values, or if they
-    have lists or other values that are not columns of arrays or text.
-    """
-    if form == "value":
-        return (lambda columns: columns[0]) if _is_column(spec) else None
-    if not isinstance(spec, StructSpec):
-        spec = StructSpec(tuple if form == "tuple" else dict, tuple((n, UNKNOWN) for n in names))
-    is_plain = spec.form in (tuple, dict) or spec.form.__bases__ == (tuple,)
-    if not is_plain or not all(_is_column(part) for _, part in spec.fields):
-        return None
-    kind, fields = spec.form, [name for name, _ in spec.fields]
-    order = range(len(names)) if form == "tuple" else list(map(names.index, fields))
-    pairs = list(zip(fields, order, strict=True))
-    return lambda columns: batch_of_columns(kind, {name: columns[k] for name, k in pairs})
-
-
-def _is_column(spec: Spec) -> bool:
-    """Return True if values of this spec may be in an array, or are text."""
-    if isinstance(spec, ValueSpec):
-        return spec.type in (object, bool, int, float, str, bytes)
-    return isinstance(spec, ArraySpec)
-
-
-@cache
-def _comprehension(keys: Sequence[str], of_dicts: bool) -> Callable[..., list[Any]]:
-    """Compile a loop that builds rows; it is three times as fast as calling ``dict``."""
-    names = [f"x{k}" for k in range(len(keys))]
-    pairs = list(zip(keys, names, strict=True))
-    row = f"{{{', '.join(f'{key!r}: {name}' for key, name in pairs)}}}"
-    if not of_dicts:
-        row = f"cls({', '.join(f'{key}={name}' for key, name in pairs)})"
-    rows_of: Callable[..., list[Any]] = eval(
-        f"lambda cls, rows: [{row} for {''.join(f'{name}, ' for name in names)} in rows]"
-    )
-    return rows_of
 
 
 @overload
