@@ -308,6 +308,8 @@ OPERATORS: dict[str, Wider] = {
     "x.choose(y)": exactly,
     "x.choose(y, stop='first')": endless_with_an_end,
     "x.mix(y)": exactly,
+    "x.merge(y)": exactly,
+    "x.latest(2)": exactly,
     # What ends a chain, for what it refuses.
     "x.collect()": exactly,
     "x.size()": exactly,
@@ -327,6 +329,15 @@ LONG = [
     "exact.shuffle().map(str).batch(2, collate=list).repeat().prefetch().take(3)",
     "resampled_unsized.take(6).map(array).zip(resampled.map(array))",
     "exact.concat(exact, exact)",
+    "fl.choose([exact, exact])",
+    "fl.choose({'a': exact, 'b': exact}, with_names=True)",
+    "fl.concat([reordered, reordered])",
+    "fl.concat({'a': unsized, 'b': unsized}, with_names=True)",
+    "fl.interleave([exact, exact], weights=[1, 2])",
+    "fl.interleave([exact, exact], stop='all')",
+    "fl.merge([unsized, unsized])",
+    "fl.merge({'a': exact, 'b': exact}, with_names=True)",
+    "fl.mix([exact, exact])",
 ]
 
 DIFFERENT = [
@@ -534,4 +545,6 @@ def test_every_operator_and_source_is_here() -> None:
     assert len(operators) >= 30
     assert len(sources) >= 7
     assert [call for call in operators if not any(call in key for key in OPERATORS)] == []
-    assert [call for call in sources if not any(key.startswith(call) for key in SOURCES)] == []
+    assert [
+        call for call in sources if not any(key.startswith(call) for key in (*SOURCES, *LONG))
+    ] == []
