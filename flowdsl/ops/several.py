@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeAlias, TypeVar, overload
 
 import attrs
 
@@ -41,6 +41,7 @@ Weights: TypeAlias = Sequence[float] | Mapping[str, float] | None
 class Named(CodeTemplate[A, tuple[str, A], E], Generic[A, E]):
     """Each element with the name of its flow."""
 
+    light: ClassVar[bool] = True
     name: str
 
     @property
