@@ -103,6 +103,68 @@ TRAIN = {
     "SimpleFeedfreeTrainer": "",
 }
 
+CALLBACKS = {
+    "ModelSaver": "max_to_keep keep_checkpoint_every_n_hours checkpoint_dir var_collections",
+    "MinSaver": "monitor_stat reverse filename checkpoint_dir",
+    "MaxSaver": "",
+    "InferenceRunner": "input infs",
+    "DataParallelInferenceRunner": "input infs gpus",
+    "ScalarStats": "names prefix",
+    "ClassificationError": "wrong_tensor_name summary_name",
+    "BinaryClassificationStats": "pred_tensor_name label_tensor_name prefix",
+    "ScheduledHyperParamSetter": "param schedule interp step_based",
+    "HyperParamSetterWithFunc": "param func",
+    "HumanHyperParamSetter": "param file_name",
+    "StatMonitorParamSetter": "param stat_name value_func threshold last_k",
+    "PeriodicTrigger": "callback every_k_steps every_k_epochs",
+}
+
+IMGAUG = {
+    "Affine": "scale translate_frac rotate_max_deg shear interp border border_value",
+    "Albumentations": "augmentor",
+    "AugmentorList": "augmentors",
+    "Brightness": "delta clip",
+    "BrightnessScale": "range clip",
+    "CenterCrop": "crop_shape",
+    "CenterPaste": "background_shape background_filler",
+    "Clip": "min max",
+    "ColorSpace": "mode keepdims",
+    "ConstantBackgroundFiller": "value",
+    "Contrast": "factor_range rgb clip",
+    "Flip": "horiz vert prob",
+    "Gamma": "range",
+    "GaussianBlur": "size_range sigma_range symmetric max_size",
+    "GaussianNoise": "sigma clip",
+    "GoogleNetRandomCropAndResize": "crop_area_fraction aspect_ratio_range target_shape interp",
+    "Grayscale": "keepdims rgb keepshape",
+    "Hue": "range rgb",
+    "Identity": "",
+    "ImageAugmentor": "",
+    "JpegNoise": "quality_range",
+    "Lighting": "std eigval eigvec clip",
+    "MapImage": "func coord_func",
+    "MeanVarianceNormalize": "all_channel",
+    "MinMaxNormalize": "min max all_channel",
+    "RandomApplyAug": "aug prob",
+    "RandomChooseAug": "aug_lists",
+    "RandomCrop": "crop_shape",
+    "RandomCropRandomShape": "wmin hmin wmax hmax max_aspect_ratio",
+    "RandomCutout": "h_range w_range fill",
+    "RandomOrderAug": "aug_lists",
+    "RandomPaste": "background_shape background_filler",
+    "RandomResize": "xrange yrange minimum aspect_ratio_thres interp",
+    "Resize": "shape interp",
+    "ResizeShortestEdge": "size interp",
+    "Rotation": "max_deg center_range interp border step_deg border_value",
+    "RotationAndCropValid": "max_deg interp step_deg",
+    "SaltPepperNoise": "white_prob black_prob",
+    "Saturation": "alpha rgb clip",
+    "Shift": "horiz_frac vert_frac border border_value",
+    "ToFloat32": "",
+    "ToUint8": "",
+    "Transpose": "prob",
+}
+
 _EACH = "num_epochs shuffle seed capacity shared_name name"
 _MANY = "batch_size capacity enqueue_many shapes allow_smaller_final_batch shared_name name"
 
@@ -195,7 +257,8 @@ def test_the_page_has_its_tables() -> None:
 
 
 def test_every_name_of_tensorpack_is_listed() -> None:
-    assert _missing(TENSORPACK | INPUT_SOURCES | TRAIN, SECTIONS[:TF_STARTS], set()) == {}
+    names = TENSORPACK | INPUT_SOURCES | TRAIN | CALLBACKS | IMGAUG
+    assert _missing(names, SECTIONS[:TF_STARTS], set()) == {}
 
 
 def test_every_name_of_tf_train_is_listed() -> None:
