@@ -82,7 +82,7 @@ class Monitors(Callback):
                 f"they would replace each other: use a different prefix=... for each"
             )
 
-    def latest(self, name: str, *, label: str) -> float:
+    def latest(self, name: str, *, label: str = "latest") -> float:
         """Return a scalar of the epoch: as it was recorded, or its mean so far.
 
         At the end of the epoch it is the epoch's value, also after the monitors have received it.
