@@ -446,7 +446,7 @@ class Diagnosis:
             headroom=max(1.0, headroom),
             waited=self.run.waited_share,
             finding=finding,
-            advice=advice,
+            advice=f"{advice} {self.run.advice_on_filters}".rstrip(),
             expected=expected,
             workers=workers,
         )

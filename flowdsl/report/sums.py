@@ -10,7 +10,7 @@ from itertools import zip_longest
 import attrs
 
 from flowdsl.statistics.accounting import Bins
-from flowdsl.statistics.run import MAX_SKIPS, Occupancy, RunStatistics
+from flowdsl.statistics.run import MAX_SKIPS, Filtered, Occupancy, RunStatistics
 from flowdsl.statistics.stages import OperatorCost, StageStatistics, WorkerStatistics
 
 
@@ -51,6 +51,7 @@ def _combined(first: RunStatistics, other: RunStatistics, sign: int) -> RunStati
         hosted=_costs(first.hosted, other.hosted, sign),
         skipped=first.skipped + sign * other.skipped,
         occupancy=_occupancy(first.occupancy, other.occupancy, sign),
+        filtered=_filtered(first.filtered, other.filtered, sign),
     )
 
 
@@ -125,5 +126,17 @@ def _occupancy(
         attrs.evolve(
             a, occupied=a.occupied + sign * b.occupied, entries=a.entries + sign * b.entries
         )
+        for a, b in zip(first, other, strict=True)
+    )
+
+
+def _filtered(
+    first: tuple[Filtered, ...], other: tuple[Filtered, ...], sign: int
+) -> tuple[Filtered, ...]:
+    """Combine the counts of the same filters; other ones are of another plan."""
+    if [one.step for one in first] != [one.step for one in other]:
+        return first or other
+    return tuple(
+        attrs.evolve(a, kept=a.kept + sign * b.kept, seen=a.seen + sign * b.seen)
         for a, b in zip(first, other, strict=True)
     )

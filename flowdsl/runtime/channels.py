@@ -32,6 +32,7 @@ from flowdsl.plan.tree import Step, is_of_prefetch
 from flowdsl.resources.any_depth import any_depth
 from flowdsl.resources.read_ahead import ReadAhead
 from flowdsl.runtime.delivery import Delivered, LookingBack, OutOfOrder, RowNotes, WholePass
+from flowdsl.runtime.filters import HostedFilter
 from flowdsl.runtime.resume_points import OperatorProgress, Place, Places, after_more, passes_on
 from flowdsl.statistics.run import Occupancy
 from flowdsl.statistics.stages import OperatorCost, StageStatistics
@@ -45,6 +46,8 @@ Placing: TypeAlias = Callable[[], Places]
 
 class Runner(Protocol):
     """Runs a stage: inline, or with a pool of workers."""
+
+    stage: Stage
 
     @property
     def by_position(self) -> bool:
@@ -262,6 +265,8 @@ class HostedChannel:
     """Errors raised by closing generators, not reported yet."""
     timer: TimeSpent | None = None
     """The time spent on its rows, including time in the operators below; None if not timed."""
+    filter: HostedFilter | None = None
+    """Counts what the operator keeps; None if it is not a filter."""
     _reading: list[tuple[int, _Reader]] = attrs.field(factory=list[Any], init=False)
     """What follows the rows that the operator reads, with the number of the operator's source."""
     _in_place: OutOfOrder | None = attrs.field(default=None, init=False)
@@ -331,6 +336,8 @@ class HostedChannel:
         sources: list[PassFactory] = [source.rows for source in self.sources]
         for k, reader in self._reading:
             sources[k] = reader.reading(sources[k])
+        if self.filter is not None:
+            sources[0] = self.filter.seeing(sources[0])
         if self._in_place is not None and isinstance(node, Traceable):
             rows = self._in_place.leaving(self._read(node.rows_with_places(epoch, sources)))
         elif self.progress is not None and isinstance(node, Resumable):
@@ -351,6 +358,8 @@ class HostedChannel:
         for _, reader in self._reading:
             if isinstance(reader, LookingBack):
                 rows = chain(rows, reader.ending())
+        if self.filter is not None:
+            rows = self.filter.keeping(rows)
         if isinstance(node, Padded):
             rows = self._measured(node, rows)
         return rows if self.timer is None else self.timer.timed(rows)
@@ -500,6 +509,8 @@ class AheadChannel:
     @property
     def occupancy(self) -> None:
         """None: the operators that the thread runs report their own."""
+
+    filter = None
 
 
 def path_of(channel: Channel) -> list[tuple[Sequence[AnyNode], OperatorProgress]]:

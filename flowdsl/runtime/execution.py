@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from itertools import compress, islice, pairwise, repeat
 from operator import itemgetter, length_hint
 from typing import Any, Generic, TypeVar
@@ -52,6 +52,7 @@ from flowdsl.runtime.channels import (
     path_of,
 )
 from flowdsl.runtime.delivery import Delivered, Follower, RowNotes
+from flowdsl.runtime.filters import HostedFilter, filtered_in, is_filter, warn_if_sparse
 from flowdsl.runtime.inline import Inline
 from flowdsl.runtime.resume_points import (
     BEGINNING,
@@ -62,7 +63,7 @@ from flowdsl.runtime.resume_points import (
     resumable_path,
 )
 from flowdsl.runtime.skips import Skips
-from flowdsl.statistics.run import RunStatistics
+from flowdsl.statistics.run import Filtered, RunStatistics
 from flowdsl.statistics.stages import StageStatistics
 from flowdsl.workers import worker_cache
 from flowdsl.workers.pool import Pool
@@ -168,6 +169,7 @@ class Execution(Generic[T]):
         if first:
             self._check()
             self._skips.log_total()
+            self._warn_if_sparse()
 
     def _end_passes(self, because: BaseException | None = None) -> None:
         """Close the sources' generators, and with them their files and sockets.
@@ -210,11 +212,13 @@ class Execution(Generic[T]):
         outside = self._outside
         if not self._profile:  # the last pool measures it anyway
             outside = self.pools[-1].outside if self.pools else 0.0
+        stages = self._stages or self._stages_now()
         return RunStatistics(
             elements=self.position - self.start,
             seconds=now - (self._began or now),
             consumer_seconds=outside,
-            stages=self._stages or self._stages_now(),
+            stages=stages,
+            filtered=tuple(self._filtered(stages)),
             profiled=self._profile,
             hosted=tuple(
                 cost
@@ -232,6 +236,18 @@ class Execution(Generic[T]):
             skips=tuple(self._skips.first),
             length=self.node.length,
         )
+
+    def _warn_if_sparse(self) -> None:
+        warn_if_sparse(self.plan, self.statistics())
+
+    def _filtered(self, stages: Sequence[StageStatistics]) -> Iterator[Filtered]:
+        for (_, runner), statistics in zip(sorted(self._runners.items()), stages, strict=True):
+            if (found := filtered_in(runner.stage, statistics)) is not None:
+                yield found
+        for channels in self._threads:
+            for hosted in channels.hosted:
+                if hosted.filter is not None:
+                    yield hosted.filter.filtered
 
     def _stages_now(self) -> tuple[StageStatistics, ...]:
         stages = [runner.statistics() for _, runner in sorted(self._runners.items())]
@@ -383,6 +399,8 @@ class Execution(Generic[T]):
             progress = OperatorProgress() if has_place else None
             arguments = sources, progress, self._skips.report, thread.failures, timer
             channel = HostedChannel(part.top, *arguments)
+            if is_filter(part.top.node):
+                channel.filter = HostedFilter(part.top, self._warn_if_sparse)
         thread.hosted.append(channel)
         return channel
 
@@ -396,7 +414,7 @@ class Execution(Generic[T]):
         self, stage: Stage, thread: ThreadChannels
     ) -> tuple[Runner, tuple[tuple[Channel, RowNotes], ...]]:
         if not stage.workers.count:
-            inline = Inline(stage, self._skips.report, self._profile)
+            inline = Inline(stage, self._skips.report, self._profile, self._warn_if_sparse)
             self._runners[stage.number] = inline
             return inline, ()
         streams = [self._ahead(base) for base in stage.bases if not isinstance(base, Lookup)]
@@ -409,6 +427,7 @@ class Execution(Generic[T]):
         count = worker_cache.found(self.plan, stage)
         close = [ahead.end for ahead, _ in streams]  # there is one stream at most
         pool = Pool(stage, passes, backend, self._skips.report, held, count, *close)
+        pool.when_sparse = self._warn_if_sparse
         thread.pools.append(pool)
         self.pools.append(pool)
         self._runners[stage.number] = pool

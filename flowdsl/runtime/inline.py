@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -16,6 +16,7 @@ from flowdsl.executor.execute import ReportSkip
 from flowdsl.executor.program import Program, failure_in
 from flowdsl.nodes import Dropped, Failed, Indices, Row
 from flowdsl.plan.plan import Stage
+from flowdsl.statistics.run import DROPPED_IN_A_ROW
 from flowdsl.statistics.stages import StageStatistics
 
 _MAX_ROWS_PER_BLOCK = 8192
@@ -24,8 +25,16 @@ _MAX_ROWS_PER_BLOCK = 8192
 class Inline:
     """Runs a stage in the consumer's thread, and computes each element on demand."""
 
-    def __init__(self, stage: Stage, report_skip: ReportSkip, time_operators: bool = False) -> None:
-        self._stage = stage
+    def __init__(
+        self,
+        stage: Stage,
+        report_skip: ReportSkip,
+        time_operators: bool = False,
+        when_sparse: Callable[[], object] = lambda: None,
+    ) -> None:
+        """Prepare; ``when_sparse`` is called if filters drop many elements and keep none."""
+        self.stage = stage
+        self._when_sparse = when_sparse
         failed = partial(failure_in, stage)
         self._program = _ReportingProgram(
             stage.program,
@@ -66,27 +75,29 @@ class Inline:
         left_out = self._program.filtered + self._program.skipped
         delivered = max(0, self._done - left_out)
         return StageStatistics(
-            operators=self._stage.titles,
+            operators=self.stage.titles,
             seconds=now - (self._began or now),
             entered=self._entered,
             delivered=delivered,
             filtered=self._program.filtered,
             skipped=self._program.skipped,
             in_flight=self._entered - left_out - delivered,
-            costs=costs_of(self._stage, self._program.costs),
+            costs=costs_of(self.stage, self._program.costs),
         )
 
     def _blocks(self, epoch: int, start: int) -> Iterator[Indices]:
         """Yield addresses in blocks: small blocks first, so that the first element comes soon."""
         self._began = self._began or time.perf_counter()
-        most = max(1, _MAX_ROWS_PER_BLOCK // self._stage.rows_per_element)
-        end, size = self._stage.positions, 1
+        most = max(1, _MAX_ROWS_PER_BLOCK // self.stage.rows_per_element)
+        end, size = self.stage.positions, 1
         while end is None or start < end:
             stop = start + size if end is None else min(start + size, end)
             self._entered += stop - start
             self._stop = stop
             yield Indices.span(epoch, start, stop)
             self._done += stop - start
+            if self._program.filtered == self._done >= DROPPED_IN_A_ROW:
+                self._when_sparse()
             start, size = stop, min(16 * size, most)
 
 

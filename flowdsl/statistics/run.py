@@ -43,6 +43,36 @@ class Occupancy:
         return f"{self.title}: {share(self.share)} of {self.entries:,} entries are not padding"
 
 
+LEAST_SEEN = 10_000
+"""The least number of elements of which filters are known to keep almost none."""
+
+DROPPED_IN_A_ROW = 100_000
+"""The elements after which a pass that has kept none says so before its end."""
+
+
+@attrs.frozen
+class Filtered:
+    """How many elements some filters keep, which run together.
+
+    >>> print(Filtered("filter(is_odd)", kept=3, seen=12_000))
+    filter(is_odd) kept 3 of 12,000 elements
+    """
+
+    title: str
+    kept: int
+    seen: int
+    step: int = 0
+    """The number of the last of the filters in ``flow.explain()``."""
+
+    @property
+    def is_sparse(self) -> bool:
+        """True if they keep less than one element of a thousand."""
+        return self.seen >= LEAST_SEEN and self.kept * 1000 < self.seen
+
+    def __str__(self) -> str:
+        return f"{self.title} kept {self.kept:,} of {self.seen:,} elements"
+
+
 @attrs.frozen
 class RunStatistics:
     """The figures of a run: its stages, sources first, and its consumer."""
@@ -66,6 +96,8 @@ class RunStatistics:
     """The costs of operators outside of stages, if profiled; the consumer's thread runs them."""
     occupancy: tuple[Occupancy, ...] = ()
     """Of operators outside of stages that pad their elements, such as ``pack``."""
+    filtered: tuple[Filtered, ...] = ()
+    """Of the filters of each stage, and of each filter outside of stages."""
 
     @property
     def rate(self) -> float:
@@ -78,6 +110,20 @@ class RunStatistics:
         if not self.seconds:
             return 0.0
         return max(0.0, 1 - self.consumer_seconds / self.seconds)
+
+    @property
+    def sparse(self) -> tuple[Filtered, ...]:
+        """The filters that keep almost nothing."""
+        return tuple(one for one in self.filtered if one.is_sparse)
+
+    @property
+    def advice_on_filters(self) -> str:
+        """Which filters keep almost nothing, and what to do about it; empty if there are none."""
+        found = "; ".join(map(str, self.sparse))
+        return found and (
+            f"{found}: if more should be kept, see what the function returns; if not, "
+            f"select_rows(positions) reads only the rows that are wanted."
+        )
 
     @property
     def summary(self) -> str:
@@ -95,7 +141,7 @@ class RunStatistics:
         )
 
     def __str__(self) -> str:
-        parts = [self.summary, *map(str, self.occupancy)]
+        parts = [self.summary, *map(str, self.occupancy), *map(str, self.sparse)]
         if self.stages:
             parts.append(printed(table(self.stages)))
         return "\n".join(parts)

@@ -35,6 +35,7 @@ from flowdsl.nodes.failures import NOT_KNOWN, Attempt, AttemptToRead, SkipFailed
 from flowdsl.plan.plan import Stage
 from flowdsl.resources.cancellation import is_cancelled
 from flowdsl.statistics.accounting import ElementCounts, Times
+from flowdsl.statistics.run import DROPPED_IN_A_ROW
 from flowdsl.statistics.stages import StageStatistics, WorkerStatistics
 from flowdsl.workers.active_workers import ActiveWorkers
 from flowdsl.workers.backend import Delivery, Died, Done, Result, Worker, WorkerBackend
@@ -98,6 +99,8 @@ class Pool:
         self._pace = TaskSizer(self._active.count, self._bytes_per_task, stage.workers.timeout)
         ahead = self._memory // 4
         self._work = TaskSource(stage, bases, self._pace, backend.pack, close, backend.wake, ahead)
+        self.when_sparse: Callable[[], object] = lambda: None
+        """Called if filters drop many elements and keep none."""
         self._clear()
         self._delivering: tuple[Task, Sequence[int], Iterator[Any]] | None = None
         """The task being delivered, its elements' positions, and the elements left."""
@@ -522,6 +525,8 @@ class Pool:
         counts.delivered += result.count
         counts.entered += result.count if self.stage.end_to_end else 0
         counts.filtered += result.filtered
+        if counts.filtered >= DROPPED_IN_A_ROW and not counts.delivered:
+            self.when_sparse()
         failure = result.failure
         if failure is None:
             return
