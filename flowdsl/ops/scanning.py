@@ -18,6 +18,9 @@ from flowdsl.nodes import (
     MadeFromLatest,
     Node,
     PassFactory,
+    Restartable,
+    Restarts,
+    Resumable,
     Row,
     T,
     U,
@@ -122,7 +125,7 @@ class _While(MadeFromLatest[T, E], Generic[T, E]):
 
 
 @attrs.frozen(repr=False)
-class TakeWhile(_While[T, E | Unsized], Generic[T, E]):
+class TakeWhile(_While[T, E | Unsized], Restartable[T, E | Unsized], Generic[T, E]):
     """The elements before the first one for which ``keep`` is false."""
 
     keep: Callable[[T], Truth] = attrs.field(validator=validate_callable)
@@ -136,15 +139,23 @@ class TakeWhile(_While[T, E | Unsized], Generic[T, E]):
     def positions_are_contiguous(self) -> bool:
         return self.source.positions_are_contiguous
 
-    def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[T]]:
-        for position, x in sources[0](epoch):
+    # Restartable, as a pass that has ended has read one element more than it has yielded.
+    def rows_from(
+        self,
+        epoch: int,
+        yielded: int,
+        offset: int,
+        sources: Sequence[PassFactory],
+        restarts: Restarts,
+    ) -> Iterator[Row[T]]:
+        for position, x in restarts.before_each(sources[0])(epoch):
             if not self._holds(self.keep, epoch, position, x):
                 return
             yield position, x
 
 
 @attrs.frozen(repr=False)
-class SkipWhile(_While[T, E | Unsized], Generic[T, E]):
+class SkipWhile(_While[T, E | Unsized], Resumable[T, E | Unsized], Generic[T, E]):
     """The first element for which ``skip`` is false, and all elements after it."""
 
     skip: Callable[[T], Truth] = attrs.field(validator=validate_callable)
@@ -153,8 +164,11 @@ class SkipWhile(_While[T, E | Unsized], Generic[T, E]):
     def title(self) -> str:
         return f"skip_while({name_of(self.skip)})"
 
-    def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[T]]:
-        return enumerate(self._elements(epoch, sources[0](epoch)))
+    def rows_after(
+        self, epoch: int, yielded: int, ended_passes: int, sources: Sequence[PassFactory]
+    ) -> Iterator[Row[T]]:
+        rows = sources[0](epoch)
+        return enumerate((x for _, x in rows) if yielded else self._elements(epoch, rows), yielded)
 
     def _elements(self, epoch: int, rows: Iterator[Row[T]]) -> Iterator[T]:
         for position, x in rows:

@@ -86,6 +86,8 @@ STEPS: dict[str, Callable[[Flow[Any, Any], int], Flow[Any, Any]]] = {
     "skip": lambda flow, n: flow.map(failing_of(n)).prefetch(0, on_error="skip"),
     "flat_map": lambda flow, n: flow.flat_map(lambda x: [x] * (sum(numbers_in(x)) % (n + 2))),
     "unbatch": lambda flow, n: flow.batch(n + 2, collate=list).unbatch(),
+    "take_while": lambda flow, n: flow.take_while(lambda x: sum(numbers_in(x)) % 23 != n + 1),
+    "skip_while": lambda flow, n: flow.skip_while(lambda x: sum(numbers_in(x)) % 23 > 3 * n),
     "repeat_each": lambda flow, n: flow.repeat_each(n + 1),
     "window": lambda flow, n: flow.window(n + 1, stride=2 - n % 2, dilation=n + 1),
     "long windows": lambda flow, n: flow.window(9 + n, dilation=2, remainder="keep"),
@@ -99,6 +101,7 @@ STEPS: dict[str, Callable[[Flow[Any, Any], int], Flow[Any, Any]]] = {
 }
 PLACEMENTS = ("threads", "procs")
 RESTARTED = (
+    "take_while",
     *("flat_map", "unbatch", "repeat_each", "window", "long windows", "windows with gaps"),
     *("pack", "pack whole"),
 )
