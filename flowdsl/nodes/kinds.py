@@ -88,6 +88,11 @@ class IndexedSource(Node[T, Exact], Generic[T]):
     """True if its rows are in this process's memory; False if every process can open it."""
 
     @property
+    def rows_together(self) -> int | None:
+        """The number of rows that are read at once even for one; None if each is read by itself."""
+        return None
+
+    @property
     def loop_line(self) -> str:
         """The line of a generated loop that replaces ``x``, the number of a row, by the row.
 

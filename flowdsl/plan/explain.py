@@ -19,6 +19,7 @@ from flowdsl.nodes import (
     spec_for_all_elements,
 )
 from flowdsl.plan.lower import plan_of
+from flowdsl.plan.notes import note_on_lists, notes_on_speed
 from flowdsl.plan.optimize import optimize
 from flowdsl.plan.plan import Ahead, Base, Hosted, Lookup, Plan, Stage
 from flowdsl.plan.tree import Step, steps_of, walk
@@ -66,13 +67,16 @@ def _notes(node: AnyNode) -> Iterator[str]:
 
     One mistake is to take rows by position after a shuffle that differs between epochs. There is no
     note if rows may repeat, as after ``repeat()``: there ``take`` sets the length. Others are to
-    merge flows whose elements differ, and to end passes of a cache before it is filled.
+    merge flows whose elements differ, to end passes of a cache before it is filled, to batch lists
+    of arrays, and to read a table in a way that is slow by nature.
     """
     for part in walk(node):
         if part.note is not None:
             yield f"note: {part.title} {part.note}"
         if isinstance(part, Merging) and (difference := _difference(part)):
             yield f"note: {part.title}: {difference}"
+        yield from note_on_lists(part)
+        yield from notes_on_speed(part)
         for cache in _unfilled_by(part):
             yield (
                 f"note: {cache.title} is not filled by passes that {part.title} ends early: each "

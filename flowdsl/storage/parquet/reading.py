@@ -134,6 +134,11 @@ class FromParquet(IndexedSource[T], Sliceable[T, Exact], Generic[T]):
     def length(self) -> int:
         return sum(sum(part.lengths) for part in self.parts)
 
+    @property
+    def rows_together(self) -> int | None:
+        groups = [length for part in self.parts for length in part.lengths]
+        return None if len(groups) <= _GROUPS_KEPT else max(groups)
+
     def spec(self, probe: bool) -> Spec:
         return self.row_spec
 
@@ -359,8 +364,8 @@ def from_parquet(
 
     A row group is decoded as a whole when its first row is read, and a process caches the last two,
     so memory depends on the size of row groups, not of the file. Reading in order is fast, but each
-    shuffled row decodes a row group: shuffle with ``.shuffle(block=n)``, or write with a small
-    ``row_group``.
+    shuffled row decodes a row group, as ``explain()`` notes: shuffle with ``.shuffle(block=n)``, or
+    write with a small ``row_group``.
 
     A column of a row group that would take more than 256 MB and 256 times its bytes in the file is
     an error, as a damaged file could fill the memory; ``max_bytes`` sets another limit on the size
