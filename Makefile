@@ -11,7 +11,7 @@ PAGES := $(wildcard *.md docs/*.md docs/*.py)
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .SILENT:
-.PHONY: help site release-check demo test lint types contract doctest unit long explore chaos fuzz docs bench bench-storage bench-graph bench-training bench-frameworks bench-texts bench-cluster bench-regression bench-gate bench-baseline \
+.PHONY: help site release-check demo test lint types contract doctest unit long explore chaos fuzz docs bench bench-storage bench-graph bench-training bench-frameworks bench-texts bench-shards bench-cluster bench-regression bench-gate bench-baseline \
 	chaos-cluster faults faults-peers format lock lowest newest clean
 
 say = printf '==> %s\n'
@@ -38,6 +38,7 @@ help:
 	echo '  make bench-training  time steps of training beside a loop by hand and fit'
 	echo '  make bench-frameworks  time steps of PyTorch and JAX, and fit of Keras, beside their own loaders'
 	echo '  make bench-texts  time packed rows and buckets of texts beside Grain and tf.data'
+	echo '  make bench-shards  time interleaved lines of text files beside tf.data'
 	echo '  make bench-cluster  time rows from a Ray cluster beside Ray Data'
 	echo '  make bench-regression  time it alone, to compare with an earlier state'
 	echo '  make bench-gate  fail if an operator or the transport is slower than bench/baseline.json says'
@@ -186,6 +187,10 @@ bench-frameworks: $(VENV)/bench/ready
 bench-texts: $(VENV)/bench/ready
 	$(say) 'Packing and buckets beside Grain and tf.data'
 	$(VENV)/bench/bin/python -m bench.texts $(OPTIONS)
+
+bench-shards: $(VENV)/bench/ready
+	$(say) 'Interleaved lines of text files beside tf.data'
+	$(VENV)/bench/bin/python -m bench.shards $(OPTIONS)
 
 bench-cluster: $(VENV)/bench/ready
 	$(say) 'Rows a second from a Ray cluster'

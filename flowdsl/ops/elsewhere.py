@@ -42,6 +42,8 @@ _METHODS: Final = {
     "pin_memory": 'to_torch("cuda"), which copies into pinned memory',
     "reduce": "functools.reduce(f, flow), or a for loop",
     "random_split": "split(0.8, seed=0)",
+    "rolling": "window(n)",
+    "sliding_window": "window(n)",
     "save": "write_lmdb(path), or another write method",
     "show": "explain() for the operators, inspect() for elements",
     "reverse": "flow[::-1]",
@@ -57,6 +59,7 @@ _METHODS: Final = {
     "tolist": "collect()",
     "train_test_split": "split(0.8, seed=0)",
     "transform": "map(f), or augment(transform) for images",
+    "unfold": "window(n, stride, dilation=k)",
     "union": "concat(other), or interleave(other)",
     "where": "filter(f)",
 }

@@ -162,8 +162,9 @@ class Interleaving(FlowBase[T, E]):
         files are near each other, for a shuffle within a buffer, and the order is always the same.
 
         They are read one at a time, as the consumer requests them, in the consumer's process;
-        generators are closed at the end of the pass, even if the pass is ended early. For flows
-        whose rows are read by number, ``fl.interleave(flows)`` reads in the workers.
+        generators are closed at the end of the pass, even if the pass is ended early. A run that
+        resumes reads them from the begin of the pass. For flows whose rows are read by number,
+        ``fl.interleave(flows)`` reads in the workers, and resumes at once.
 
         Length: unknown until the end of a pass.
 

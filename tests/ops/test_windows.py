@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import flowdsl as fl
 from flowdsl import ElementError, InvalidFlow, Reordered, Resampled, Unsized
 
 ROWS = fl.from_range(7)
+sizes = st.integers(1, 4)
 
 
 def parity(i: int) -> int:
@@ -24,6 +27,19 @@ def test_a_dilation_is_the_distance_between_the_elements_of_a_window(
 ) -> None:
     windows = flow.window(3, stride=1, dilation=2).prefetch(procs=procs)
     assert windows.collect() == [(0, 2, 4), (1, 3, 5), (2, 4, 6)]
+
+
+@given(st.integers(0, 20), sizes, sizes, sizes, st.sampled_from(["drop", "keep"]))
+def test_windows_are_slices(
+    length: int, size: int, stride: int, dilation: int, remainder: Literal["drop", "keep"]
+) -> None:
+    items, span = range(length), (size - 1) * dilation + 1
+    windows = [tuple(items[i : i + span : dilation]) for i in range(0, length, stride)]
+    expected = [x for x in windows if len(x) == size or remainder == "keep"]
+    for flow in (fl.from_range(length), fl.from_range(length).filter(lambda i: True)):
+        found = flow.window(size, stride, dilation=dilation, remainder=remainder)
+        assert found.collect() == expected
+        assert found.node.length in (None, len(expected))
 
 
 def test_a_remainder_is_dropped_kept_or_filled() -> None:
