@@ -55,7 +55,7 @@ _METHODS: Final = {
     "to_dataloader": "to_torch()",
     "to_numpy": "batch(n), whose elements are arrays",
     "to_list": "collect()",
-    "to_tf": "flowdsl.tensorflow.inputs, or as_tfdata()",
+    "to_tf": "flowdsl.tensorflow.inputs.dataflow_to_dataset(flow)",
     "tolist": "collect()",
     "train_test_split": "split(0.8, seed=0)",
     "transform": "map(f), or augment(transform) for images",
