@@ -11,7 +11,7 @@ PAGES := $(wildcard *.md docs/*.md docs/*.py)
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .SILENT:
-.PHONY: help site release-check demo test lint types contract doctest unit long explore chaos fuzz docs bench bench-storage bench-graph bench-training bench-frameworks bench-texts bench-shards bench-cluster bench-regression bench-gate bench-baseline \
+.PHONY: help site release-check demo test lint types contract doctest unit long explore chaos fuzz docs bench bench-storage bench-graph bench-training bench-frameworks bench-texts bench-shards bench-tables bench-cluster bench-regression bench-gate bench-baseline \
 	chaos-cluster faults faults-peers format lock lowest newest clean
 
 say = printf '==> %s\n'
@@ -39,6 +39,7 @@ help:
 	echo '  make bench-frameworks  time steps of PyTorch and JAX, and fit of Keras, beside their own loaders'
 	echo '  make bench-texts  time packed rows and buckets of texts beside Grain and tf.data'
 	echo '  make bench-shards  time interleaved lines of text files beside tf.data'
+	echo '  make bench-tables  time batches of a table with nulls beside pyarrow by hand'
 	echo '  make bench-cluster  time rows from a Ray cluster beside Ray Data'
 	echo '  make bench-regression  time it alone, to compare with an earlier state'
 	echo '  make bench-gate  fail if an operator or the transport is slower than bench/baseline.json says'
@@ -191,6 +192,10 @@ bench-texts: $(VENV)/bench/ready
 bench-shards: $(VENV)/bench/ready
 	$(say) 'Interleaved lines of text files beside tf.data'
 	$(VENV)/bench/bin/python -m bench.shards $(OPTIONS)
+
+bench-tables: $(VENV)/bench/ready
+	$(say) 'Batches of a table with nulls beside pyarrow by hand'
+	$(VENV)/bench/bin/python -m bench.tables $(OPTIONS)
 
 bench-cluster: $(VENV)/bench/ready
 	$(say) 'Rows a second from a Ray cluster'

@@ -329,9 +329,9 @@ class Sliceable(Node[T, E], Generic[T, E]):
     def open_spans(self) -> Callable[[int, int], Any] | None:
         """Return a reader of the elements from one position up to another, stacked; or None.
 
-        What it returns equals the stacked elements in dtype and shape too, and is read-only. It
-        returns None if the elements have to be read one by one, as where they do not stack, or
-        cannot be read.
+        What it returns equals the stacked elements in dtype and shape too. Its arrays are read-only
+        views, or else belong to the caller. It returns None if the elements have to be read one by
+        one, as where they do not stack, or cannot be read.
         """
 
 

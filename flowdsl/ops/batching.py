@@ -202,7 +202,9 @@ class FilledBatch(Batch[A, tuple[Any, NDArray[np.bool_]], E], Generic[A, E]):
 
 
 def _copied(column: Column) -> Column:
-    return column if isinstance(column, list) else column.copy(order="C")
+    if isinstance(column, list) or column.flags.writeable:
+        return column
+    return column.copy(order="C")
 
 
 def spans_of(node: AnyNode) -> Callable[[int, int], Any] | None:

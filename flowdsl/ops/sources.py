@@ -35,7 +35,6 @@ from flowdsl.elements.specs import (
 )
 from flowdsl.elements.structure import (
     PLAIN,
-    components,
     from_dlpack,
     is_tensor,
     read_only,
@@ -200,10 +199,15 @@ def map_columns(func: Callable[[Column], Column], columns: Any) -> Any:
     >>> map_columns(lambda column: column[:1], {"x": [1, 2], "y": ([3, 4],)})
     {'x': [1], 'y': ([3],)}
     """
-    if not isinstance(columns, tuple | dict):
-        return func(columns)
-    parts = components(columns) or []
-    return remade(type(columns), {name: map_columns(func, part) for name, part in parts})
+    if isinstance(columns, dict):
+        # A call for each of many columns would take longer than the function.
+        return {
+            name: func(part) if type(part) is np.ndarray else map_columns(func, part)
+            for name, part in columns.items()
+        }
+    if isinstance(columns, tuple):
+        return remade(type(columns), {str(k): map_columns(func, x) for k, x in enumerate(columns)})
+    return func(columns)
 
 
 def _yields_read_only(items: object) -> bool:

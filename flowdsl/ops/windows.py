@@ -242,9 +242,13 @@ class StackedWindow(_Windows[A, U, E | Resampled], Sliceable[U, E | Resampled], 
         size, stride, length = self.span, self.stride, self.source.length or 0
         dilated = slice(None, None, self.dilation)
 
+        def viewed(column: Column) -> Column:
+            part = column[dilated]
+            return part if isinstance(part, list) else read_only(part)
+
         def view(i: int) -> Any:
             span = spans(i * stride, min(i * stride + size, length))
-            return None if span is None else map_columns(lambda column: column[dilated], span)
+            return None if span is None else map_columns(viewed, span)
 
         return view
 

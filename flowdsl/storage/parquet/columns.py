@@ -238,7 +238,9 @@ def decoded(column: Any, wanted: Spec, fill: Any = None) -> Decoded:
         items: list[Any] = array.slice(start, end - start).to_pylist()
         return items
 
-    return Decoded(values, _texts(values) if spec in _TEXTS else _not_stacked)
+    if spec not in _TEXTS:
+        return Decoded(values)
+    return Decoded(values, values if present is None else _texts(values))
 
 
 _TEXTS = (ValueSpec(str), ValueSpec(bytes))
@@ -267,22 +269,31 @@ def _words(column: Any, fill: Any) -> Decoded:
     return Decoded(values, _texts(values))
 
 
-def _flat(array: Any, dtype: np.dtype[Any]) -> Any:
-    """Return numbers or times as one NumPy array; nulls have arbitrary values."""
+def _flat(array: Any, dtype: np.dtype[Any], fill: Any = None) -> Any:
+    """Return numbers or times as one NumPy array.
+
+    Nulls of numbers have the value ``fill``, if it is of this dtype; others have arbitrary values.
+    """
     pa = library("pyarrow", "from_parquet", "parquet")
     if dtype.kind in "mM":
         bits = 32 if array.type == pa.date32() else 64
         array = array.view(pa.int32() if bits == 32 else pa.int64())
     if array.null_count:
-        array = array.fill_null(False if pa.types.is_boolean(array.type) else 0)
+        value = False if pa.types.is_boolean(array.type) else 0
+        array = array.fill_null(fill if _fits(fill, dtype) else value)
     flat = array.to_numpy(zero_copy_only=False)
     return flat.astype(dtype) if dtype.kind in "mM" else flat
+
+
+def _fits(fill: Any, dtype: np.dtype[Any]) -> bool:
+    return isinstance(fill, np.generic) and dtype.kind not in "mM" and fill.dtype == dtype
 
 
 def _numbers(array: Any, spec: Spec, present: Any, fill: Any) -> Decoded:
     dtype = _dtype(array.type)
     assert dtype is not None
-    flat = _flat(array, dtype)
+    flat = _flat(array, dtype, fill)
+    present = None if _fits(fill, dtype) else present
     python = isinstance(spec, ValueSpec)
     if isinstance(spec, ValueSpec):
         dtype = dtype_of_number(spec.type)
@@ -307,11 +318,13 @@ def _slices(
     flat: Any, dtype: np.dtype[Any], present: Any
 ) -> Callable[[int, int], NDArray[Any] | None]:
     """Return slices of an array, in another dtype; None where a value is null."""
+    if present is None and flat.dtype == dtype:
+        return lambda start, end: flat[start:end].copy()  # a view would keep the row group
 
     def stacked(start: int, end: int) -> NDArray[Any] | None:
         if present is not None and not present[start:end].all():
             return None
-        array: NDArray[Any] = flat[start:end].astype(dtype)  # a view would keep the row group
+        array: NDArray[Any] = flat[start:end].astype(dtype)
         return array
 
     return stacked

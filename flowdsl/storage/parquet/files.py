@@ -192,7 +192,11 @@ class ParquetFile:
             return self._parquet.read_row_group(group, list(columns), use_threads=False)
         batches = []
         size = 0
-        text = sum(chunk.uncompressed for chunk in self._groups[group].chunks)
+        text = sum(
+            chunk.uncompressed
+            for _, chunk in self._chunks(group, columns)
+            if chunk.physical not in _WIDTHS
+        )
         rows = max(_BATCH_ROWS, most // max(1, text))  # no value is longer than all text together
         for batch in self._parquet.iter_batches(
             rows, row_groups=[group], columns=list(columns), use_threads=False
@@ -204,16 +208,20 @@ class ParquetFile:
         schema = None if batches else self._pa.schema([self.schema.field(n) for n in columns])
         return self._pa.Table.from_batches(batches, schema)
 
+    def _chunks(self, group: int, columns: Sequence[str]) -> list[tuple[int, Chunk]]:
+        """Return the chunks of columns in a row group, each with its number."""
+        return [
+            (number, chunk)
+            for number, chunk in enumerate(self._groups[group].chunks)
+            if any(f"{chunk.name}.".startswith(f"{name}.") for name in columns)
+        ]
+
     def _load(self, group: int, columns: Sequence[str]) -> int | None:
         """Read the bytes of columns, adjacent ones together, and check their digests.
 
         Returns a limit on the decoded size in bytes if the footer does not determine it, else None.
         """
-        chunks = [
-            (number, chunk)
-            for number, chunk in enumerate(self._groups[group].chunks)
-            if any(f"{chunk.name}.".startswith(f"{name}.") for name in columns)
-        ]
+        chunks = self._chunks(group, columns)
         if any(chunk.end > self._file.size for _, chunk in chunks):
             raise ValueError("a column is outside of the file")
         most = sum(self._checked_size(chunk) for _, chunk in chunks)

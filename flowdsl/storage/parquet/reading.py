@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from itertools import chain
+from types import NoneType
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -198,17 +199,15 @@ class _Rows:
             if not self._first <= start < self._end:
                 self._load_group(start)
             first, end = self._first, min(stop, self._end)
-            parts.append([column.stacked(start - first, end - first) for column in self._columns])
+            part = [column.stacked(start - first, end - first) for column in self._columns]
+            if NoneType in map(type, part):
+                return None
+            parts.append(part)
             start = end
-        if any(column is None for part in parts for column in part):
-            return None
-        columns = parts[0] if len(parts) == 1 else list(map(_joined, zip(*parts, strict=True)))
-        if any(column is None for column in columns):
-            return None
-        for column in columns:
-            if isinstance(column, np.ndarray):
-                column.setflags(write=False)
-        return columns
+        if len(parts) == 1:
+            return parts[0]
+        columns = [_joined(column) for column in zip(*parts, strict=True)]
+        return None if NoneType in map(type, columns) else columns
 
     def _load_group(self, i: int) -> None:
         n, j = self._groups.find(i)

@@ -15,8 +15,8 @@ from flowdsl.elements.specs import (
     names_classes,
     restore_classes,
 )
-from flowdsl.elements.stacking import batch_of_columns
-from flowdsl.elements.structure import arguments
+from flowdsl.elements.stacking import batch_form
+from flowdsl.elements.structure import arguments, remade
 
 
 def maker(
@@ -52,10 +52,12 @@ def gatherer(form: str, names: Sequence[str], spec: Spec) -> Callable[[Sequence[
     is_plain = spec.form in (tuple, dict) or spec.form.__bases__ == (tuple,)
     if not is_plain or not all(_is_column(part) for _, part in spec.fields):
         return None
-    kind, fields = spec.form, [name for name, _ in spec.fields]
+    kind, fields = batch_form(spec.form), [name for name, _ in spec.fields]
     order = range(len(names)) if form == "tuple" else list(map(names.index, fields))
     pairs = list(zip(fields, order, strict=True))
-    return lambda columns: batch_of_columns(kind, {name: columns[k] for name, k in pairs})
+    if kind is dict:
+        return lambda columns: {name: columns[k] for name, k in pairs}
+    return lambda columns: remade(kind, {name: columns[k] for name, k in pairs})
 
 
 def _is_column(spec: Spec) -> bool:
