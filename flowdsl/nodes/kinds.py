@@ -270,7 +270,7 @@ class Windowed(Traceable[U, E], Buffering[U, E], Generic[A, U, E]):
     @property
     def span(self) -> int:
         """The number of elements from the first to the last one of a group of ``n``, with both."""
-        return (self.n - 1) * self.dilation + 1
+        return min((self.n - 1) * self.dilation + 1, POSITION_LIMIT)  # no pass is longer
 
     @property
     def holds(self) -> int:

@@ -29,6 +29,7 @@ from flowdsl.elements.stacking import collated
 from flowdsl.elements.structure import read_only
 from flowdsl.errors import InvalidFlow, raise_ending
 from flowdsl.nodes import (
+    POSITION_LIMIT,
     A,
     AnyNode,
     E,
@@ -332,7 +333,7 @@ class WindowByKey(Traceable[U, E | Reordered | Resampled | Unsized], Generic[A, 
     def _groups(
         self, epoch: int, rows: Iterator[Row[B]], element_of: Callable[[B], A]
     ) -> Iterator[list[Row[B]]]:
-        span = (self.n - 1) * self.dilation + 1
+        span = min((self.n - 1) * self.dilation + 1, POSITION_LIMIT)  # no pass is longer
         streams = dict[Key, _Stream[B]]()
         for position, x in rows:
             try:

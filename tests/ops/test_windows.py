@@ -63,6 +63,15 @@ def test_a_dilated_window_reads_late() -> None:
     assert all(b == a + 10**6 for a, b in flow.take(2))
 
 
+@pytest.mark.parametrize("key", [None, parity], ids=["", "key"])
+@pytest.mark.parametrize("flow", [ROWS, fl.from_iterable(range(7))], ids=["rows", "stream"])
+def test_a_window_may_be_longer_than_any_pass(flow: fl.Flow[int, Any], key: Any) -> None:
+    window: Any = flow.window
+    assert window(4, dilation=2**61, key=key).collect() == []
+    kept = window(4, 2**61, dilation=2**61, remainder="keep", key=key)
+    assert kept.collect() == [(0,)] + [(1,)] * (key is not None)
+
+
 def test_windows_by_key_are_the_windows_of_each_stream() -> None:
     flow = ROWS.window(2, key=parity)
     assert flow.collect() == [(0, 2), (1, 3), (2, 4), (3, 5), (4, 6)]
