@@ -72,6 +72,9 @@ B = TypeVar("B")
 Remainder: TypeAlias = Literal["drop", "keep", "fill"]
 """What becomes of the windows at the end of a pass that have fewer than ``size`` elements."""
 
+MOST_IN_SPEC = 1000
+"""The most elements of a window whose spec names each of them."""
+
 WINDOWS_PER_RESTART = 8
 """The number of windows from one place where a pass can begin again to the next: to note one costs
 more than a small window."""
@@ -125,10 +128,11 @@ class _Maker:
 
     def spec(self, each: Spec) -> Spec:
         """The spec of windows of elements with the spec ``each``."""
+        window: Spec
         if self.stacks:
             window = spec_of_batch(each, None if self.remainder == "keep" else self.n)
-        elif self.remainder == "keep":
-            return UNKNOWN  # a tuple that may be shorter
+        elif self.remainder == "keep" or self.n > MOST_IN_SPEC:
+            window = UNKNOWN  # a tuple that may be shorter, or is too long to describe
         else:
             window = StructSpec(tuple, tuple((str(i), each) for i in range(self.n)))
         if self.remainder != "fill":

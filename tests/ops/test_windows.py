@@ -67,6 +67,7 @@ def test_a_dilated_window_reads_late() -> None:
 @pytest.mark.parametrize("flow", [ROWS, fl.from_iterable(range(7))], ids=["rows", "stream"])
 def test_a_window_may_be_longer_than_any_pass(flow: fl.Flow[int, Any], key: Any) -> None:
     window: Any = flow.window
+    assert window(2**40, key=key).collect() == []
     assert window(4, dilation=2**61, key=key).collect() == []
     kept = window(4, 2**61, dilation=2**61, remainder="keep", key=key)
     assert kept.collect() == [(0,)] + [(1,)] * (key is not None)
