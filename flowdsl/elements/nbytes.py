@@ -72,8 +72,3 @@ def _size(value: object, depth: int) -> int:
     except Exception:  # of an attribute that it computes
         nbytes = None
     return nbytes if isinstance(nbytes, int) else sys.getsizeof(value, 0)
-
-
-def nbytes_of_row(row: tuple[int, object]) -> int:
-    """Return the approximate size of the element in a row: of a pair of its position and itself."""
-    return nbytes_of(row[1])

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import attrs
 
 from flowdsl.effects import Effect, Reordered, Resampled, Unsized
-from flowdsl.elements.nbytes import nbytes_of_row
+from flowdsl.elements.nbytes import nbytes_of
 from flowdsl.elements.specs import Spec
 from flowdsl.nodes import (
     AnyOrder,
@@ -100,12 +100,12 @@ class Merge(Merging[T, E | Reordered], AnyOrder[T, E | Reordered], Generic[T, E]
     def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[T]]:
         arrivals = _Arrivals()
         readers = [
-            ReadAhead[Row[T]](
+            ReadAhead[T](
                 part.title,
                 partial(source, epoch),
                 _nothing,
                 lambda: ROWS_AHEAD,
-                nbytes_of_row,
+                nbytes_of,
                 _BYTES_AHEAD,
                 arrivals.wake,
             )
@@ -164,17 +164,17 @@ class Latest(
     def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[T]]:
         arrivals, dropped = _Arrivals(), count()
 
-        def drop(row: Row[T]) -> None:
+        def drop(element: Any) -> None:
             next(dropped)
             if self.on_drop is not None:
-                self.on_drop(row[1])
+                self.on_drop(element)
 
-        reader = ReadAhead[Row[T]](
+        reader = ReadAhead[T](
             self.source.title,
             partial(sources[0], epoch),
             _nothing,
             lambda: self.n + 1,
-            nbytes_of_row,
+            nbytes_of,
             _BYTES_AHEAD,
             arrivals.wake,
             drop,

@@ -168,6 +168,11 @@ class Plan(Generic[T]):
     """The stages by number, in the order in which elements pass them."""
 
     @cached_property
+    def drops(self) -> bool:
+        """True if an operator may leave elements out."""
+        return any(isinstance(node, Elementwise) and node.drops for node in walk(self.node))
+
+    @cached_property
     def storing(self) -> Sequence[StoresPass[Any]]:
         """The sources that store elements before a run."""
         parts = walk(self.node)

@@ -48,7 +48,7 @@ class ReadAhead(Generic[A]):
     def __init__(
         self,
         title: str,
-        begin: Callable[[], Iterator[A]],
+        begin: Callable[[], Iterator[tuple[int, A]]],
         close: Callable[[], None],
         max_rows: Callable[[], int],
         size: Callable[[A], int],
@@ -58,9 +58,9 @@ class ReadAhead(Generic[A]):
     ) -> None:
         """Start reading; ``begin``, and at the end ``close``, are called in the thread.
 
-        ``size`` returns the bytes of a row. The thread calls ``wake`` when the rows arrive that an
-        earlier ``take`` did not get. Where there is no room for a row, it waits; with ``on_full``
-        it removes the oldest row instead, and calls the function with it.
+        ``size`` returns the bytes of an element. The thread calls ``wake`` when the rows arrive
+        that an earlier ``take`` did not get. Where there is no room for a row, it waits; with
+        ``on_full`` it removes the oldest row instead, and calls the function with its element.
         """
         self._reading = _Reading(title, begin, close, max_rows, size, nbytes, wake, on_full)
         # A collected reader and the end of the program do not wait for a busy source.
@@ -76,7 +76,9 @@ class ReadAhead(Generic[A]):
         """The error that ended the stream; raise it after ``take`` has returned all rows."""
         return self._reading.error
 
-    def take(self, most: int, group_size: int = 1, most_bytes: float = inf) -> list[A] | None:
+    def take(
+        self, most: int, group_size: int = 1, most_bytes: float = inf
+    ) -> list[tuple[int, A]] | None:
         """Return available rows in whole groups of ``group_size``; None if no group is complete.
 
         ``most``, the maximum number of rows, is a multiple of ``group_size``. The last group is the
@@ -101,7 +103,7 @@ class _Reading(Generic[A]):
     def __init__(
         self,
         title: str,
-        begin: Callable[[], Iterator[A]],
+        begin: Callable[[], Iterator[tuple[int, A]]],
         close: Callable[[], None],
         max_rows: Callable[[], int],
         size: Callable[[A], int],
@@ -118,7 +120,7 @@ class _Reading(Generic[A]):
         self._most_bytes = nbytes
         self._wake = wake
         self._on_full = on_full
-        self._rows = deque[tuple[A, int]]()
+        self._rows = deque[tuple[tuple[int, A], int]]()
         self._read_bytes = self._taken_bytes = 0  # each is written by only one thread
         self._removed_bytes = 0
         self._over = False
@@ -137,7 +139,7 @@ class _Reading(Generic[A]):
     def nbytes(self) -> int:
         return self._read_bytes - self._taken_bytes - self._removed_bytes
 
-    def take(self, most: int, group_size: int, most_bytes: float) -> list[A] | None:
+    def take(self, most: int, group_size: int, most_bytes: float) -> list[tuple[int, A]] | None:
         if os.getpid() != self._process:
             raise FlowError(FORKED)
         # The thread appends a row before it reads ``_rows_awaited``; this method writes
@@ -151,7 +153,7 @@ class _Reading(Generic[A]):
                     self._changed.notify_all()
             return None
         self._rows_awaited = 0
-        rows = list[A]()
+        rows = list[tuple[int, A]]()
         enough = self._taken_bytes + most_bytes
         for _ in range(min(most, count if over else count - count % group_size)):
             try:
@@ -219,8 +221,8 @@ class _Reading(Generic[A]):
                     self._notify()
                     self._changed.wait_for(self._has_room)
 
-    def _sized(self, row: A) -> tuple[A, int]:
-        size = self._size(row)
+    def _sized(self, row: tuple[int, A]) -> tuple[tuple[int, A], int]:
+        size = self._size(row[1])
         self._read_bytes += size
         return row, size
 
@@ -231,7 +233,7 @@ class _Reading(Generic[A]):
             except IndexError:  # the consumer has just taken them
                 return
             self._removed_bytes += size
-            on_full(row)
+            on_full(row[1])
 
     def _has_room(self) -> bool:
         below_limits = len(self._rows) < self._max_rows() and self.nbytes < self._most_bytes

@@ -11,7 +11,7 @@ from weakref import WeakSet
 
 import attrs
 
-from flowdsl.elements.nbytes import nbytes_of_row
+from flowdsl.elements.nbytes import nbytes_of
 from flowdsl.errors import ElementError, FlowError
 from flowdsl.executor.costs import cost_of
 from flowdsl.executor.execute import ReportSkip
@@ -134,9 +134,9 @@ class StageChannel:
 
         Only ``count`` of them are recorded, down to the part that is read by position.
         """
-        pool = self.runner
-        if self.runner.by_position:
-            return self._place_by_position
+        pool, progress = self.runner, self.progress
+        if pool.by_position:
+            return lambda: progress.places_at(pool.place)
         own, (channel, notes) = self.placed, self.streams[0]
         if own is None or (below := channel.placing(count - len(own))) is None:
             return None
@@ -151,10 +151,6 @@ class StageChannel:
             return (*self._own_places(), *others) if others else ()
 
         return places
-
-    def _place_by_position(self) -> Places:
-        row = self.runner.place
-        return () if row is None and self.progress.has_begun else (self.progress.place(row),)
 
     @cached_property
     def placed(self) -> tuple[Resumable[Any, Any], ...] | None:
@@ -429,7 +425,7 @@ class AheadChannel:
     _yielded: int = attrs.field(default=0, init=False)
     """The number of rows of the pass that this channel yielded; the thread may be further."""
     _notes: RowNotes = attrs.field(init=False)
-    _reader: ReadAhead[Row[Any]] | None = attrs.field(default=None, init=False)
+    _reader: ReadAhead[Any] | None = attrs.field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
         self._notes = RowNotes(self.source.rows)
@@ -449,12 +445,12 @@ class AheadChannel:
         self._notes.begin()
         self._yielded = 0
         notes = self._notes
-        reader: ReadAhead[Row[Any]] = ReadAhead(
+        reader: ReadAhead[Any] = ReadAhead(
             self.step.node.title,
             lambda: notes.rows(epoch),
             self.below.end,
             lambda: ROWS_AHEAD,
-            nbytes_of_row,
+            nbytes_of,
             self.memory,
         )
         self._reader = reader
@@ -491,7 +487,7 @@ class AheadChannel:
         """The number of rows after which a thread that reads the channel notes its places."""
         return 1
 
-    def _next(self, reader: ReadAhead[Row[Any]]) -> list[Row[Any]]:
+    def _next(self, reader: ReadAhead[Any]) -> list[Row[Any]]:
         while (rows := reader.take(ROWS_AHEAD)) is None:
             reader.wait()
         if not rows and reader.error is not None:

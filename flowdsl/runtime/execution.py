@@ -21,7 +21,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from itertools import compress, islice, pairwise, repeat
 from operator import itemgetter, length_hint
 from typing import Any, Generic, TypeVar
-from weakref import WeakSet
+from weakref import WeakMethod, WeakSet
 
 import attrs
 
@@ -115,6 +115,8 @@ class Execution(Generic[T]):
         self.auto_commit = True
         """True if an element is delivered when the next one is requested."""
         self._when_ended = when_ended
+        warn = WeakMethod(self._warn_if_sparse)  # what this execution owns must not keep it alive
+        self._when_sparse = lambda: call() if (call := warn()) else None
         self._skips = Skips()
         self._skips_ahead = False
         """True if skips below a pool may be reported before earlier elements are delivered."""
@@ -238,7 +240,8 @@ class Execution(Generic[T]):
         )
 
     def _warn_if_sparse(self) -> None:
-        warn_if_sparse(self.plan, self.statistics())
+        if self.plan.drops:
+            warn_if_sparse(self.plan, self.statistics())
 
     def _filtered(self, stages: Sequence[StageStatistics]) -> Iterator[Filtered]:
         for (_, runner), statistics in zip(sorted(self._runners.items()), stages, strict=True):
@@ -319,6 +322,9 @@ class Execution(Generic[T]):
         path have no recorded place, but can compute theirs from the position of the operator above
         (``places_from``). In an indexable flow all operators do so, from ``start``.
         """
+        if self.node.indexable and isinstance(root, StageChannel) and root.runner.by_position:
+            root.begin_without_places(self.start)  # as below, for most short runs
+            return self.start
         placed, path = resumable_path(self.node), path_of(root)
         for (_, above), (_, below) in pairwise(path):
             above.below = below
@@ -400,7 +406,7 @@ class Execution(Generic[T]):
             arguments = sources, progress, self._skips.report, thread.failures, timer
             channel = HostedChannel(part.top, *arguments)
             if is_filter(part.top.node):
-                channel.filter = HostedFilter(part.top, self._warn_if_sparse)
+                channel.filter = HostedFilter(part.top, self._when_sparse)
         thread.hosted.append(channel)
         return channel
 
@@ -414,7 +420,7 @@ class Execution(Generic[T]):
         self, stage: Stage, thread: ThreadChannels
     ) -> tuple[Runner, tuple[tuple[Channel, RowNotes], ...]]:
         if not stage.workers.count:
-            inline = Inline(stage, self._skips.report, self._profile, self._warn_if_sparse)
+            inline = Inline(stage, self._skips.report, self._profile, self._when_sparse)
             self._runners[stage.number] = inline
             return inline, ()
         streams = [self._ahead(base) for base in stage.bases if not isinstance(base, Lookup)]
@@ -427,7 +433,7 @@ class Execution(Generic[T]):
         count = worker_cache.found(self.plan, stage)
         close = [ahead.end for ahead, _ in streams]  # there is one stream at most
         pool = Pool(stage, passes, backend, self._skips.report, held, count, *close)
-        pool.when_sparse = self._warn_if_sparse
+        pool.when_sparse = self._when_sparse
         thread.pools.append(pool)
         self.pools.append(pool)
         self._runners[stage.number] = pool

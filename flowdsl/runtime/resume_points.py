@@ -54,7 +54,7 @@ Places: TypeAlias = tuple[Place, ...]
 """The places of the operators of a path, the last operator of the flow first."""
 
 ELEMENTS_PER_RESTART = 8
-ROWS_PER_RESTART = 32
+ROWS_PER_RESTART = 128
 """The elements that an operator such as ``flat_map`` reads, or the elements that it yields of them,
 from one restart to the next. To note one costs a microsecond or two, more than many functions; so a
 resume computes some elements again."""
@@ -208,6 +208,12 @@ class OperatorProgress(Restarts):
             return number, yielded + again
         return self._number, self._yielded if position is None else position
 
+    def places_at(self, position: int | None) -> Places:
+        """Return the place of the part that is read by position; empty if that is None."""
+        if self._number >= 0 and self.begins_at is None:
+            return () if position is None else ((self._number, position),)
+        return (self.place(),)
+
     def places(self) -> Places:
         """Return the places of a ``Restartable`` operator and of those below; empty if unknown."""
         assert self.places_below is not None
@@ -228,17 +234,20 @@ class OperatorProgress(Restarts):
 
     def before_each(self, source: PassFactory) -> PassFactory:
         def read(epoch: int) -> Iterator[Row[Any]]:
-            mark = self.mark()  # before the operators below begin their passes
-            rows = source(epoch)
+            if (places_below := self.places_below) is None:
+                yield from source(epoch)
+                return
+            mark = places_below()  # before the operators below begin their passes
+            rows, block, left = source(epoch), 1, length_hint(self._to_come)
             while (row := next(rows, None)) is not None:
-                self.note(mark)
-                last = length_hint(self._to_come) - ROWS_PER_RESTART
+                self._restart = self._skipped + POSITION_LIMIT - left, 0, mark
                 yield row
-                for _ in range(ELEMENTS_PER_RESTART - 1):
-                    if length_hint(self._to_come) <= last or (row := next(rows, None)) is None:
-                        break
-                    yield row
-                mark = self.mark()
+                del row  # the reader releases it first
+                yield from islice(rows, block - 1)
+                left, before = length_hint(self._to_come), left
+                made = max(1, before - left)
+                block = max(1, min(ELEMENTS_PER_RESTART, block * ROWS_PER_RESTART // made))
+                mark = places_below()
 
         return read
 

@@ -177,5 +177,5 @@ def computes_ahead(node: AnyNode) -> bool:
 
 def _reads_ahead(node: AnyNode) -> bool:
     if isinstance(node, Windowed):
-        return node.drop_remainder
+        return node.drop_remainder or node.dilation > 1 or node.stride > node.n
     return isinstance(node, IndexTransform) and not node.keeps_positions

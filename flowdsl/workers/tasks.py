@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import attrs
 
-from flowdsl.elements.nbytes import nbytes_of, nbytes_of_row
+from flowdsl.elements.nbytes import nbytes_of
 from flowdsl.errors import ElementError, NotShippable, ending, travelling
 from flowdsl.executor.program import OperatorFailed, Program, TruncatedInput, failure_in, needed
 from flowdsl.nodes import (
@@ -235,7 +235,7 @@ class TaskSource:
     """Called in that thread when rows have arrived that were requested before."""
     memory: int = BYTES_IN_FLIGHT
     """The maximum bytes of the stream that may be read ahead of the workers."""
-    reading: ReadAhead[Row[Any]] | None = attrs.field(default=None, init=False)
+    reading: ReadAhead[Any] | None = attrs.field(default=None, init=False)
     """The reader of the stream in the pass that is under way."""
     numbers: Iterator[int] = attrs.field(factory=count)
     programs: list[Program] = attrs.field(factory=list[Program])
@@ -395,12 +395,12 @@ class TaskSource:
         """Yield task inputs from a stream: each has the available rows, up to the task size."""
         (read,), (base,), ratio = self.bases, self.stage.bases, self.stage.rows_per_element
         pace = self.pace  # the thread must not refer to self, which would keep the backend alive
-        stream: ReadAhead[Row[Any]] = ReadAhead(
+        stream: ReadAhead[Any] = ReadAhead(
             base.top.node.title,
             lambda: read(epoch),
             self.close,
             lambda: pace.ahead * ratio,
-            nbytes_of_row,
+            nbytes_of,
             self.memory,
             self.wake,
         )
@@ -410,9 +410,7 @@ class TaskSource:
         finally:
             stream.stop()
 
-    def _cut(
-        self, stream: ReadAhead[Row[Any]], epoch: int, start: int
-    ) -> Iterator[TaskInput | None]:
+    def _cut(self, stream: ReadAhead[Any], epoch: int, start: int) -> Iterator[TaskInput | None]:
         ratio, (base,) = self.stage.rows_per_element, self.stage.bases
         ended = False
         while not ended and not self.failures:

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 import flowdsl as fl
 from flowdsl import Flow
-from flowdsl.elements.nbytes import nbytes_of_row
+from flowdsl.elements.nbytes import nbytes_of
 from flowdsl.nodes import Row
 from flowdsl.resources.read_ahead import ReadAhead
 from flowdsl.testing.endings import no_thread_is_left
@@ -41,9 +41,7 @@ def reader(
     begin: Callable[[], Iterator[Row[Any]]], most: int = 4, nbytes: int = 10**9, **how: Any
 ) -> ReadAhead[Any]:
     how.setdefault("close", lambda: None)
-    return ReadAhead(
-        "a stream", begin, max_rows=lambda: most, size=nbytes_of_row, nbytes=nbytes, **how
-    )
+    return ReadAhead("a stream", begin, max_rows=lambda: most, size=nbytes_of, nbytes=nbytes, **how)
 
 
 class TestReader:
