@@ -10,11 +10,12 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from flowdsl.effects import Endless, Finite, Tag
+from flowdsl.effects import Endless, Exact, Finite, Tag
 from flowdsl.elements.specs import Spec
 from flowdsl.elements.structure import read_only
 from flowdsl.errors import InvalidFlow
 from flowdsl.nodes import (
+    AnyOrder,
     E,
     FlowBase,
     IndexedSource,
@@ -192,6 +193,12 @@ class CacheRows(_CacheFile[T], IndexedSource[T], Generic[T]):
         return read
 
 
+class CacheRowsInAnyOrder(CacheRows[T], AnyOrder[T, Exact], Generic[T]):
+    """The rows of a pass whose order another pass would not have: a state is of one file."""
+
+    instead: ClassVar[str] = "; write_lmdb keeps one pass, which from_lmdb reads"
+
+
 class CacheStream(_CacheFile[T], Generic[T]):
     """The rows of a pass whose length is unknown until the file is written."""
 
@@ -202,6 +209,12 @@ class CacheStream(_CacheFile[T], Generic[T]):
     def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[T]]:
         length, read = self._reader()
         return ((i, read(i)) for i in range(length))
+
+
+class CacheStreamInAnyOrder(CacheStream[T], AnyOrder[T, Exact], Generic[T]):
+    """As ``CacheRowsInAnyOrder``, of a length that is unknown until the file is written."""
+
+    instead: ClassVar[str] = "; write_lmdb keeps one pass, which from_lmdb reads"
 
 
 class Caching(FlowBase[T, E]):
@@ -272,4 +285,6 @@ class Caching(FlowBase[T, E]):
 
 def _rows_of(kept: PassFile) -> Node[Any, Any]:
     """The node that reads a file: its type does not say the effects of the flow that is kept."""
+    if kept.in_any_order:
+        return CacheStreamInAnyOrder(kept) if kept.length is None else CacheRowsInAnyOrder(kept)
     return CacheStream(kept) if kept.length is None else CacheRows(kept)

@@ -33,6 +33,7 @@ from flowdsl.resources.any_depth import any_depth
 from flowdsl.resources.read_ahead import ReadAhead
 from flowdsl.runtime.delivery import Delivered, LookingBack, OutOfOrder, RowNotes, WholePass
 from flowdsl.runtime.filters import HostedFilter
+from flowdsl.runtime.inline import Inline
 from flowdsl.runtime.resume_points import OperatorProgress, Place, Places, after_more, passes_on
 from flowdsl.statistics.run import Occupancy
 from flowdsl.statistics.stages import OperatorCost, StageStatistics
@@ -135,22 +136,16 @@ class StageChannel:
         Only ``count`` of them are recorded, down to the part that is read by position.
         """
         pool, progress = self.runner, self.progress
+        if isinstance(pool, Inline):
+            pool.counts = True
         if pool.by_position:
             return lambda: progress.places_at(pool.place)
         own, (channel, notes) = self.placed, self.streams[0]
         if own is None or (below := channel.placing(count - len(own))) is None:
             return None
         assert isinstance(pool, Pool)
-        notes.every = channel.rows_per_note
-        noted = notes.follow(below, lambda: pool.rows_delivered)
-
-        def places() -> Places:
-            others = after_more(*found) if (found := noted()) else ()
-            if not self.progress.has_begun:
-                others = below()
-            return (*self._own_places(), *others) if others else ()
-
-        return places
+        noted = _noted_places(notes, channel, below, lambda: pool.rows_delivered)
+        return lambda: (*self._own_places(), *others) if (others := noted()) else ()
 
     @cached_property
     def placed(self) -> tuple[Resumable[Any, Any], ...] | None:
@@ -475,12 +470,9 @@ class AheadChannel:
 
         The thread's operators themselves may be further.
         """
-        below = self.source.placing(count)
-        if below is None:
+        if (below := self.source.placing(count)) is None:
             return None
-        self._notes.every = self.source.rows_per_note
-        noted = self._notes.follow(below, lambda: self._yielded)
-        return lambda: after_more(*found) if (found := noted()) else below()
+        return _noted_places(self._notes, self.source, below, lambda: self._yielded)
 
     @property
     def rows_per_note(self) -> int:
@@ -512,8 +504,8 @@ class AheadChannel:
 def path_of(channel: Channel) -> list[tuple[Sequence[AnyNode], OperatorProgress]]:
     """Return the operators from a channel down to the part that is read by position.
 
-    They are in groups that share a progress: the operators of a stage over a stream, of which there
-    may be none, and otherwise one operator. Empty if a pass cannot begin at their places.
+    They are in groups that share a progress: the operators of a stage over a stream, and otherwise
+    one operator. Empty if a pass cannot begin at their places.
     """
     path = list[tuple[Sequence[AnyNode], OperatorProgress]]()
     while True:
@@ -530,8 +522,30 @@ def path_of(channel: Channel) -> list[tuple[Sequence[AnyNode], OperatorProgress]
         elif channel.placed is None:
             return []
         else:
-            path.append((channel.placed, channel.progress))
+            if channel.placed:
+                path.append((channel.placed, channel.progress))
             channel = channel.streams[0][0]
+
+
+def _noted_places(
+    notes: RowNotes, channel: Channel, below: Placing, rows_delivered: Callable[[], int]
+) -> Placing:
+    """Return what returns the places after the rows that were delivered, of those read ahead.
+
+    ``below`` is the answer of ``channel``, which a thread reads. It is asked directly before the
+    thread begins a pass: the last pass may have been abandoned, with notes of its own.
+    """
+    _, first = path_of(channel)[0]
+    notes.every = channel.rows_per_note
+    notes.is_resumed = lambda: first.begins_at is not None
+    noted = notes.follow(below, rows_delivered)
+
+    def places() -> Places:
+        if not first.has_begun:
+            return below()
+        return after_more(*found) if (found := noted()) else ()
+
+    return places
 
 
 Channel: TypeAlias = StageChannel | HostedChannel | AheadChannel

@@ -80,6 +80,8 @@ class RowNotes:
     """The number of rows from one note to the next."""
     leave_out: int = 0
     """The number of rows at the begin of the first pass that are left out."""
+    is_resumed: Callable[[], bool] = lambda: False
+    """Returns True if the operators below are about to begin at places of a state."""
     _answers: list[Callable[[], Any]] = attrs.field(factory=list[Callable[[], Any]])
     _noted: deque[tuple[int, tuple[Any, ...]]] = attrs.field(factory=deque[Any])
     """Numbers of rows, and the answers after as many."""
@@ -106,15 +108,19 @@ class RowNotes:
 
     def rows(self, epoch: int) -> Iterator[Row[Any]]:
         """Read a pass; runs in the thread that reads ahead."""
-        rows = self._noting(epoch) if self._answers else self.rows_below(epoch)
-        if not self.leave_out:
-            return rows
         leave_out, self.leave_out = self.leave_out, 0
-        return islice(rows, leave_out, None)
+        rows = self._noting(epoch, -leave_out) if self._answers else self.rows_below(epoch)
+        return islice(rows, leave_out, None) if leave_out else rows
 
-    def _noting(self, epoch: int) -> Iterator[Row[Any]]:
-        self._note(0)
-        rows, number = self.rows_below(epoch), 0
+    def _noting(self, epoch: int, number: int) -> Iterator[Row[Any]]:
+        # Before the first pass of a resumed run, the answers are the places of the state; before
+        # any other, they are those of the last pass until the operators below have begun.
+        is_resumed = self.is_resumed()
+        if is_resumed:
+            self._note(number)
+        rows = self.rows_below(epoch)
+        if not is_resumed:
+            self._note(number)
         while True:
             yield from islice(rows, self.every - 1)
             row = next(rows, None)

@@ -342,7 +342,7 @@ class Execution(Generic[T]):
         *places, last = resume_point.places
         places += places_from(last, operators[count - 1 : -1])
         for nodes, progress in path:
-            progress.begins_at = places[0] if nodes else (places[0][0], 0)
+            progress.begins_at = places[0]
             del places[: len(nodes)]
         return resume_point.delivered
 

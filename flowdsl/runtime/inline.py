@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from itertools import chain
+from itertools import chain, compress, repeat
+from operator import length_hint
 from typing import Any
 
 import attrs
@@ -14,7 +15,7 @@ from flowdsl.executor.codegen import Path
 from flowdsl.executor.costs import costs_of
 from flowdsl.executor.execute import ReportSkip
 from flowdsl.executor.program import Program, failure_in
-from flowdsl.nodes import Dropped, Failed, Indices, Row
+from flowdsl.nodes import POSITION_LIMIT, Dropped, Failed, Indices, Row
 from flowdsl.plan.plan import Stage
 from flowdsl.statistics.run import DROPPED_IN_A_ROW
 from flowdsl.statistics.stages import StageStatistics
@@ -43,16 +44,26 @@ class Inline:
             stage=stage,
             report_skip=report_skip,
         )
+        self.counts = False
+        """True if the place is needed: not all programs end in a loop over positions."""
+        self._start, self._to_come = 0, repeat(True, POSITION_LIMIT)
         self._began: float | None = None
         self._entered = self._done = self._stop = 0
 
     def rows(self, epoch: int, start: int = 0) -> Iterator[Row[Any]]:
         """Iterate over the rows of one pass, beginning at position ``start``."""
-        return chain.from_iterable(map(self._program.rows, self._blocks(epoch, start)))
+        return self._counted(map(self._program.rows, self._blocks(epoch, start)), start)
 
     def elements(self, epoch: int, start: int = 0) -> Iterator[Any]:
         """Iterate over the elements of one pass, without their positions."""
-        return chain.from_iterable(map(self._program.elements, self._blocks(epoch, start)))
+        return self._counted(map(self._program.elements, self._blocks(epoch, start)), start)
+
+    def _counted(self, blocks: Iterator[Iterable[Any]], start: int) -> Iterator[Any]:
+        rows = chain.from_iterable(blocks)
+        if not self.counts or self.stage.drops:  # else the loop over positions counts them
+            return rows
+        self._start, self._to_come = start, repeat(True, POSITION_LIMIT)
+        return compress(rows, self._to_come)
 
     @property
     def by_position(self) -> bool:
@@ -62,6 +73,8 @@ class Inline:
     @property
     def place(self) -> int | None:
         """The next position to read; None if unknown."""
+        if self.counts and not self.stage.drops:
+            return self._start + POSITION_LIMIT - length_hint(self._to_come)
         remaining = self._program.remaining
         return None if remaining is None else self._stop - remaining
 

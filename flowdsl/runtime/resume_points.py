@@ -110,8 +110,11 @@ def places_from(place: Place, nodes: Sequence[AnyNode]) -> Iterator[Place]:
 
 
 def after_more(places: Places, rows: int) -> Places:
-    """Return the places after some more rows of a ``Restartable`` operator, which is the first."""
-    if not rows or not places:
+    """Return the places after some more rows of the first operator, if it is ``Restartable``.
+
+    Another one is asked after each row; more rows are then those that the last element lacks.
+    """
+    if not rows or not places or len(places[0]) == 2:
         return places
     (number, yielded, again, offset), *below = places
     return (number, yielded, again + rows, offset), *below

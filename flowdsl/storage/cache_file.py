@@ -17,7 +17,8 @@ from filelock import FileLock, Timeout
 from flowdsl.effects import Finite, Tag
 from flowdsl.elements.specs import Spec
 from flowdsl.errors import FlowError, InvalidFlow, SourceError
-from flowdsl.nodes import AnyNode, Node, flow
+from flowdsl.nodes import AnyNode, AnyOrder, Node, Unordered, flow
+from flowdsl.resources.any_depth import any_depth
 from flowdsl.resources.streams import logger
 from flowdsl.storage.chain_digest import chain_digest
 from flowdsl.storage.lmdb.rows import LmdbHeader, RowsFile
@@ -42,6 +43,8 @@ class PassFile:
     """The number of elements; None if it is unknown until the file is written."""
     effects: frozenset[Tag]
     depth: int
+    in_any_order: bool
+    """True if another pass of the flow may have another order."""
     specs: tuple[Spec, Spec]
     """The spec of the elements: as declared, and as a probe finds it."""
     node: Node[Any, Any] | None = None
@@ -64,17 +67,9 @@ class PassFile:
         length = node.length
         if length is None and header is not None and header.chain == chain:
             length = header.length
-        return cls(
-            os.fspath(path),
-            place,
-            chain,
-            trusted,
-            length,
-            node.effects,
-            node.depth,
-            _specs(node),
-            node,
-        )
+        in_any_order = _is_in_any_order(node)
+        facts = length, node.effects, node.depth, in_any_order, _specs(node), node
+        return cls(os.fspath(path), place, chain, trusted, *facts)
 
     def __reduce__(self) -> tuple[type[PassFile], tuple[Any, ...]]:
         return PassFile, (*attrs.astuple(self, recurse=False)[:-1], None)
@@ -147,3 +142,9 @@ def _specs(node: AnyNode) -> tuple[Spec, Spec]:
         return declared, node.spec(probe=True)
     except FlowError:  # its first element fails, which a run will report
         return declared, declared
+
+
+@any_depth
+def _is_in_any_order(node: AnyNode) -> bool:
+    in_any_order = isinstance(node, AnyOrder | Unordered)
+    return in_any_order or any(map(_is_in_any_order, node.sources))

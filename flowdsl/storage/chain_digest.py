@@ -13,10 +13,12 @@ not, for another version of Python for example, which costs one computation.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import pickle
 import sys
-from collections.abc import Iterator, Mapping
+import weakref
+from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from functools import partial
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
@@ -28,6 +30,15 @@ import numpy as np
 from flowdsl.nodes import AnyNode, Node
 
 _PLAIN = (str, bytes, int, float, complex, bool, type(None), type(...))
+_CACHED = type(functools.lru_cache(len))
+_WRAPPED = ("__wrapped__", "__func__", "func", "fget", "fset", "fdel", "dispatcher")
+"""What holds the function in a method, a property, or what ``functools`` makes of a function."""
+_WRAPPERS = (
+    *(staticmethod, classmethod, property, functools.cached_property, _CACHED),
+    functools.singledispatchmethod,
+)
+_OF_CLASSES = ("__dict__", "__weakref__", "__doc__", "__annotations__", "_abc_impl")
+"""Attributes of a class that say nothing about its objects, or are not the same twice."""
 
 
 def chain_digest(node: AnyNode) -> str:
@@ -39,104 +50,115 @@ def chain_digest(node: AnyNode) -> str:
     >>> digests[0] == digests[1], digests[0] == digests[2]
     (True, False)
     """
-    found = hashlib.blake2b(digest_size=16)
-    for text in _Parts().of(node):
-        found.update(len(text).to_bytes(8, "little") + text)
-    return found.hexdigest()
+    return _Digests().of(node).hex()
 
 
-class _Parts:
-    """The bytes that a value is made of; a value that refers to itself is entered once."""
+class _Digests:
+    """The digests of values; a value that refers to itself counts once."""
 
     def __init__(self) -> None:
-        self._seen = dict[int, Any]()  # with the values, so that no other has the same id
+        self._known = dict[int, tuple[Any, bytes]]()  # with the value, so that no other has its id
 
-    def of(self, x: Any) -> Iterator[bytes]:
+    def of(self, x: Any) -> bytes:
+        if id(x) in self._known:
+            return self._known[id(x)][1]
         kind = type(x)
-        yield f"{kind.__module__}.{kind.__qualname__}".encode()
+        found = hashlib.blake2b(f"{kind.__module__}.{kind.__qualname__}".encode(), digest_size=16)
+        self._known[id(x)] = x, b"itself"
+        for part in self._parts(x, kind):
+            found.update(len(part).to_bytes(8, "little") + part)
         if kind in _PLAIN:
-            yield repr(x).encode()
-            return
-        if id(x) in self._seen:
-            return
-        self._seen[id(x)] = x
-        if isinstance(x, Node):
-            yield x.fingerprint.encode()
-            for field in attrs.fields(type(x)):
-                if field.eq is not False:
-                    yield from self.of(getattr(x, field.name))
-        elif isinstance(x, np.ndarray):
-            yield repr((x.dtype, x.shape)).encode()
-            yield pickle.dumps(x) if x.dtype.hasobject else np.ascontiguousarray(x).tobytes()
-        elif isinstance(x, FunctionType):
-            yield from self._function(x)
-        elif isinstance(x, CodeType):
-            yield from self._code(x)
-        elif isinstance(x, MethodType):
-            yield from self.of((x.__func__, x.__self__))
-        elif isinstance(x, partial):
-            yield from self.of((x.func, x.args, x.keywords))
-        elif isinstance(x, BuiltinFunctionType | ModuleType):
-            yield f"{getattr(x, '__module__', '')}.{x.__name__}".encode()
-        elif isinstance(x, type):
-            yield from self._class(x)
-        elif isinstance(x, list | tuple):
-            yield from self._all(x)
-        elif isinstance(x, Mapping):
-            yield from self._all(part for item in x.items() for part in item)
-        elif isinstance(x, AbstractSet):
-            yield from sorted(b"".join(_Parts().of(part)) for part in x)
-        else:
-            yield from self._object(x)
+            del self._known[id(x)]
+            return found.digest()
+        self._known[id(x)] = x, found.digest()
+        return found.digest()
 
-    def _all(self, parts: Any) -> Iterator[bytes]:
-        for part in parts:
-            yield from self.of(part)
+    def _parts(self, x: Any, kind: type) -> Iterable[bytes]:
+        if kind in _PLAIN:
+            return [repr(x).encode()]
+        if isinstance(x, Node):
+            return [x.fingerprint.encode(), *self._attributes(x)]
+        if isinstance(x, np.ndarray):
+            content = pickle.dumps(x) if x.dtype.hasobject else np.ascontiguousarray(x).tobytes()
+            return [repr((x.dtype, x.shape)).encode(), content]
+        if isinstance(x, FunctionType):
+            return self._function(x)
+        if isinstance(x, CodeType):
+            return self._code(x)
+        if isinstance(x, MethodType):
+            return self._all([x.__func__, x.__self__])
+        if isinstance(x, partial):
+            return self._all([x.func, x.args, x.keywords])
+        if isinstance(x, BuiltinFunctionType | ModuleType):
+            return [f"{getattr(x, '__module__', '')}.{x.__name__}".encode()]
+        if isinstance(x, type):
+            return self._class(x)
+        if isinstance(x, _WRAPPERS):
+            return self._all(getattr(x, name, None) for name in _WRAPPED)
+        if isinstance(x, weakref.WeakKeyDictionary | weakref.WeakValueDictionary):
+            return []  # a cache
+        if isinstance(x, list | tuple):
+            return self._all(x)
+        if isinstance(x, Mapping):
+            return self._all(part for item in x.items() for part in item)
+        if isinstance(x, AbstractSet):
+            return sorted(self._all(x))
+        return self._object(x)
+
+    def _all(self, parts: Iterable[Any]) -> Iterator[bytes]:
+        return map(self.of, parts)
+
+    def _attributes(self, x: Any) -> Iterator[bytes]:
+        for field in attrs.fields(type(x)):
+            if field.eq is not False:
+                yield field.name.encode()
+                yield self.of(getattr(x, field.name))
 
     def _function(self, x: FunctionType) -> Iterator[bytes]:
         yield x.__qualname__.encode()
         if _is_installed(x.__module__):
             return
         yield from self._code(x.__code__)
-        yield from self.of((x.__defaults__, x.__kwdefaults__))
+        yield from self._all([x.__defaults__, x.__kwdefaults__, vars(x)])  # or its dispatch
         for cell in x.__closure__ or ():
             try:
-                yield from self.of(cell.cell_contents)
+                yield self.of(cell.cell_contents)
             except ValueError:  # it has no value yet
                 yield b"empty"
         for name in sorted(_names(x.__code__)):
             if name in x.__globals__:
                 yield name.encode()
-                yield from self.of(x.__globals__[name])
+                yield self.of(x.__globals__[name])
 
     def _code(self, x: CodeType) -> Iterator[bytes]:
         yield x.co_code
         yield repr((x.co_names, x.co_varnames, x.co_freevars, x.co_argcount)).encode()
-        for part in x.co_consts:
-            yield from self.of(part)
+        yield from self._all(x.co_consts)
 
     def _class(self, x: type) -> Iterator[bytes]:
-        yield f"{x.__module__}.{x.__qualname__}".encode()
-        if not _is_installed(x.__module__):
-            for name, value in sorted(vars(x).items()):
-                if isinstance(value, FunctionType | staticmethod | classmethod | property):
-                    yield name.encode()
-                    yield from self.of(getattr(value, "__func__", getattr(value, "fget", value)))
+        for base in x.__mro__:
+            yield f"{base.__module__}.{base.__qualname__}".encode()
+            if not _is_installed(base.__module__):
+                for name, value in sorted(vars(base).items()):
+                    if name not in _OF_CLASSES:
+                        yield name.encode()
+                        yield self.of(value)
 
     def _object(self, x: Any) -> Iterator[bytes]:
-        yield from self._class(type(x))
+        yield self.of(type(x))
         if attrs.has(type(x)):
-            parts = (
-                (f.name, getattr(x, f.name)) for f in attrs.fields(type(x)) if f.eq is not False
-            )
-            yield from self._all(part for pair in parts for part in pair)
-        elif hasattr(x, "__dict__") and not _is_installed(type(x).__module__):
-            yield from self.of(dict(sorted(vars(x).items())))
-        else:
-            try:
-                yield pickle.dumps(x)
-            except Exception:  # such as a lock: only its class counts
-                return
+            yield from self._attributes(x)
+            return
+        slots = [name for base in type(x).__mro__ for name in vars(base).get("__slots__", ())]
+        values = dict(getattr(x, "__dict__", {}))
+        values |= {name: getattr(x, name) for name in slots if hasattr(x, name)}
+        if values and not _is_installed(type(x).__module__):
+            yield self.of(dict(sorted(values.items())))
+            return
+        try:
+            yield pickle.dumps(x)
+        except Exception:  # such as a lock: only its class counts
+            return
 
 
 def _names(code: CodeType) -> set[str]:

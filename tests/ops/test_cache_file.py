@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import subprocess
@@ -277,3 +278,86 @@ def test_wrong_paths_are_refused(tmp_path: Path, where: str, message: str) -> No
 def test_trusted_needs_a_file() -> None:
     with pytest.raises(InvalidFlow, match="trusted=True is for a file"):
         fl.from_range(3).cache(trusted=True)
+
+
+class Base:
+    offset = 1
+
+    def __call__(self, i: int) -> int:
+        return i + self.offset
+
+
+class Child(Base):
+    pass
+
+
+class Slotted:
+    __slots__ = ("lock", "value")
+
+    def __init__(self, value: int) -> None:
+        self.lock, self.value = threading.Lock(), value
+
+    def __call__(self, i: int) -> int:
+        return i + self.value
+
+
+def counting(k: int) -> Callable[[int], int]:
+    @functools.lru_cache
+    def counted(i: int) -> int:
+        return i + k
+
+    return counted
+
+
+def dispatching(k: int) -> Callable[[int], int]:
+    @functools.singledispatch
+    def dispatched(i: object) -> int:
+        raise TypeError
+
+    @dispatched.register
+    def _(i: int) -> int:
+        return i + k
+
+    return dispatched
+
+
+class TestDigestsOfOtherFunctions:
+    def test_what_functools_makes_of_a_function_counts(self) -> None:
+        for make in (counting, dispatching):
+            assert digest(make(1)) == digest(make(1))
+            assert digest(make(1)) != digest(make(2))
+        used, unused = dispatching(1), dispatching(1)
+        used(1)
+        assert digest(used) == digest(unused)
+
+    def test_base_classes_and_their_values_count(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        before = digest(Child()), digest(lambda i: i + Child.offset)
+        monkeypatch.setattr(Base, "offset", 2)
+        assert digest(Child()) != before[0]
+        assert digest(lambda i: i + Child.offset) != before[1]
+        before = digest(Child()), ""
+        monkeypatch.setattr(Base, "__call__", lambda self, i: i)
+        assert digest(Child()) != before[0]
+
+    def test_values_in_slots_count(self) -> None:
+        assert digest(Slotted(1)) == digest(Slotted(1))
+        assert digest(Slotted(1)) != digest(Slotted(2))
+
+    @pytest.mark.parametrize(
+        ("one", "other"), [([[], [[]]], [[[]], []]), ([[1], 2], [[1, 2]]), ([1, 2], [2, 1])]
+    )
+    def test_the_structure_of_values_counts(self, one: Any, other: Any) -> None:
+        assert digest(lambda i: one) != digest(lambda i: other)
+
+    def test_which_of_equal_values_are_one_object_does_not_count(self) -> None:
+        a, b = [1], [1]
+        same, equal = [a, a], [a, b]
+        assert chain_digest(fl.from_items(same).node) == chain_digest(fl.from_items(equal).node)
+
+
+def test_a_state_over_elements_in_any_order_is_refused(path: Path) -> None:
+    flow = fl.from_range(5).merge(fl.from_range(5)).cache(path)
+    with iter(flow) as run:
+        next(run)
+        with pytest.raises(fl.NotResumable, match="another order in each pass"):
+            run.state_dict()
