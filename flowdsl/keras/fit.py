@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -174,7 +175,8 @@ class Fit(DataAdapter):
     def get_tf_dataset(self) -> Any:
         import tensorflow as tf
 
-        spec = self._flow.spec
+        with _causes_in_notes():
+            spec = self._flow.spec
         if isinstance(spec, StructSpec):
             _refuse_many(spec.form, len(spec.fields), 0)
         signature = _tf_signature(spec, "")
@@ -268,10 +270,17 @@ class _Follows(keras.callbacks.Callback):
 
 
 def _next(batches: Iterator[Any]) -> Any:
-    try:
+    with _causes_in_notes():
         return next(batches, None)
+
+
+@contextmanager
+def _causes_in_notes() -> Iterator[None]:
+    """Add the cause of an error to its notes: Keras removes causes, to shorten tracebacks."""
+    try:
+        yield
     except Exception as error:
-        if error.__cause__ is not None:  # Keras removes the cause, to shorten tracebacks
+        if error.__cause__ is not None:
             error.add_note(f"the cause: {error.__cause__!r}")
         raise
 

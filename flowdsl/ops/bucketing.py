@@ -85,6 +85,15 @@ class BucketByLength(Grouped[A, U, E | Reordered | Unsized], Generic[A, U, E]):
 
     def key_and_size(self, x: A) -> tuple[Key, int]:
         size = self.function(x)
+        if self.function is len and isinstance(x, tuple | dict):
+            what = "components" if isinstance(x, tuple) else "keys"
+            raise SpecMismatch(
+                f"len of a {type(x).__name__} is its number of {what}, {size}; pass the length of "
+                f"a component, such as lambda x: len(x[{next(iter(x), 0)!r}])"
+                if isinstance(x, dict)
+                else f"len of a tuple is its number of {what}, {size}; pass the length of a "
+                f"component, such as lambda x: len(x[0])"
+            )
         if not is_int(size, 0):
             raise SpecMismatch(
                 f"the length of an element must be an int >= 0; {name_of(self.function)} returned "

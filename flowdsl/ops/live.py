@@ -240,10 +240,11 @@ class LiveStreams(FlowBase[T, E]):
         """Drop the oldest elements when the consumer is slower than the stream.
 
         A thread reads the stream without pause, and keeps the last ``n`` elements that the consumer
-        has not asked for. ``on_drop`` is called with each element that is dropped, in that thread;
-        a log message at the end of the pass has their number. Put it directly above the stream, and
-        the work for each element above it. Operators such as ``prefetch`` and ``batch`` above it
-        read ahead too, so what they hold is older than the last ``n``.
+        has not asked for, up to 256 MiB of them. ``on_drop`` is called with each element that is
+        dropped, in that thread; a log message at the end of the pass has their number. Put it
+        directly above the stream, and the work for each element above it. Operators such as
+        ``prefetch`` and ``batch`` above it read ahead too, so what they hold is older than the last
+        ``n``.
 
         What is dropped depends on time, so a run has no state. Messages of ``from_zmq`` that are
         dropped count as delivered when a later one is.

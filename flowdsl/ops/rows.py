@@ -147,6 +147,9 @@ def _numbers(value: Any) -> NDArray[np.int64]:
         InvalidFlow: They are something else.
     """
     numbers = axis_of("select_rows: positions", value, "ints", "iu")
+    largest = np.iinfo(np.int64).max
+    if numbers.dtype.kind == "u" and len(too_large := numbers[numbers > largest]):
+        raise InvalidFlow(f"select_rows: positions contain {too_large[0]}, which no flow has")
     return numbers.astype(np.int64, casting="same_kind")
 
 

@@ -202,9 +202,9 @@ def from_zmq(
     the seconds since each sender was last heard, ``tally.ages``.
 
     ``timeout`` is for all senders together. With ``sender_timeout``, it is an error if one sender
-    is silent for this many seconds while the consumer waits; with ``senders=None`` it is a warning,
-    as others may continue. A sender is silent while its flow computes an element. Without it,
-    silence of half a minute is a warning in the log.
+    is silent, or was never heard, for this many seconds while the consumer waits; with
+    ``senders=None`` it is a warning, as others may continue. A sender is silent while its flow
+    computes an element. Without it, silence of half a minute is a warning in the log.
 
     An element is acknowledged to its sender once the consumer has asked for the element after the
     last one that was made from it, wherever operators, threads and workers read ahead; or when its

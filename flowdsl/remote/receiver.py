@@ -49,12 +49,15 @@ class Receiver:
     """The time when this end last listened."""
     _listens_since: float = attrs.field(factory=monotonic, init=False)
     """The time since when it has listened without a long pause."""
+    _since: float = attrs.field(factory=monotonic, init=False)
+    """The time when the pass began."""
 
     def elements(self) -> Iterator[Any]:
         """Yield the elements of all senders, in the order of arrival."""
         receive_state = ReceiveState(self.senders, self.endpoint.hwm, self.tally)
         kind = zmq.ROUTER if self.endpoint.bind else zmq.DEALER
         receipts, culprit = self.receipts, None
+        self._since = self._listened = self._listens_since = monotonic()
         link = Link(self.endpoint, kind)
         try:
             while not receive_state.ended:
@@ -165,6 +168,12 @@ class Receiver:
             self._listens_since = now
         self._listened = now
         seconds = _SILENCE if self.sender_timeout is None else self.sender_timeout
+        missing = 0 if self.senders is None else self.senders - len(receive_state.records)
+        if self.sender_timeout is not None and missing > 0 and now - self._since > seconds:
+            raise SourceError(
+                f"from_zmq: {missing} of {self.senders} senders have not been heard at all for "
+                f"{seconds} s; of the senders, {receive_state.describe_senders()}"
+            )
         for record in receive_state.newly_silent(seconds, self._listens_since):
             text = (
                 f"from_zmq: the sender {record.name} has not been heard for {seconds} s, after "

@@ -118,6 +118,8 @@ def _compared(what: str, got: Outcome, expected: Outcome, is_ordered: bool = Tru
     Raises:
         AssertionError: They differ.
     """
+    if got.error != expected.error and got.error is not None:
+        raise AssertionError(f"{what}: it failed after {len(got)} elements: {got.error}")
     left = list(expected.elements)
     for k, element in enumerate(got.elements):
         place = 0 if is_ordered else next((i for i, x in enumerate(left) if alike(element, x)), 0)

@@ -164,3 +164,12 @@ def test_titles() -> None:
         ),
     }
     assert {x.node.title for x in titles.values()} == set(titles)
+
+
+@pytest.mark.parametrize(
+    ("element", "advice"), [({"ids": [1, 2]}, "len(x['ids'])"), (([1], 2), "len(x[0])")]
+)
+def test_len_of_several_components_is_refused(element: Any, advice: str) -> None:
+    with pytest.raises(ElementError) as caught:
+        fl.from_range(3).map(lambda _: element).bucket_by_length(len, [8], 2).collect()
+    assert advice in str(caught.value)

@@ -201,3 +201,9 @@ class TestSelectRows:
         endless: Any = fl.from_range(2).repeat()
         with pytest.raises(InvalidFlow, match=r"^select_rows: repeat\(\) never ends"):
             endless.select_rows([0])
+
+
+@pytest.mark.parametrize("dtype", [None, np.uint64])
+def test_positions_beyond_64_bits_are_refused(dtype: Any) -> None:
+    with pytest.raises(InvalidFlow, match="positions contain 18446744073709551615"):
+        fl.from_range(5).select_rows(np.array([2**64 - 1], dtype))

@@ -63,6 +63,13 @@ class TestSilence:
         for sensor in (dead, alive):
             sensor.end()
 
+    def test_a_sender_that_never_starts_is_an_error(self, address: str) -> None:
+        alive = Sensor(address, 10_000)
+        flow = fl.from_zmq(address, int, senders=2, sender_timeout=0.3)
+        with pytest.raises(SourceError, match=r"1 of 2 senders have not been heard at all for 0.3"):
+            flow.map(slowly).collect()
+        alive.end()
+
     def test_it_is_a_warning_where_senders_come_and_go(
         self, address: str, caplog: pytest.LogCaptureFixture
     ) -> None:

@@ -166,6 +166,15 @@ def workers_are_threads(monkeypatch: pytest.MonkeyPatch) -> None:
 @given(rows, steps, st.integers(0, 20), st.lists(st.booleans(), min_size=3, max_size=3))
 @example(20, [("threads", 0), ("filter", 0), ("take", 1), ("repeat", 2)], 5, [True, True, True])
 @example(9, [("threads", 0), ("filter", 0), ("take", 0)], 0, [False, True, False])
+@example(
+    12, [("filter", 0), ("threads", 0), ("batch", 1), ("threads", 0), ("repeat", 2)], 5, [True] * 3
+)
+@example(
+    11, [("filter", 1), ("repeat", 1), ("batch", 2), ("map", 0), ("threads", 1)], 3, [True] * 3
+)
+@example(20, [("flat_map", 2), ("map", 0), ("threads", 0), ("repeat", 1)], 14, [True] * 3)
+@example(20, [("shard", 1), ("flat_map", 2), ("map", 0), ("threads", 0)], 6, [True, True, False])
+@example(20, [("window", 0), ("map", 0), ("threads", 0), ("repeat", 2)], 20, [True] * 3)
 def test_placement_does_not_affect_a_resume(
     rows: int, steps: list[Step], first: int, workers: list[bool]
 ) -> None:
