@@ -267,7 +267,7 @@ class Caching(FlowBase[T, E]):
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     squares = fl.from_range(4).map(lambda i: i * i).cache(f"{folder}/squares.lmdb")
         ...     squares.shuffle(seed=1).collect()
-        [1, 4, 9, 0]
+        [9, 1, 0, 4]
 
         Source: ``CacheData`` of tensorpack; ``cache(filename)`` of tf.data.
 
