@@ -102,6 +102,7 @@ BY_THEMSELVES = {
     "CacheRowsInAnyOrder": "tests/ops/test_cache_file.py: as CacheRows",
     "CacheStream": "tests/ops/test_cache_file.py: as CacheRows",
     "CacheStreamInAnyOrder": "tests/ops/test_cache_file.py: as CacheRows",
+    "FromTable": "tests/ops/test_tables.py: it keeps the laws of sources",
     "Latest": "tests/ops/test_live.py: its elements depend on time",
     "Merge": "tests/ops/test_live.py: its order depends on time",
 }

@@ -123,6 +123,9 @@ class Every(IndexTransform[T, E], Resumable[T, E], Generic[T, E]):
 class Backwards(ByNumber[T, E | Reordered], Generic[T, E]):
     """The elements in the opposite order."""
 
+    def __attrs_post_init__(self) -> None:
+        known_length("[::-1]", self.source)
+
     @property
     def title(self) -> str:
         return "[::-1]"

@@ -207,3 +207,10 @@ class TestSelectRows:
 def test_positions_beyond_64_bits_are_refused(dtype: Any) -> None:
     with pytest.raises(InvalidFlow, match="positions contain 18446744073709551615"):
         fl.from_range(5).select_rows(np.array([2**64 - 1], dtype))
+
+
+def test_the_opposite_order_needs_a_length_below_on_error_too() -> None:
+    flow = fl.from_range(6).batch(2, collate=list)[::-1]
+    assert flow.collect() == [[4, 5], [2, 3], [0, 1]]
+    with pytest.raises(InvalidFlow, match="has no known length"):
+        flow.prefetch(0, on_error="skip")
