@@ -80,10 +80,11 @@ from flowdsl.errors import (
 from flowdsl.flow import Flow
 from flowdsl.ops.fakes import fake
 from flowdsl.ops.files import from_files
+from flowdsl.ops.iterables import from_iterable
 from flowdsl.ops.queues import from_queue
 from flowdsl.ops.several import choose, concat, interleave, merge, mix
 from flowdsl.ops.several import zip as zip  # noqa: A004  # not in __all__: import * would hide it
-from flowdsl.ops.sources import from_items, from_iterable, from_range
+from flowdsl.ops.sources import from_items, from_range
 from flowdsl.ops.transforms import Augmentation, Drawn, Image
 from flowdsl.storage.formats import FORMATS
 

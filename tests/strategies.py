@@ -99,9 +99,7 @@ ELSEWHERE = ("Threads", "Unordered")
 
 BY_THEMSELVES = {
     "CacheRows": "tests/ops/test_cache_file.py: a source, whose file is written by a run",
-    "CacheRowsInAnyOrder": "tests/ops/test_cache_file.py: as CacheRows",
     "CacheStream": "tests/ops/test_cache_file.py: as CacheRows",
-    "CacheStreamInAnyOrder": "tests/ops/test_cache_file.py: as CacheRows",
     "FromTable": "tests/ops/test_tables.py: it keeps the laws of sources",
     "Latest": "tests/ops/test_live.py: its elements depend on time",
     "Merge": "tests/ops/test_live.py: its order depends on time",

@@ -23,7 +23,7 @@ from flowdsl.nodes import (
     flow,
     with_inferred,
 )
-from flowdsl.ops.sources import Opened, numbered
+from flowdsl.ops.iterables import Opened, numbered
 
 if TYPE_CHECKING:
     from flowdsl.flow import Flow
@@ -98,13 +98,13 @@ class CountedStream(_Stream[T, Exact]):
 class UncountedStream(_Stream[T, Unsized]):
     """A finite stream of unknown length."""
 
-    instead: ClassVar[str] = "; use ordered=True"
     many = "of unknown length"
 
 
 class UnorderedStream(_Stream[T, Reordered | Unsized], AnyOrder[T, Reordered | Unsized]):
     """A finite stream of unknown length, whose order differs from pass to pass."""
 
+    resume_advice: ClassVar[str] = "; use ordered=True"
     many = "of unknown length"
 
 

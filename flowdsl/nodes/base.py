@@ -211,6 +211,9 @@ class Node(ABC, Generic[T, E]):
     """True if each epoch has its own order, as after ``shuffle``; False if all epochs have the same
     order, as after ``cache``; None if that depends on the sources."""
 
+    resume_advice: ClassVar[str] = ""
+    """What to write instead, for a flow that has no state because it is ``in_any_order``."""
+
     draws: ClassVar[bool] = False
     """True if its elements depend on the epoch, as the elements of ``random_map`` do."""
 
@@ -296,6 +299,11 @@ class Node(ABC, Generic[T, E]):
     def positions_are_contiguous(self) -> bool:
         """True if positions have no gaps, so that they number the elements; not after a filter."""
         return True
+
+    @property
+    def in_any_order(self) -> bool:
+        """True if its passes may differ, even in the same epoch, so that a run has no state."""
+        return False
 
     @property
     def looks_back(self) -> int | None:

@@ -11,7 +11,7 @@ from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from itertools import chain
-from typing import Any, ClassVar, Generic, TypeAlias, final
+from typing import Any, Generic, TypeAlias, final
 
 import attrs
 
@@ -211,8 +211,9 @@ class Acknowledging(OneShot[T, E], Generic[T, E]):
 class AnyOrder(Node[T, E], Generic[T, E]):
     """Its passes may each yield other elements, or the elements in another order."""
 
-    instead: ClassVar[str] = ""
-    """What to write for a flow that can be resumed, for the error of a state."""
+    @property
+    def in_any_order(self) -> bool:
+        return True
 
 
 # -- to be probed ----------------------------------------------------------------------------------

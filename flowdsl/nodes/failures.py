@@ -94,6 +94,10 @@ class _Attempted:
     def fingerprint(self) -> str:
         return str(self.held.node.fingerprint)
 
+    @property
+    def in_any_order(self) -> bool:
+        return bool(self.held.node.in_any_order)
+
 
 @attrs.frozen(repr=False)
 class Attempt(_Attempted, Elementwise[A, Any, E], SkippedByProbe[Any, E], Generic[A, E]):

@@ -85,7 +85,7 @@ def integers(position: Positions, n: int, key: str) -> Positions:
     replaced by one that is drawn from it.
     """
     if n < 1 and len(position):
-        raise ValueError(f"there is no int from 0 and below {n}")
+        raise ValueError(f"no int is at least 0 and below {n}")
     mask = np.uint64((1 << (n - 1).bit_length()) - 1)
     drawn = random_numbers(position, key)
     outside = np.flatnonzero(drawn & mask >= n)

@@ -86,13 +86,10 @@ class BucketByLength(Grouped[A, U, E | Reordered | Unsized], Generic[A, U, E]):
     def key_and_size(self, x: A) -> tuple[Key, int]:
         size = self.function(x)
         if self.function is len and isinstance(x, tuple | dict):
-            what = "components" if isinstance(x, tuple) else "keys"
+            first = next(iter(x), 0) if isinstance(x, dict) else 0
             raise SpecMismatch(
-                f"len of a {type(x).__name__} is its number of {what}, {size}; pass the length of "
-                f"a component, such as lambda x: len(x[{next(iter(x), 0)!r}])"
-                if isinstance(x, dict)
-                else f"len of a tuple is its number of {what}, {size}; pass the length of a "
-                f"component, such as lambda x: len(x[0])"
+                f"len of a {type(x).__name__} is its number of components, {size}; pass the length "
+                f"of one, such as lambda x: len(x[{first!r}])"
             )
         if not is_int(size, 0):
             raise SpecMismatch(

@@ -10,12 +10,11 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from flowdsl.effects import Endless, Exact, Finite, Tag
+from flowdsl.effects import Endless, Finite, Tag
 from flowdsl.elements.specs import Spec
 from flowdsl.elements.structure import read_only
 from flowdsl.errors import InvalidFlow
 from flowdsl.nodes import (
-    AnyOrder,
     E,
     FlowBase,
     IndexedSource,
@@ -138,10 +137,15 @@ def _own(array: NDArray[Any]) -> NDArray[Any]:
 class _CacheFile(StoresPass[T], Generic[T]):
     """Epoch 0 of a flow in every pass, from a file that is written once.
 
-    The flow is no source of this node: when the file is there, it does not run.
+    The flow is not among the sources of this node, so it does not run once the file exists.
     """
 
+    resume_advice: ClassVar[str] = "; write_lmdb keeps one pass, which from_lmdb reads"
     kept: PassFile
+
+    @property
+    def in_any_order(self) -> bool:
+        return self.kept.in_any_order
 
     @property
     def title(self) -> str:
@@ -193,12 +197,6 @@ class CacheRows(_CacheFile[T], IndexedSource[T], Generic[T]):
         return read
 
 
-class CacheRowsInAnyOrder(CacheRows[T], AnyOrder[T, Exact], Generic[T]):
-    """The rows of a pass whose order another pass would not have: a state is of one file."""
-
-    instead: ClassVar[str] = "; write_lmdb keeps one pass, which from_lmdb reads"
-
-
 class CacheStream(_CacheFile[T], Generic[T]):
     """The rows of a pass whose length is unknown until the file is written."""
 
@@ -209,12 +207,6 @@ class CacheStream(_CacheFile[T], Generic[T]):
     def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[T]]:
         length, read = self._reader()
         return ((i, read(i)) for i in range(length))
-
-
-class CacheStreamInAnyOrder(CacheStream[T], AnyOrder[T, Exact], Generic[T]):
-    """As ``CacheRowsInAnyOrder``, of a length that is unknown until the file is written."""
-
-    instead: ClassVar[str] = "; write_lmdb keeps one pass, which from_lmdb reads"
 
 
 class Caching(FlowBase[T, E]):
@@ -285,6 +277,4 @@ class Caching(FlowBase[T, E]):
 
 def _rows_of(kept: PassFile) -> Node[Any, Any]:
     """The node that reads a file: its type does not say the effects of the flow that is kept."""
-    if kept.in_any_order:
-        return CacheStreamInAnyOrder(kept) if kept.length is None else CacheRowsInAnyOrder(kept)
     return CacheStream(kept) if kept.length is None else CacheRows(kept)

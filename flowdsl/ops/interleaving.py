@@ -163,7 +163,7 @@ class Interleaving(FlowBase[T, E]):
 
         They are read one at a time, as the consumer requests them, in the consumer's process;
         generators are closed at the end of the pass, even if the pass is ended early. A run that
-        resumes reads them from the begin of the pass. For flows whose rows are read by number,
+        resumes reads them from the start of the pass. For flows whose rows are read by number,
         ``fl.interleave(flows)`` reads in the workers, and resumes at once.
 
         Length: unknown until the end of a pass.

@@ -16,7 +16,7 @@ from flowdsl.elements.specs import UNKNOWN, Spec
 from flowdsl.elements.structure import components
 from flowdsl.errors import InvalidFlow, SourceError
 from flowdsl.nodes import OneShot, PassFactory, Row, T, flow
-from flowdsl.ops.sources import Once, numbered
+from flowdsl.ops.iterables import Once, numbered
 
 if TYPE_CHECKING:
     from flowdsl.flow import Flow

@@ -1,4 +1,4 @@
-# Overloads are tried in order; those of slices that are not known to have a stop come first.
+# Overloads are tried in order; slices that may have no stop come first.
 # mypy: disable-error-code="overload-overlap"
 # pyright: reportOverlappingOverload=false
 """Rows by number: slices, and lists of positions."""
@@ -333,11 +333,11 @@ class Rows(FlowBase[T, E]):
 
         Length: as many as in the same slice of a list; unknown if the source's is unknown.
 
-        Effects: those of ``skip`` and ``take``; with a negative step, ``Reordered``. Type checkers
+        Effects: as of ``skip`` and ``take``; with a negative step, ``Reordered``. Type checkers
         do not see the sign of a step: ``shard(c, 0)`` is ``flow[::c]`` with its exact type.
 
         Errors: ``InvalidFlow`` for a step of 0, for bounds that are not ints, and for negative
-        numbers over a flow of unknown length or without end; those of ``at``.
+        numbers over a flow of unknown length or without end; the errors of ``at``.
 
         >>> import flowdsl as fl
         >>> flow = fl.from_range(10)

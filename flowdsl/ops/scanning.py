@@ -189,7 +189,7 @@ class Scanning(FlowBase[T, E]):
         what it puts into an element should not change later. It runs in the consumer's process,
         as every element needs the state after the elements before it; operators below and above may
         run in workers. After a resume the delivered elements are computed again, for their state.
-        The origins of an element are those of ``x``; rows that are only in the state are not
+        An element has the origins of ``x``; rows that are only in the state are not
         traced.
 
         Length: the source's.

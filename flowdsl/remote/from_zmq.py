@@ -13,8 +13,8 @@ from flowdsl.effects import Endless, Reordered, Resampled, Unsized
 from flowdsl.elements.specs import Spec
 from flowdsl.errors import InvalidFlow
 from flowdsl.nodes import Acknowledging, E, PassFactory, Receipts, Row, T, flow, is_int
+from flowdsl.ops.iterables import Once, numbered
 from flowdsl.ops.queues import check_timeout
-from flowdsl.ops.sources import Once, numbered
 from flowdsl.remote.pushing import PULLED, FormatOfAll, check_format, pulled
 from flowdsl.remote.receive_state import Tally
 from flowdsl.remote.receiver import Receiver

@@ -1,4 +1,4 @@
-"""From a ``PUSH`` socket to a ``PULL`` socket: the zmq_ops format, and those of other programs.
+"""From a ``PUSH`` socket to a ``PULL`` socket: the zmq_ops format, and formats of other programs.
 
 The protocol has no acknowledgements. A sender knows only which elements the operating system has
 accepted. Elements in the system's buffers are lost if the connection breaks, and may be lost if the
@@ -28,7 +28,7 @@ from flowdsl.remote.zmq_ops import Encoder
 
 Format: TypeAlias = Literal["flowdsl", "zmq_ops"]
 FormatOfAll: TypeAlias = Literal["flowdsl", "zmq_ops", "bytes", "msgpack"]
-"""The formats that can be received; ``Format`` are those that can be sent, too."""
+"""The formats that can be received; ``Format`` lists the ones that can be sent, too."""
 
 
 def _unpacked(frame: Frame) -> Any:

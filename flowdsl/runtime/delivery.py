@@ -79,7 +79,7 @@ class RowNotes:
     every: int = 1
     """The number of rows from one note to the next."""
     leave_out: int = 0
-    """The number of rows at the begin of the first pass that are left out."""
+    """The number of rows at the start of the first pass that are left out."""
     is_resumed: Callable[[], bool] = lambda: False
     """Returns True if the operators below are about to begin at places of a state."""
     _answers: list[Callable[[], Any]] = attrs.field(factory=list[Callable[[], Any]])
@@ -113,8 +113,8 @@ class RowNotes:
         return islice(rows, leave_out, None) if leave_out else rows
 
     def _noting(self, epoch: int, number: int) -> Iterator[Row[Any]]:
-        # Before the first pass of a resumed run, the answers are the places of the state; before
-        # any other, they are those of the last pass until the operators below have begun.
+        # The operators below still answer for the previous pass until they begin the next one. In
+        # a resumed run they have the places of the state before they begin, and not afterwards.
         is_resumed = self.is_resumed()
         if is_resumed:
             self._note(number)

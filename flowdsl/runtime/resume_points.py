@@ -14,7 +14,7 @@ delivered.
 A few do hold something: ``flat_map`` is in the midst of the rows of one element, and ``window``
 keeps the last elements that it read. Their state may be any Python object, so it is not saved.
 They note where they could begin again instead (``Restarts``), and the places of the operators below
-are those at that moment. A resume computes the elements since then again.
+are the places at that moment. A resume computes the elements since then again.
 """
 
 from __future__ import annotations

@@ -20,7 +20,6 @@ from typing import TypedDict
 from flowdsl.errors import NotResumable, StateMismatch
 from flowdsl.nodes import (
     AnyNode,
-    AnyOrder,
     IndexTransform,
     OneShot,
     Unordered,
@@ -72,10 +71,10 @@ def state_of(
             "that were delivered; use ordered=True to save and resume"
         )
     for part in walk(node):
-        if isinstance(part, AnyOrder):
+        if part.in_any_order:
             raise NotResumable(
                 f"state_dict: {part.title} may yield another order in each pass, so a position "
-                f"does not identify the elements that were delivered{part.instead}"
+                f"does not identify the elements that were delivered{part.resume_advice}"
             )
         if isinstance(part, OneShot):
             raise NotResumable(

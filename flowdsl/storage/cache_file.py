@@ -17,7 +17,7 @@ from filelock import FileLock, Timeout
 from flowdsl.effects import Finite, Tag
 from flowdsl.elements.specs import Spec
 from flowdsl.errors import FlowError, InvalidFlow, SourceError
-from flowdsl.nodes import AnyNode, AnyOrder, Node, Unordered, flow
+from flowdsl.nodes import AnyNode, Node, Unordered, flow
 from flowdsl.resources.any_depth import any_depth
 from flowdsl.resources.streams import logger
 from flowdsl.storage.chain_digest import chain_digest
@@ -55,7 +55,7 @@ class PassFile:
         """Return the file at ``path`` for a flow, which need not exist.
 
         Raises:
-            InvalidFlow: The path is no place for a file.
+            InvalidFlow: A file cannot be written at the path.
         """
         place = os.path.realpath(local_path("cache", path, remedy=URL_REMEDY))
         if os.path.isdir(place):
@@ -146,5 +146,5 @@ def _specs(node: AnyNode) -> tuple[Spec, Spec]:
 
 @any_depth
 def _is_in_any_order(node: AnyNode) -> bool:
-    in_any_order = isinstance(node, AnyOrder | Unordered)
+    in_any_order = node.in_any_order or isinstance(node, Unordered)
     return in_any_order or any(map(_is_in_any_order, node.sources))

@@ -20,7 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowdsl.errors import ElementError, StateMismatch
-from flowdsl.ops.sources import from_iterable, from_range
+from flowdsl.ops.iterables import from_iterable
+from flowdsl.ops.sources import from_range
 from flowdsl.storage.arrays.npy import from_npy
 from flowdsl.testing.endings import error_of, is_interrupted, no_thread_is_left
 from flowdsl.testing.outcomes import element_difference, require

@@ -18,7 +18,8 @@ from hypothesis.extra import numpy as hnp
 
 from flowdsl.errors import FlowError, SourceError, SpecMismatch, StateMismatch
 from flowdsl.nodes import IndexedSource
-from flowdsl.ops.sources import from_items, from_iterable
+from flowdsl.ops.iterables import from_iterable
+from flowdsl.ops.sources import from_items
 from flowdsl.testing.checks import check_source
 from flowdsl.testing.elements import same
 from flowdsl.testing.outcomes import element_difference, require

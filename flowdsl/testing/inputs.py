@@ -15,7 +15,8 @@ import attrs
 import numpy as np
 
 from flowdsl.errors import ElementError, EndlessFlow, FlowError, UnknownLength
-from flowdsl.ops.sources import from_iterable, from_range
+from flowdsl.ops.iterables import from_iterable
+from flowdsl.ops.sources import from_range
 from flowdsl.testing.endings import error_of, is_interrupted, no_thread_is_left
 from flowdsl.testing.outcomes import element_difference, require
 from flowdsl.testing.recipes import AnyFlow

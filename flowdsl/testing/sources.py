@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
+from flowdsl.ops.iterables import from_iterable
 from flowdsl.ops.queues import from_queue
-from flowdsl.ops.sources import from_items, from_iterable, from_range
+from flowdsl.ops.sources import from_items, from_range
 from flowdsl.testing import functions, models
 from flowdsl.testing.catalogue import Draw
 from flowdsl.testing.elements import parts_of

@@ -127,5 +127,5 @@ class TestDraws:
 
 def test_drawing_an_int_below_zero_is_an_error_and_no_endless_loop() -> None:
     assert integers(np.arange(0), 0, "key").tolist() == []
-    with pytest.raises(ValueError, match="there is no int from 0 and below 0"):
+    with pytest.raises(ValueError, match="no int is at least 0 and below 0"):
         integers(np.arange(2), 0, "key")

@@ -1,4 +1,4 @@
-"""Slices and lists of positions, compared with those of lists."""
+"""Slices and lists of positions, compared with slices of lists."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from flowdsl.elements.structure import remade
 from flowdsl.errors import EndlessFlow, InvalidArgument, NotResumable, UnknownLength
 from flowdsl.feeding.loader import refuse_second_shard
 from flowdsl.flow import Flow
-from flowdsl.ops.sources import from_iterable
+from flowdsl.ops.iterables import from_iterable
 from flowdsl.tensorflow.inputs.queue_input import QueuedInput, checked_flow
 from flowdsl.tensorflow.inputs.signature import Signature, signature_of, signature_of_tensors
 from flowdsl.tensorflow.inputs.source import LeftOver
