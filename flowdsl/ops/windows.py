@@ -196,21 +196,20 @@ class _Windows(Windowed[A, U, E], Restartable[U, E], Generic[A, U, E]):
     ) -> Iterator[Row[U]]:
         span, stride, shares = self.span, self.stride, self.shares
         restarts.note(restarts.mark(), yielded)
+        marks, every = deque[object](), WINDOWS_PER_RESTART * stride
+        marked = yielded + WINDOWS_PER_RESTART  # the window whose first element the next mark is at
         latest = deque[A](maxlen=span)
         number, read, complete = yielded, 0, span  # the next window is complete with as many read
-        marked = yielded + WINDOWS_PER_RESTART  # the number of a window, of which the
-        begin, mark = WINDOWS_PER_RESTART * stride, None  # first element is read after the mark
         for read, (_, x) in enumerate(sources[0](epoch), 1):
             latest.append(read_only(x) if shares else x)
             if read == complete:
                 yield number, self._window(epoch, number, latest)
                 number, complete = number + 1, complete + stride
-            if number >= marked and read > begin:
-                restarts.note(mark, marked)
-                marked = yielded + max(number - yielded + WINDOWS_PER_RESTART, -(-read // stride))
-                begin = (marked - yielded) * stride
-            if read == begin:
-                mark = restarts.mark()
+            if not read % every:
+                marks.append(restarts.mark())
+            if number == marked and marks:
+                restarts.note(marks.popleft(), marked)
+                marked += WINDOWS_PER_RESTART
         while not self.drop_remainder and (start := complete - span) < read:
             group = islice(latest, start - (read - len(latest)), None)
             yield number, self._window(epoch, number, group)
