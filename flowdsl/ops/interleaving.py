@@ -91,14 +91,18 @@ class InterleaveMap(Traceable[U, E | Reordered | Unsized], Generic[A, U, E]):
     ) -> Iterator[tuple[U, Row[Any]]]:
         """The elements, each with the row of the source that it was made from."""
         waiting = source(epoch)
-        slots: deque[_Result[U] | None] = deque([None] * self.cycle)
+        slots, unused = deque[_Result[U] | None](), self.cycle  # a slot is added at its first turn
         try:
-            while slots:
+            while slots or unused:
+                if unused:
+                    slots.appendleft(None)
+                    unused -= 1
                 result = slots[0]
                 if result is None:
                     row = next(waiting, None)
                     if row is None:
                         slots.popleft()
+                        unused = 0
                         continue
                     result = slots[0] = _Result(self, epoch, row, latest[0] if latest else row)
                 size = 0

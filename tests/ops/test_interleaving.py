@@ -145,3 +145,8 @@ def test_a_resumed_pass_goes_on() -> None:
         run = iter(flow)
         assert list(islice(run, n)) == whole[:n]
         assert list(flow.resume(run.state_dict())) == whole[n:]
+
+
+def test_a_cycle_may_be_larger_than_the_source() -> None:
+    flow = fl.from_range(3).interleave_map(lambda i: [i] * 2, cycle=10**15)
+    assert flow.collect() == [0, 1, 2, 0, 1, 2]
