@@ -9,5 +9,6 @@ modules that formats share:
 ``fetching``       local copies of remote files        ``codec``          encodes any element
 ``index``          the byte offset of each row         ``schema``         declared elements
 ``read_ahead``     rows read in order                  ``libraries``      optional dependencies
+``compression``    gzip and zlib, read anywhere
 ``write_methods``  the ``write_...`` methods of Flow
 """

@@ -77,6 +77,10 @@ class Table:
     columns: NDArray[np.int64] = attrs.field(repr=False)
     digest: int
 
+    def of(self, digest: int) -> Table:
+        """Return the table of a file with another digest."""
+        return Table(self.columns, digest)
+
 
 def table_of(file: ByteFile, form: str, columns: int, scan: Callable[[ByteFile], Table]) -> Table:
     """Return the table stored for a file's present version, or else the result of ``scan``.

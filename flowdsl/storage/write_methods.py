@@ -10,7 +10,7 @@ from flowdsl.effects import Finite
 from flowdsl.nodes import E, FlowBase, T
 
 if TYPE_CHECKING:
-    from flowdsl.storage.tfrecord.inflating import Compression
+    from flowdsl.storage.compression import Compression
 
 
 class WriteMethods(FlowBase[T, E]):
@@ -65,8 +65,9 @@ class WriteMethods(FlowBase[T, E]):
     ) -> int:
         r"""Run one pass of a flow of text, write each element as a line and return their number.
 
-        The file is UTF-8, and each line ends with ``\n``. It appears under its name only when it
-        is complete; after an error there is no file.
+        The file is UTF-8, and each line ends with ``\n``. A name that ends with ``.gz`` is
+        compressed by gzip. The file appears under its name only when it is complete; after an error
+        there is no file.
 
         Errors: ``EndlessFlow``; ``InvalidFlow`` if the file exists (unless ``overwrite``);
         ``SpecMismatch``, with its row, for an element that is not a str, contains ``\n``, or ends
@@ -94,8 +95,9 @@ class WriteMethods(FlowBase[T, E]):
         a bool, None, or a NumPy scalar. ``from_csv(path, Sample)`` reads the same values back,
         including floats, which are written with enough digits. None and ``""`` are both an empty
         cell, so a column may contain only one of the two. The file is UTF-8 as in RFC 4180: commas,
-        lines that end with ``\r\n``, and quotes where a cell needs them. It appears under its name
-        only when it is complete; after an error there is no file.
+        lines that end with ``\r\n``, and quotes where a cell needs them. A name that ends with
+        ``.gz`` is compressed by gzip. The file appears under its name only when it is complete;
+        after an error there is no file.
 
         Errors: ``EndlessFlow``; ``InvalidFlow`` if the file exists (unless ``overwrite``);
         ``SpecMismatch``, with its row and component, for an array or any other value that a cell

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import gzip
 import os
 import pickle
 import shutil
@@ -262,25 +263,31 @@ def from_files(draw: Draw, form: str, first: int, n: int) -> Source:
 
 
 @cache
-def _text(first: int, n: int, bad: int | None, damage: bytes) -> str:
-    path = _folder() / f"{first}-{n}-{bad}-{damage.hex()}.txt"
+def _text(first: int, n: int, bad: int | None, damage: bytes, suffix: str) -> str:
+    path = _folder() / f"{first}-{n}-{bad}-{damage.hex()}{suffix}"
     lines = [b"%09d,%d\n" % (i, i) for i in range(first, first + n)]
     if bad is not None:
         lines[bad] = damage
-    path.write_bytes(b"".join(lines))
+    content = b"".join(lines)
+    path.write_bytes(gzip.compress(content) if suffix == ".gz" else content)
     return _settled(path)
+
+
+_SUFFIXES = st.sampled_from([".txt", ".gz"])
 
 
 def from_text(draw: Draw, form: str, first: int, n: int) -> Source:
     bad = damage(draw, n)
-    path, func = _text(first, n, bad, b"\xff\n"), partial(functions.make_of_name, form)
+    path = _text(first, n, bad, b"\xff\n", draw(_SUFFIXES))
+    func = partial(functions.make_of_name, form)
     names = [f"{i:09},{i}" for i in range(first, first + n)]
     return Source(lambda: fl.from_text(path).map(func), lambda: _mapped(names, func, bad))
 
 
 def from_csv(draw: Draw, form: str, first: int, n: int) -> Source:
     bad = damage(draw, n)
-    path, func = _text(first, n, bad, b'"a"b,1\n'), partial(functions.make_of_cells, form)
+    path = _text(first, n, bad, b'"a"b,1\n', draw(_SUFFIXES))
+    func = partial(functions.make_of_cells, form)
     names = [(f"{i:09}", i) for i in range(first, first + n)]
     return Source(
         lambda: fl.from_csv(path, tuple[str, int], header=False).map(func),

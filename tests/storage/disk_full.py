@@ -16,6 +16,8 @@ from tests.storage.formats import FORMATS
 
 _BYTES = 1 << 18
 _TIMES = 5000
+SKIPPED = {"npy", "text, gzip", "csv, gzip"}
+"""np.save writes ``npy`` in place; equal lines are compressed to fewer bytes than the limit."""
 
 
 def wrong(format_: Format, folder: Path) -> str | None:
@@ -41,7 +43,7 @@ def wrong(format_: Format, folder: Path) -> str | None:
 
 def main(folder: Path) -> None:
     for name, format_ in FORMATS.items():
-        if name == "npy":  # np.save writes it, in place
+        if name in SKIPPED:
             continue
         (folder / name).mkdir()
         print(f"{name}: {wrong(format_, folder / name)}", flush=True)

@@ -303,3 +303,8 @@ FORMATS = {
         checked=False,
     ),
 }
+
+FORMATS |= {  # its checksum detects damage
+    f"{name}, gzip": attrs.evolve(FORMATS[name], suffix=f".{name}.gz", checked=True)
+    for name in ("text", "csv")
+}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import os
 import shutil
@@ -105,6 +106,14 @@ def _csv(path: Path, mark: int) -> None:
     path.write_text("a,b\n" + "".join(f"{mark},{i:06}\n" for i in range(ROWS)))
 
 
+def _gzipped(write: Callable[[Path, int], None]) -> Callable[[Path, int], None]:
+    def written(path: Path, mark: int) -> None:
+        write(path, mark)
+        path.write_bytes(gzip.compress(path.read_bytes(), mtime=0))
+
+    return written
+
+
 def _svmlight(path: Path, mark: int) -> None:
     path.write_text("".join(f"{mark} 1:{i:06}\n" for i in range(ROWS)))
 
@@ -126,6 +135,7 @@ KINDS = [
     Kind("text", _text, fl.from_text),
     Kind("csv", _csv, fl.from_csv),
     Kind("svmlight", _svmlight, fl.from_svmlight),
+    Kind("text, gzip", _gzipped(_text), fl.from_text),
     Kind(
         "tfrecord, gzip",
         _bytes_with("write_tfrecord", compression="gzip"),

@@ -271,7 +271,7 @@ def test_missing_scikit_learn_error_has_the_install_command(
         fl.from_svmlight(path)
 
 
-def test_a_compressed_file_is_refused(path: Path) -> None:
+def test_damaged_gzip_is_refused(path: Path) -> None:
     path.write_bytes(b"\x1f\x8b" + BytesIO(b"1 1:2").read())
-    with pytest.raises(SourceError, match="compressed by gzip"):
+    with pytest.raises(SourceError, match="cannot be read as gzip"):
         fl.from_svmlight(path)

@@ -162,7 +162,8 @@ def test_encodings_without_newlines_are_refused(path: Path, encoding: Any) -> No
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"\x1f\x8b\x08\x00", "compressed by gzip.* gunzip"),
+        (b"\x1f\x8b\x08\x00", "cannot be read as gzip: it is cut short"),
+        (b"BZh91AY&SY", "compressed by bzip2.* bunzip2"),
         (b"\xfd7zXZ\x00\x00", "compressed by xz.* unxz"),
         (b"\x28\xb5\x2f\xfd\x00", "compressed by zstd.* unzstd"),
         ("ab\n".encode("utf-16"), "UTF-16.* iconv"),

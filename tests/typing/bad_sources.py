@@ -77,6 +77,7 @@ fl.from_lmdb("digits.lmdb").map(lambda s: s.label)  # E: attr-defined
 fl.from_lmdb("digits.lmdb").batch(32)  # E: call-overload
 fl.from_text(3)  # E: arg-type
 fl.from_text("lines.txt").map(scale)  # E: arg-type
+fl.from_text("lines.txt.bz2", compression="bz2")  # E: arg-type
 fl.from_csv(3)  # E: call-overload
 fl.from_csv("rows.csv", 3)  # E: call-overload
 fl.from_csv("rows.csv").map(lambda row: row.label)  # E: attr-defined

@@ -210,6 +210,8 @@ def stored(folder: Path) -> None:
     assert_type(fl.from_text([f"{folder}/*.txt", lines_path], encoding="latin-1"), Flow[str, Exact])
     table_path = folder / "table.csv"
     assert_type(fl.from_items([Named(1), Named(2)]).write_csv(table_path), int)
+    assert_type(fl.from_text(lines_path, compression=None), Flow[str, Exact])
+    assert_type(fl.from_csv(table_path, compression="infer"), Flow[dict[str, str], Exact])
     assert_type(fl.from_csv(table_path), Flow[dict[str, str], Exact])
     assert_type(fl.from_csv(table_path, columns=["n"]), Flow[dict[str, str], Exact])
     assert_type(fl.from_csv(table_path, header=False), Flow[tuple[str, ...], Exact])

@@ -36,6 +36,7 @@ from flowdsl.storage.text.blocks import (
     reader,
     text_file,
 )
+from flowdsl.storage.text.opening import TextCompression, checked_compression
 from flowdsl.storage.text.syntax import Syntax
 
 if TYPE_CHECKING:
@@ -223,6 +224,7 @@ def from_csv(
     comment: str | None = None,
     escapechar: str | None = None,
     skipinitialspace: bool = False,
+    compression: TextCompression = "infer",
 ) -> Flow[dict[str, str], Exact]: ...
 @overload
 def from_csv(
@@ -237,6 +239,7 @@ def from_csv(
     comment: str | None = None,
     escapechar: str | None = None,
     skipinitialspace: bool = False,
+    compression: TextCompression = "infer",
 ) -> Flow[tuple[str, ...], Exact]: ...
 @overload
 def from_csv(
@@ -251,6 +254,7 @@ def from_csv(
     comment: str | None = None,
     escapechar: str | None = None,
     skipinitialspace: bool = False,
+    compression: TextCompression = "infer",
 ) -> Flow[dict[str, str], Exact]: ...
 @overload
 def from_csv(
@@ -267,6 +271,7 @@ def from_csv(
     comment: str | None = None,
     escapechar: str | None = None,
     skipinitialspace: bool = False,
+    compression: TextCompression = "infer",
 ) -> Flow[A, Exact]: ...
 @rejects_keywords(  # type: ignore[misc]  # nothing reaches the first overload
     sep="write delimiter={}",
@@ -293,6 +298,7 @@ def from_csv(  # pyright: ignore[reportInconsistentOverload]  # nothing reaches 
     comment: str | None = None,
     escapechar: str | None = None,
     skipinitialspace: bool = False,
+    compression: TextCompression = "infer",
 ) -> Flow[Any, Exact]:
     r"""Read the rows of one CSV file, or of several files with the same columns, in sequence.
 
@@ -319,7 +325,7 @@ def from_csv(  # pyright: ignore[reportInconsistentOverload]  # nothing reaches 
     ``"5\\" wide"``. With ``skipinitialspace=True``, spaces at the beginning of a cell are ignored,
     as before the quote in ``1, "a"``. ``decimal=","`` reads ``1,5`` where a float is declared.
 
-    Rows are accessible by index, as in ``from_text``. An
+    Rows are accessible by index, and files may be compressed by gzip, as in ``from_text``. An
     ``encoding`` with shifts to other characters, such as ISO-2022-JP, is refused.
 
     Length: the number of rows, without the headers.
@@ -327,9 +333,9 @@ def from_csv(  # pyright: ignore[reportInconsistentOverload]  # nothing reaches 
     Effects: none.
 
     Errors: ``InvalidFlow`` if ``header`` must be passed, and for a ``fill`` of a column that is not
-    read, or of another type. ``SourceError`` when the flow is built,
-    for a file that is missing or compressed, a header that is empty or repeats a name, headers that
-    differ, and a quote that is never closed, or closed only by a later line in the middle of a
+    read, or of another type. ``SourceError`` when the flow is built, for a file that is missing,
+    damaged, or compressed other than by gzip, a header that is empty or repeats a name, headers
+    that differ, and a quote that is never closed, or closed only by a later line in the middle of a
     cell. ``SpecMismatch`` when the flow is built, if the header or the first row does not match
     ``element``. At the row, with file, line and column: ``SourceError`` for more or fewer cells
     than columns and for text that is not in the encoding; ``SpecMismatch`` for a cell of another
@@ -369,6 +375,7 @@ def from_csv(  # pyright: ignore[reportInconsistentOverload]  # nothing reaches 
     dialect = _dialect(
         delimiter, quotechar, encoding, comment, escapechar, skipinitialspace, decimal
     )
+    compression = checked_compression("from_csv", compression)
     named = None if columns is None else checked_names("from_csv: columns", columns)
     declared = None if element is object else _declared(element, decimal)
     if declared is None and decimal != ".":
@@ -377,7 +384,9 @@ def from_csv(  # pyright: ignore[reportInconsistentOverload]  # nothing reaches 
             "text"
         )
     files = tuple(
-        text_file("from_csv", path, dialect.syntax, dialect.encoding == "utf-8", empty=False)
+        text_file(
+            "from_csv", path, compression, dialect.syntax, dialect.encoding == "utf-8", empty=False
+        )
         for path in all_paths("from_csv", paths)
     )
     first = _first_records(files, dialect)

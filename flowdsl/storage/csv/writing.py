@@ -15,6 +15,7 @@ from flowdsl.elements.specs import Spec, StructSpec
 from flowdsl.elements.structure import components
 from flowdsl.errors import SpecMismatch
 from flowdsl.nodes import FlowBase
+from flowdsl.storage.compression import compression_of_name, created
 from flowdsl.storage.csv.cells import SCALARS
 from flowdsl.storage.csv.times import text_of_time
 from flowdsl.storage.paths import OnePath
@@ -42,7 +43,7 @@ def write(flow: FlowBase[object, Finite], path: OnePath, overwrite: bool = False
 
 def _write(path: Path, elements: Iterable[object], known: tuple[str, ...]) -> None:
     table: _Table | None = None
-    with path.open("wb") as file:
+    with created(path, compression_of_name(path.name)) as file:
         for element in elements:
             if table is None:
                 table = _Table(*_columns_of(element))

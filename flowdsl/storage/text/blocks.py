@@ -16,7 +16,7 @@ import codecs
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, lru_cache, partial
-from typing import Any, Generic, Protocol, TypeVar, overload
+from typing import Any, Generic, Literal, Protocol, TypeVar, overload
 
 import attrs
 import numpy as np
@@ -26,10 +26,12 @@ from numpy.typing import NDArray
 from flowdsl.errors import FlowError, InvalidFlow, SourceError, SpecMismatch
 from flowdsl.nodes import IndexedSource, T
 from flowdsl.storage.byte_files import ByteFile, LocalFile, guard_file, open_file
+from flowdsl.storage.compression import PIECE, Inflated
 from flowdsl.storage.file_source import file_has_changed
 from flowdsl.storage.index import Shards, Table, table_of
 from flowdsl.storage.paths import is_url, title_of
 from flowdsl.storage.read_ahead import ReadAhead
+from flowdsl.storage.text.opening import TextCompression, open_text
 from flowdsl.storage.text.syntax import RowEnds, Syntax
 
 T_co = TypeVar("T_co", covariant=True)
@@ -47,25 +49,9 @@ _UNPARSED_BYTES = 1 << 24
 """The bytes of blocks that a process caches while rows are read at random."""
 _READ_BYTES = 1 << 21
 _FILES_OPEN = 16
+_INFLATED_OPEN = 256
+"""As many compressed files stay open, since each is read from its beginning when opened again."""
 _BOM = b"\xef\xbb\xbf"
-
-_COMPRESSED = {
-    b"\x1f\x8b": ("gzip", "gunzip"),
-    b"\xfd7zXZ\0": ("xz", "unxz"),
-    b"\x28\xb5\x2f\xfd": ("zstd", "unzstd"),
-}
-_NOT_TEXT = {
-    b"PK\x03\x04": "a zip archive, as .xlsx, .ods and .npz files are",
-    b"\xd0\xcf\x11\xe0": "a document of Office, as .xls files are",
-    b"PAR1\x15": "a Parquet file",
-    b"\x89HDF\r\n": "an HDF5 file",
-    b"ARROW1\0\0": "an Arrow file",
-    b"\x93NUMPY": "an array of NumPy",
-    b"SQLite format 3\0": "a database of SQLite",
-    b"\x89PNG": "a PNG image",
-}
-"""How files begin whose names users pass by mistake, or export with the wrong ending."""
-_UTF16_BOMS = (b"\xff\xfe", b"\xfe\xff")
 
 # -- files and their blocks ------------------------------------------------------------------------
 
@@ -77,6 +63,8 @@ class TextFile:
     path: str
     stamp: str = attrs.field(repr=False)
     digest: int
+    """Of the bytes of the file, as they are stored."""
+    compression: Literal["gzip"] | None
     blocks: NDArray[np.int64] = attrs.field(eq=False, repr=False)
     """Shape (3, blocks + 1): first byte, first row and number of lines before, a column per block.
 
@@ -84,12 +72,22 @@ class TextFile:
     """
 
     @property
+    def size(self) -> int:
+        """The length of its content in bytes."""
+        return int(self.blocks[0, -1])
+
+    @property
     def rows(self) -> int:
         return int(self.blocks[1, -1])
 
 
 def text_file(
-    operator: str, path: str, syntax: Syntax | None = None, bom: bool = False, empty: bool = True
+    operator: str,
+    path: str,
+    compression: TextCompression = "infer",
+    syntax: Syntax | None = None,
+    bom: bool = False,
+    empty: bool = True,
 ) -> TextFile:
     """Index a text file: a row is a line, or ends where its syntax says.
 
@@ -97,53 +95,46 @@ def text_file(
     lines are not rows.
 
     Raises:
-        SourceError: The file is missing or compressed, its last quote is never closed, or a quote
-            that spans several lines is closed within a cell.
+        SourceError: The file is missing, damaged or not text, its last quote is never closed, or a
+            quote that spans several lines is closed within a cell.
     """
-    file = open_readable(operator, path)
-
-    def blocks(file: ByteFile) -> Table:
-        return scan(operator, file, syntax, bom, empty)
-
-    table = table_of(file, f"text 4 {STRETCH} {syntax} {bom} {empty}", 3, blocks)
-    return TextFile(path, file.stamp, table.digest, table.columns)
+    form = f"text 5 {STRETCH} {syntax} {bom} {empty}"
+    return indexed(
+        operator, path, compression, form, 3, lambda file: scan(operator, file, syntax, bom, empty)
+    )
 
 
-def open_readable(operator: str, path: str) -> ByteFile:
-    """Open a file of uncompressed text.
+def indexed(
+    operator: str,
+    path: str,
+    compression: TextCompression,
+    form: str,
+    columns: int,
+    scan: Callable[[ByteFile], Table],
+) -> TextFile:
+    """Index a text file by a function that finds the blocks in its content.
 
     Raises:
-        SourceError: The file is missing, compressed, not text, or in UTF-16 or UTF-32.
+        SourceError: The file is missing, compressed in another way, or not text.
     """
-    file = open_file(operator, path)
-    begin = file.read(0, min(16, file.size))
-    for magic, (form, command) in _COMPRESSED.items():
-        if begin.startswith(magic):
-            raise SourceError(
-                f"{operator}: {path!r} is compressed by {form}, so its rows cannot be read by "
-                f"number: decompress it first, e.g. with {command}"
-            )
-    for magic, form in _NOT_TEXT.items():
-        if begin.startswith(magic):
-            raise SourceError(
-                f"{operator}: {path!r} is not text but {form}; read it with the function of its "
-                f"format, or export it as text"
-            )
-    if begin.startswith(_UTF16_BOMS):
-        raise SourceError(
-            f"{operator}: {path!r} begins like UTF-16 or UTF-32, where a newline is more "
-            f"than one byte: convert it first, e.g. with iconv -t UTF-8"
-        )
-    return file
+    opened = open_text(operator, path, compression)
+
+    def blocks(file: ByteFile) -> Table:
+        table = scan(opened.content)
+        return table if opened.compression is None else table.of(digest_of(operator, file))
+
+    table = table_of(opened.file, form, columns, blocks)
+    stamp = opened.file.stamp
+    return TextFile(path, stamp, table.digest, opened.compression, table.columns)
 
 
 def _pieces(operator: str, file: ByteFile) -> Iterator[tuple[int, bytes]]:
-    for start in range(0, file.size, _READ_BYTES):
-        count = min(_READ_BYTES, file.size - start)
-        data = file.read(start, count)
-        if len(data) != count:
-            raise SourceError(f"{operator}: {file.path!r} was cut off while it was read")
+    start = 0
+    while data := file.read(start, _READ_BYTES):
         yield start, data
+        start += len(data)
+    if start != file.size:  # known only now, if it is the size of compressed content
+        raise SourceError(f"{operator}: {file.path!r} was cut off while it was read")
 
 
 def scan(
@@ -511,7 +502,8 @@ class _Blocks(Generic[T]):
         self._unparsed_bytes_left = _UNPARSED_BYTES
         self._unparsed: dict[tuple[int, int], tuple[_Block, NDArray[np.int64]]] = {}
         self._shards = Shards([file.rows - skip for file in files])
-        self._opened = lru_cache(_FILES_OPEN)(lambda k: ReadAhead(_unchanged(name, files[k])))
+        most = _FILES_OPEN if not any(file.compression for file in files) else _INFLATED_OPEN
+        self._opened = lru_cache(most)(lambda k: _read_ahead(name, files[k]))
         self._latest_row = -1
         self._count = 1
 
@@ -642,6 +634,13 @@ def reader(
     return read
 
 
+def _read_ahead(name: str, known: TextFile) -> ReadAhead:
+    file = _unchanged(name, known)
+    if known.compression is None:
+        return ReadAhead(file)
+    return ReadAhead(Inflated(name, file, known.compression), PIECE)
+
+
 def _unchanged(name: str, known: TextFile) -> ByteFile:
     file = open_file(name, known.path)
     if file.stamp != known.stamp and digest_of(name, file) != known.digest:
@@ -687,6 +686,17 @@ class FromBlocks(IndexedSource[T], Generic[T]):
     def kept(self) -> int:
         """The number of bytes that a process caches in addition to the latest block."""
         return 0
+
+    @property
+    def rows_together(self) -> int | None:
+        """Compressed rows are read in pieces, unless they all fit into what a process caches."""
+        sizes = [file.size for file in self.files]
+        if sum(sizes) <= max(_UNPARSED_BYTES, self.kept):
+            return None
+        largest = max(self.files, key=lambda file: file.size)
+        if largest.compression is None:
+            return None
+        return -(-largest.rows * PIECE // largest.size)
 
     @property
     def title(self) -> str:

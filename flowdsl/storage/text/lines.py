@@ -13,8 +13,10 @@ from flowdsl.effects import Exact, Finite
 from flowdsl.elements.specs import Spec, ValueSpec
 from flowdsl.errors import SpecMismatch
 from flowdsl.nodes import FlowBase
+from flowdsl.storage.compression import compression_of_name, created
 from flowdsl.storage.paths import OnePath, Paths, all_paths
 from flowdsl.storage.text.blocks import FromBlocks, checked_encoding, decoded, text_file
+from flowdsl.storage.text.opening import TextCompression, checked_compression
 from flowdsl.storage.writing import write_file
 
 if TYPE_CHECKING:
@@ -54,7 +56,9 @@ class FromText(FromBlocks[str]):
         return ValueSpec(str)
 
 
-def from_text(paths: Paths, *, encoding: str = "utf-8") -> Flow[str, Exact]:
+def from_text(
+    paths: Paths, *, encoding: str = "utf-8", compression: TextCompression = "infer"
+) -> Flow[str, Exact]:
     r"""Read the lines of one text file, or of several in sequence, without line endings.
 
     ``paths`` is a path or URL, a pattern such as ``"part-*.txt"``, whose files are sorted, or a
@@ -63,6 +67,13 @@ def from_text(paths: Paths, *, encoding: str = "utf-8") -> Flow[str, Exact]:
     skipped. In the encoding, a newline must be one
     byte, and a shift to other characters must end with its line, as in ISO-2022-JP.
 
+    A file that is compressed by gzip, by its name ``a.txt.gz`` or by its first bytes, is read as if
+    it were not; ``compression="gzip"`` and ``None`` decide in place of the name. Lines in order are
+    decompressed as they are read. Once lines are read in random order, each process keeps up to 100
+    MB from which it can decompress in the middle of files; each line then costs a millisecond, or
+    more in files of gigabytes: shuffle them in blocks, ``shuffle(block=1000)``, or decompress them
+    first.
+
     Lines are accessible by index: the file is scanned once for the beginnings of lines, which are
     stored in ``.a.txt.index`` beside ``a.txt``. Each process reads only the parts it works on.
 
@@ -70,9 +81,10 @@ def from_text(paths: Paths, *, encoding: str = "utf-8") -> Flow[str, Exact]:
 
     Effects: none.
 
-    Errors: ``SourceError`` when the flow is built, for a file that is missing, compressed, or in
-    UTF-16; at the line, if it is not in the encoding, or if the file changed after the flow was
-    built. A text file has no checksum: corruption goes undetected.
+    Errors: ``SourceError`` when the flow is built, for a file that is missing, in UTF-16, damaged
+    gzip, or compressed other than by gzip; at the line, if it is not in the encoding, or if the
+    file changed after the flow was built. A text file that is not compressed has no checksum:
+    corruption goes undetected.
 
     >>> import flowdsl as fl, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -85,8 +97,10 @@ def from_text(paths: Paths, *, encoding: str = "utf-8") -> Flow[str, Exact]:
     Elsewhere: tensorpack none; tf.data ``TextLineDataset``; Grain none; torchdata ``LineReader``.
     """
     name = checked_encoding("from_text", encoding)
+    compression = checked_compression("from_text", compression)
     files = [
-        text_file("from_text", path, bom=name == "utf-8") for path in all_paths("from_text", paths)
+        text_file("from_text", path, compression, bom=name == "utf-8")
+        for path in all_paths("from_text", paths)
     ]
     return nodes.flow(FromText(tuple(files), name))
 
@@ -104,7 +118,7 @@ def write(flow: FlowBase[str, Finite], path: OnePath, overwrite: bool = False) -
 
 
 def _write(path: Path, lines: Iterable[str]) -> None:
-    with path.open("wb") as file:
+    with created(path, compression_of_name(path.name)) as file:
         for i, line in enumerate(lines):
             file.write(_as_line(line, i == 0))
 

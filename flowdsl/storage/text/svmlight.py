@@ -15,7 +15,7 @@ from flowdsl.effects import Exact
 from flowdsl.elements.specs import ArraySpec, Spec, StructSpec, ValueSpec
 from flowdsl.errors import InvalidFlow, SourceError
 from flowdsl.storage.byte_files import ByteFile
-from flowdsl.storage.index import Table, table_of
+from flowdsl.storage.index import Table
 from flowdsl.storage.libraries import library
 from flowdsl.storage.paths import Paths, all_paths
 from flowdsl.storage.read_ahead import ReadAhead
@@ -23,9 +23,10 @@ from flowdsl.storage.text.blocks import (
     STRETCH,
     FromBlocks,
     TextFile,
-    open_readable,
+    indexed,
     scan,
 )
+from flowdsl.storage.text.opening import TextCompression, checked_compression
 
 if TYPE_CHECKING:
     from flowdsl.flow import Flow
@@ -157,6 +158,7 @@ def from_svmlight(
     *,
     n_features: int | None = None,
     zero_based: bool | Literal["auto"] = "auto",
+    compression: TextCompression = "infer",
     multilabel: Never,
     query_id: Never,
 ) -> Flow[Any, Exact]: ...
@@ -166,6 +168,7 @@ def from_svmlight(
     *,
     n_features: int | None = None,
     zero_based: bool | Literal["auto"] = "auto",
+    compression: TextCompression = "infer",
     multilabel: Literal[False] = False,
     query_id: Literal[False] = False,
 ) -> Flow[tuple[NDArray[np.float64], float], Exact]: ...
@@ -175,6 +178,7 @@ def from_svmlight(
     *,
     n_features: int | None = None,
     zero_based: bool | Literal["auto"] = "auto",
+    compression: TextCompression = "infer",
     multilabel: Literal[True],
     query_id: Literal[False] = False,
 ) -> Flow[tuple[NDArray[np.float64], NDArray[np.float64]], Exact]: ...
@@ -184,6 +188,7 @@ def from_svmlight(
     *,
     n_features: int | None = None,
     zero_based: bool | Literal["auto"] = "auto",
+    compression: TextCompression = "infer",
     multilabel: Literal[False] = False,
     query_id: Literal[True],
 ) -> Flow[tuple[NDArray[np.float64], float, int], Exact]: ...
@@ -193,6 +198,7 @@ def from_svmlight(
     *,
     n_features: int | None = None,
     zero_based: bool | Literal["auto"] = "auto",
+    compression: TextCompression = "infer",
     multilabel: Literal[True],
     query_id: Literal[True],
 ) -> Flow[tuple[NDArray[np.float64], NDArray[np.float64], int], Exact]: ...
@@ -201,6 +207,7 @@ def from_svmlight(
     *,
     n_features: int | None = None,
     zero_based: bool | Literal["auto"] = "auto",
+    compression: TextCompression = "infer",
     multilabel: bool = False,
     query_id: bool = False,
 ) -> Flow[Any, Exact]:
@@ -209,7 +216,8 @@ def from_svmlight(
     ``paths`` is a path or URL, a pattern, whose files are sorted, or a list of these, in the listed
     order. A row is ``(x, y)``: ``x`` is a dense array of all features, zero where the file has no
     value, and ``y`` is the label. scikit-learn parses a block of lines at a time, and rows are made
-    dense one by one, so a file may be larger than memory. Text after ``#`` is a comment.
+    dense one by one, so a file may be larger than memory. Text after ``#`` is a comment. Files may
+    be compressed by gzip, as in ``from_text``.
 
     With ``multilabel=True``, ``y`` is an array of the row's labels, ``3,1``, sorted; a row may have
     none. With ``query_id=True``, a row is ``(x, y, qid)``, and each line needs a ``qid:``, which is
@@ -224,10 +232,10 @@ def from_svmlight(
     Effects: none.
 
     Errors: when the flow is built, ``MissingLibrary`` without scikit-learn; ``SourceError`` for a
-    file that is missing or compressed and, with its line, for an invalid sample, such as one with
-    several labels or without a label, unless ``multilabel=True``; ``InvalidFlow``
-    for an ``n_features`` smaller than the files need. A feature beyond 16,777,216 is treated as
-    damage, unless ``n_features`` allows it.
+    file that is missing, damaged, or compressed other than by gzip and, with its line, for an
+    invalid sample, such as one with several labels or without a label, unless ``multilabel=True``;
+    ``InvalidFlow`` for an ``n_features`` smaller than the files need. A feature beyond 16,777,216
+    is treated as damage, unless ``n_features`` allows it.
 
     >>> import flowdsl as fl, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -251,17 +259,17 @@ def from_svmlight(
     if n_features is not None and not (is_count and n_features >= 1):
         raise InvalidFlow(f"from_svmlight: n_features must be an int >= 1, got {n_features!r}")
     form = _Form(multilabel, query_id)
-    files = tuple(_indexed(path, form) for path in all_paths("from_svmlight", paths))
+    compression = checked_compression("from_svmlight", compression)
+    files = tuple(_indexed(path, compression, form) for path in all_paths("from_svmlight", paths))
     first = _first_feature(files, zero_based)
     features = _SampleParser(_size(files, first, n_features), first, form)
     return nodes.flow(FromSvmlight(files, features))
 
 
-def _indexed(path: str, form: _Form) -> TextFile:
+def _indexed(path: str, compression: TextCompression, form: _Form) -> TextFile:
     """Index a file; its blocks also have their largest and smallest feature."""
-    file = open_readable("from_svmlight", path)
-    table = table_of(file, f"svmlight 2 {STRETCH} {form}", 5, lambda file: _scan(form, file))
-    return TextFile(path, file.stamp, table.digest, table.columns)
+    name = f"svmlight 3 {STRETCH} {form}"
+    return indexed("from_svmlight", path, compression, name, 5, lambda file: _scan(form, file))
 
 
 def _scan(form: _Form, file: ByteFile) -> Table:

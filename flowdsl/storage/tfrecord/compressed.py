@@ -13,12 +13,12 @@ from flowdsl.elements.specs import Spec
 from flowdsl.errors import SourceError
 from flowdsl.nodes import Node, PassFactory, Row, T, cached_per_node, with_inferred
 from flowdsl.storage.byte_files import ByteFile
+from flowdsl.storage.compression import Compression, Inflated
 from flowdsl.storage.digests import Version
 from flowdsl.storage.paths import title_of
 from flowdsl.storage.schema import SchemaRows
 from flowdsl.storage.tfrecord.ending import END, decoded, encoded_rows, end_of, no_end
 from flowdsl.storage.tfrecord.framing import HEADER, checksum_for, cut_short, no_record
-from flowdsl.storage.tfrecord.inflating import Compression, Inflated
 
 
 @attrs.frozen(repr=False)
@@ -91,14 +91,15 @@ def _streamed(file: ByteFile, compression: Compression) -> Iterator[bytes]:
     checksum = checksum_for("from_tfrecord")
     content = Inflated("from_tfrecord", file, compression)
     at = 0
-    while header := content.read(HEADER.size):
+    while header := content.read(at, HEADER.size):
         if len(header) < HEADER.size:
             raise cut_short(file.path, at)
         length, expected = HEADER.unpack(header)
         if checksum(header[:8]) != expected:
             raise no_record(file.path, at, header[:2])
-        payload, footer = content.read(length), content.read(4)
-        if len(payload) + len(footer) < length + 4:
+        record = content.read(at + HEADER.size, length + 4)
+        payload, footer = record[:-4], record[-4:]
+        if len(record) < length + 4:
             raise cut_short(file.path, at)
         if footer != checksum(payload).to_bytes(4, "little"):
             raise SourceError(

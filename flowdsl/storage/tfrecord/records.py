@@ -24,6 +24,7 @@ from flowdsl.elements.specs import Spec, ValueSpec, join, spec_declared
 from flowdsl.errors import InvalidFlow
 from flowdsl.nodes import IndexedSource, T, cached_per_node
 from flowdsl.storage.byte_files import ByteFile, LocalFile, guard_file, open_file
+from flowdsl.storage.compression import Compression, check_compression
 from flowdsl.storage.digests import versions_of
 from flowdsl.storage.file_source import file_has_changed
 from flowdsl.storage.index import Index, Shards, index_of
@@ -33,7 +34,6 @@ from flowdsl.storage.schema import SchemaRows, checked_against
 from flowdsl.storage.tfrecord.compressed import FromCompressedTFRecord, of_another_size
 from flowdsl.storage.tfrecord.ending import END, decoded, encoded_rows, end_of, no_end
 from flowdsl.storage.tfrecord.framing import Checksum, Payloads, checksum_for, scan
-from flowdsl.storage.tfrecord.inflating import Compression, check_compression
 
 if TYPE_CHECKING:
     from flowdsl.flow import Flow

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import BinaryIO, Protocol, cast
+from typing import cast
 
 import msgspec
 
@@ -14,10 +13,10 @@ from flowdsl.elements.specs import UNKNOWN, Spec, ValueSpec, join, spec_of
 from flowdsl.errors import SpecMismatch
 from flowdsl.nodes import FlowBase
 from flowdsl.storage.codec import SameTupleNames, encode_numbered, spec_to_plain
+from flowdsl.storage.compression import Compression, Output, check_compression, created
 from flowdsl.storage.paths import OnePath
 from flowdsl.storage.tfrecord.ending import END, VERSION, End
 from flowdsl.storage.tfrecord.framing import Checksum, checksum_for, framed
-from flowdsl.storage.tfrecord.inflating import WINDOW, Compression, check_compression
 from flowdsl.storage.writing import write_file
 
 
@@ -39,34 +38,13 @@ def write(
     checksum = checksum_for("write_tfrecord")
 
     def written(partial_path: Path, elements: Iterable[object]) -> None:
-        with open(partial_path, "xb", buffering=1 << 20) as file:
-            out: _Output = file if compression is None else _Deflated(file, compression)
-            _write(out, elements, checksum, flow.node.spec(probe=False) == ValueSpec(bytes))
-            if isinstance(out, _Deflated):
-                out.finish()
+        with created(partial_path, compression) as file:
+            _write(file, elements, checksum, flow.node.spec(probe=False) == ValueSpec(bytes))
 
     return write_file("write_tfrecord", flow, path, overwrite, written)
 
 
-class _Output(Protocol):
-    def write(self, data: bytes, /) -> object: ...
-
-
-class _Deflated:
-    """Compresses data that is written to a file."""
-
-    def __init__(self, file: BinaryIO, compression: Compression) -> None:
-        self._file = file
-        self._deflate = zlib.compressobj(wbits=WINDOW[compression])
-
-    def write(self, data: bytes) -> None:
-        self._file.write(self._deflate.compress(data))
-
-    def finish(self) -> None:
-        self._file.write(self._deflate.flush())
-
-
-def _write(out: _Output, elements: Iterable[object], checksum: Checksum, raw: bool) -> None:
+def _write(out: Output, elements: Iterable[object], checksum: Checksum, raw: bool) -> None:
     """Write rows; ``raw`` is used only if there are none: True if they would be bytes."""
     spec: Spec | None = None
     length, tuple_names = 0, SameTupleNames()

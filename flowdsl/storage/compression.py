@@ -1,0 +1,270 @@
+"""Random access to the content of gzip and zlib files, with bounded memory.
+
+The problem: content can only be decompressed from the beginning of a file. Rows in random order
+would each decompress what is before them, and a copy of the content, in memory or on the disk, has
+no bound.
+
+The choice: from the first read that goes back, a reader keeps *places* as it goes, copies of the
+decompressor at regular distances, and continues from the nearest one before the bytes that are
+read. If there are too many places, every second one is dropped, and the distance doubles. All files
+that a process has open share a limit. A file that is read in order needs no places.
+"""
+
+from __future__ import annotations
+
+import threading
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, Literal, Protocol, TypeAlias
+from weakref import WeakValueDictionary
+
+import attrs
+
+from flowdsl.errors import InvalidFlow, SourceError
+from flowdsl.storage.byte_files import ByteFile
+from flowdsl.storage.paths import base_name
+
+Compression: TypeAlias = Literal["gzip", "zlib"]
+
+WINDOW: dict[Compression, int] = {"gzip": 16 + zlib.MAX_WBITS, "zlib": zlib.MAX_WBITS}
+"""The ``wbits`` argument of zlib for each compression."""
+
+PIECE = 1 << 17
+"""The bytes of content that are decompressed together."""
+
+_INPUT = 1 << 14
+"""The bytes that are read at once: a place keeps what is left of them."""
+
+_MOST_PLACES = 1 << 11
+"""The places that a process keeps, of some 50 KB each."""
+_FEWEST_PLACES = 8
+"""The places that are kept of each file, however many are open."""
+
+
+class _Place:
+    """Decompresses a file from some place on."""
+
+    __slots__ = ("_file", "_inflate", "_input", "_started", "_used", "_window")
+
+    def __init__(self, file: ByteFile, window: int) -> None:
+        self._file, self._window = file, window
+        self._inflate = zlib.decompressobj(window)
+        self._used = 0
+        self._input = b""
+        self._started = False
+
+    def copy(self) -> _Place:
+        other = _Place.__new__(_Place)
+        other._file, other._window = self._file, self._window
+        other._inflate, other._used = self._inflate.copy(), self._used
+        other._input, other._started = self._input, self._started
+        return other
+
+    def read(self, count: int) -> bytes:
+        """Return the next bytes of content; fewer only at its end.
+
+        Raises:
+            _Damaged: The file is damaged, truncated, or compressed in another way.
+            SourceError: The file cannot be read.
+        """
+        parts = []
+        while count and (part := self._more(count)):
+            parts.append(part)
+            count -= len(part)
+        return b"".join(parts)
+
+    def _more(self, most: int) -> bytes:
+        while True:
+            if not self._input:
+                self._input = self._file.read(self._used, _INPUT)
+                self._used += len(self._input)
+            if not self._input and self._inflate.eof:
+                return b""
+            if not self._input:
+                raise self._damaged("it is cut short")
+            if self._inflate.eof and self._window != WINDOW["gzip"]:
+                raise self._damaged("something follows its end")
+            if self._inflate.eof:  # a gzip file may have several members
+                self._inflate = zlib.decompressobj(self._window)
+            try:
+                data = self._inflate.decompress(self._input, most)
+            except zlib.error as error:
+                raise self._damaged(str(error)) from error
+            inflate = self._inflate
+            self._input = inflate.unused_data if inflate.eof else inflate.unconsumed_tail
+            if data:
+                self._started = True
+                return data
+
+    def _damaged(self, why: str) -> _Damaged:
+        return _Damaged(why, self._used if self._started else None)
+
+
+@attrs.frozen
+class _Damaged(Exception):  # it becomes a SourceError
+    """Raised for a file that cannot be decompressed."""
+
+    why: str
+    near: int | None
+    """The byte of the file; None if there is no content before it."""
+
+    def of(self, compression: Compression) -> str:
+        """Say what is wrong with a file of this compression."""
+        if self.near is not None:
+            return f"is damaged, near byte {self.near}: {self.why}"
+        return (
+            f"cannot be read as {compression}: {self.why}; if that is wrong, pass another "
+            f"compression, or None"
+        )
+
+
+class Inflated:
+    """The content of a gzip or zlib file, as a file; a gzip file may have several members."""
+
+    def __init__(self, reader: str, file: ByteFile, compression: Compression) -> None:
+        self._reader, self._file, self._compression = reader, file, compression
+        self._places = {0: _Place(file, WINDOW[compression])}
+        """By the number of the piece that begins there: a multiple of ``_distance``."""
+        self._distance = 1
+        self._keeps = False
+        """True if places are kept."""
+        self._next = 0, self._places[0].copy()
+        self._latest = 0, b""
+        self._size: int | None = None
+        self._lock = threading.Lock()
+        _open[id(self)] = self
+        for reference in _open.valuerefs():  # the share of each is smaller now
+            if (other := reference()) is not None and other._lock.acquire(blocking=False):
+                try:
+                    other._thin()
+                finally:
+                    other._lock.release()
+
+    @property
+    def path(self) -> str:
+        return self._file.path
+
+    @property
+    def stamp(self) -> str:
+        return self._file.stamp
+
+    @property
+    def size(self) -> int:
+        """The length of the content, all of which is decompressed if that is unknown."""
+        number = self._latest[0]
+        while self._size is None:
+            self._piece(number)
+            number += 1
+        return self._size
+
+    def check(self) -> None:
+        self._file.check()
+
+    def read(self, start: int, count: int) -> bytes:
+        number, begin = divmod(start, PIECE)
+        parts = []
+        while count > 0 and (part := self._piece(number)[begin : begin + count]):
+            parts.append(part)
+            count -= len(part)
+            number, begin = number + 1, 0
+        return b"".join(parts)
+
+    def _piece(self, number: int) -> bytes:
+        held, piece = self._latest  # both at once: another thread may read another piece
+        if held == number and piece:
+            return piece
+        with self._lock:
+            if self._size is not None and number * PIECE >= self._size:
+                return b""
+            try:
+                return self._read(number)
+            except _Damaged as error:
+                raise SourceError(
+                    f"{self._reader}: {self.path!r} {error.of(self._compression)}"
+                ) from error.__cause__
+
+    def _read(self, number: int) -> bytes:
+        """Return a piece, from the nearest place before it, or from where the last one ends."""
+        at, place = self._next
+        nearest = min(number // self._distance * self._distance, next(reversed(self._places)))
+        if not nearest <= at <= number:
+            at, place = nearest, self._places[nearest].copy()
+            self._keeps = self._keeps or number > 0  # going back to the beginning is a new pass
+        self._next = 0, self._places[0].copy()  # if this fails
+        piece = b""
+        while at <= number:
+            if self._keeps and at % self._distance == 0 and at not in self._places:
+                self._places[at] = place.copy()
+                self._thin()
+            piece = place.read(PIECE)
+            at += 1
+            if len(piece) < PIECE:
+                self._size = (at - 1) * PIECE + len(piece)
+                break
+        self._next = at, place
+        if at <= number:  # the content ends before it
+            return b""
+        self._latest = number, piece
+        return piece
+
+    def _thin(self) -> None:
+        """Drop places beyond the share of this file."""
+        most = max(_FEWEST_PLACES, _MOST_PLACES // len(_open))
+        while len(self._places) > most:
+            self._distance *= 2
+            self._places = {k: p for k, p in self._places.items() if k % self._distance == 0}
+
+
+_open: WeakValueDictionary[int, Inflated] = WeakValueDictionary()
+"""The files that share the limit of places."""
+
+
+def check_compression(operator: str, compression: object) -> None:
+    """Raise InvalidFlow for an unknown compression."""
+    if compression not in (None, *WINDOW):
+        raise InvalidFlow(
+            f"{operator}: compression must be None, 'gzip' or 'zlib', got {compression!r}"
+        )
+
+
+def compression_of_name(path: str) -> Literal["gzip"] | None:
+    """Return the compression that the name of a file says.
+
+    >>> compression_of_name("https://example.com/a.csv.GZ?token=secret")
+    'gzip'
+    """
+    return "gzip" if base_name(path).lower().endswith(".gz") else None
+
+
+class Output(Protocol):
+    """A file that is written from its beginning to its end."""
+
+    def write(self, data: bytes, /) -> object: ...
+
+
+@contextmanager
+def created(path: Path, compression: Compression | None) -> Iterator[Output]:
+    """Create a file, and compress what is written to it."""
+    with open(path, "xb", buffering=1 << 20) as file:
+        if compression is None:
+            yield file
+            return
+        deflated = _Deflated(file, compression)
+        yield deflated
+        deflated.finish()
+
+
+class _Deflated:
+    """Compresses data that is written to a file."""
+
+    def __init__(self, file: BinaryIO, compression: Compression) -> None:
+        self._file = file
+        self._deflate = zlib.compressobj(wbits=WINDOW[compression])
+
+    def write(self, data: bytes) -> None:
+        self._file.write(self._deflate.compress(data))
+
+    def finish(self) -> None:
+        self._file.write(self._deflate.flush())
