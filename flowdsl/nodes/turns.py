@@ -1,18 +1,21 @@
 """Sequences of turns among several parts that can be looked up at any position.
 
-A sequence says which part has the turn at each position. ``RoundRobin`` and ``Proportional`` are
-fixed; ``random_sequences`` has random ones.
+A sequence says which part has the turn at each position. ``RoundRobin``, ``Cycle`` and ``Halved``
+are fixed; ``random_sequences`` has random ones.
 
-Problem of ``Proportional``: each part gets its exact share of any prefix, up to rounding, and the
-part at any position is computed without the positions before it. A greedy method, which gives the
-turn to the part that is furthest behind, has to walk from the start. For two parts it is
-arithmetic: the first part has ``round(n * share)`` of the first ``n`` turns. So the parts are the
-leaves of a binary tree, a Huffman tree, whose nodes each divide the turns of their parts between
-two halves. The tree keeps frequent parts near the root, so that few roundings add up.
+Problem of proportions: each part gets its exact share of any prefix, up to rounding, and the part
+at any position is computed without the positions before it. A greedy method, which gives the turn
+to a part that is behind, has to walk from the start. If the proportions are whole numbers, the
+sequence repeats itself, and a ``Cycle`` walks through it once. A long one is ``Halved``: for two
+parts, the sequence is arithmetic, as the first one has ``round(n * share)`` of the first ``n``
+turns. So the parts are the leaves of a binary tree, a Huffman tree, whose nodes each divide the
+turns of their parts between two halves. The tree keeps frequent parts near the root, so that few
+roundings add up.
 """
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
@@ -80,9 +83,85 @@ class RoundRobin(Turns):
         return cycle(chain.from_iterable(repeat(part, self.block) for part in range(self.n)))
 
 
+LONGEST_CYCLE = 1 << 16
+"""The most turns of a cycle that is walked through: that takes a tenth of a second."""
+
+
+def proportional(weights: tuple[Fraction, ...]) -> Turns:
+    """Return turns in which each part is as frequent as its weight says.
+
+    In any prefix, the count of a part differs from its share by less than 1, unless there are more
+    than three parts and their cycle is longer than ``LONGEST_CYCLE``: then by at most 2.
+    """
+    scale = math.lcm(*(weight.denominator for weight in weights))
+    whole = [int(weight * scale) for weight in weights]
+    divisor = math.gcd(*whole)
+    if sum(whole) > LONGEST_CYCLE * divisor:
+        return Halved(weights)
+    return Cycle(tuple(weight // divisor for weight in whole))
+
+
 @attrs.frozen
-class Proportional(Turns):
-    """Each part as often as its weight says, as evenly as possible."""
+class Cycle(Turns):
+    """Turns that repeat themselves: each part has as many turns of a cycle as its weight.
+
+    R. Tijdeman, The chairman assignment problem, Discrete Mathematics 32 (1980): for ``n`` parts,
+    the count of a part differs from its share by at most ``1 - 1 / (2n - 2)``, which is the least
+    that is possible for all weights.
+    """
+
+    weights: tuple[int, ...]
+
+    def locate(self, position: Positions) -> tuple[Positions, Positions]:
+        order, ranks = _walked(self.weights)
+        cycles, turn = np.divmod(position, len(order))
+        part = order[turn]
+        return part, cycles * np.array(self.weights)[part] + ranks[turn]
+
+    def counts_before(self, position: int) -> Positions:
+        order, _ = _walked(self.weights)
+        cycles, turns = divmod(position, len(order))
+        counts = np.bincount(order[:turns], minlength=len(self.weights))
+        return cycles * np.array(self.weights) + counts
+
+
+@lru_cache(maxsize=64)
+def _walked(weights: tuple[int, ...]) -> tuple[Positions, Positions]:
+    """The part that has each turn of a cycle, and the number of its turns before.
+
+    Each turn goes to the part with the earliest deadline, of those that are behind their share.
+    """
+    whole, least = (
+        sum(weights),
+        max(2 * len(weights) - 2, 1),
+    )  # the deviation is a multiple of 1/least
+
+    def begin_of(part: int, rank: int) -> int:
+        """The number of turns after which a part is behind, by at least ``1 / least``."""
+        return -(-whole * (rank * least + 1) // (weights[part] * least))
+
+    def end_of(part: int, rank: int) -> int:
+        """The number of turns after which a part is too far behind."""
+        return whole * ((rank + 1) * least - 1) // (weights[part] * least)
+
+    order, ranks, counts = np.empty(whole, np.int64), np.empty(whole, np.int64), [0] * len(weights)
+    waiting = [(begin_of(part, 0), part) for part in range(len(weights)) if weights[part]]
+    heapify(waiting)
+    behind = list[tuple[int, int]]()
+    for turn in range(whole):
+        while waiting and waiting[0][0] <= turn + 1:
+            _, part = heappop(waiting)
+            heappush(behind, (end_of(part, counts[part]), part))
+        _, part = heappop(behind)
+        order[turn], ranks[turn] = part, counts[part]
+        counts[part] += 1
+        heappush(waiting, (begin_of(part, counts[part]), part))
+    return order, ranks
+
+
+@attrs.frozen
+class Halved(Turns):
+    """Each part as often as its weight says, by arithmetic."""
 
     weights: tuple[Fraction, ...]
 

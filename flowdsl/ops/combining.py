@@ -179,8 +179,8 @@ class Combining(FlowBase[T, E]):
         """Take elements of several flows in fixed turns: one of each, or in proportion to weights.
 
         ``weights`` are positive numbers, one for each flow, this flow first, or zero to leave a
-        flow out. Each flow gets its share of any first ``n`` elements, up to rounding: of two or
-        three flows within one element, of more within two.
+        flow out. Each flow gets its share of any first ``n`` elements, within one element; within
+        two of more than three flows whose weights, as whole numbers, have a sum above 65,536.
 
         Without weights, ``block`` elements of a flow are taken in each turn. With ``cycle=n``, the
         first ``n`` flows take turns, and the next flow follows in the place of one that has ended:

@@ -35,7 +35,7 @@ from flowdsl.nodes import (
     plain_int,
 )
 from flowdsl.nodes.random_sequences import Independent
-from flowdsl.nodes.turns import Proportional, RoundRobin, Turns
+from flowdsl.nodes.turns import RoundRobin, Turns, proportional
 
 # -- which flow has which turn ---------------------------------------------------------------------
 
@@ -98,7 +98,7 @@ class FixedOrder(Order):
         shares = tuple(Fraction(str(self.weights[k])) for k in members)
         if len(set(shares)) == 1:
             return RoundRobin(len(shares), self.block)
-        return Proportional(shares)
+        return proportional(shares)
 
     def members(self, n: int) -> Members:
         return tuple(range(min(n, self.cycle)))

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import flowdsl as fl
 from flowdsl.effects import Reordered, Resampled, Tag, Unsized
 from flowdsl.nodes.random_sequences import Independent, Mixed
-from flowdsl.nodes.turns import Proportional
+from flowdsl.nodes.turns import proportional
 from flowdsl.ops.combining import Stop
 from flowdsl.testing import Draw, Model, Recipe, functions, models
 from flowdsl.testing.combining import combined, with_others
@@ -134,7 +134,7 @@ def interleave_model(
 
     def order(epoch: int, left: list[int]) -> Places:
         here = tuple(shares[k] for k in left)
-        return Proportional(here).parts() if len(set(here)) > 1 else _blocks(len(here), block)
+        return proportional(here).parts() if len(set(here)) > 1 else _blocks(len(here), block)
 
     model = in_turn(parts, order, lambda left, place: left[place + 1 :] + left[:place], stop)
     if Unsized in model.tags or model.endless or stop == "last":
