@@ -483,7 +483,7 @@ def _plain(default: object) -> object:
     return default
 
 
-@attrs.frozen(repr=False)
+@attrs.frozen(eq=False, repr=False)
 class _Name:
     """A default that is spelled by its name."""
 

@@ -78,10 +78,7 @@ from flowdsl.errors import (
     WorkerDied,
 )
 from flowdsl.flow import Flow
-from flowdsl.ops.fakes import fake
-from flowdsl.ops.files import from_files
 from flowdsl.ops.iterables import from_iterable
-from flowdsl.ops.queues import from_queue
 from flowdsl.ops.several import choose, concat, interleave, merge, mix
 from flowdsl.ops.several import zip as zip  # noqa: A004  # not in __all__: import * would hide it
 from flowdsl.ops.sources import from_items, from_range
@@ -94,6 +91,9 @@ if TYPE_CHECKING:
     from flowdsl.datasets.items import from_dataset
     from flowdsl.datasets.ray_data import from_ray
     from flowdsl.datasets.tf_data import from_tfdata
+    from flowdsl.ops.fakes import fake
+    from flowdsl.ops.files import from_files
+    from flowdsl.ops.queues import from_queue
     from flowdsl.remote.from_zmq import from_zmq
     from flowdsl.report.bottleneck import verdict
     from flowdsl.report.profiling import Profile
@@ -219,7 +219,10 @@ _LATER = {
     "Run": "runtime.run",
     "Speed": "statistics.speed",
     "Verdict": "report.verdict",
+    "fake": "ops.fakes",
     "fetch": "storage.fetching",
+    "from_files": "ops.files",
+    "from_queue": "ops.queues",
     "from_ray": "datasets.ray_data",
     "from_tfdata": "datasets.tf_data",
     "from_dataset": "datasets.items",

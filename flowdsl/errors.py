@@ -193,12 +193,9 @@ def _reason(cause: BaseException) -> str:
 def _advice(cause: BaseException) -> str:
     """What to write instead, if a function has written to a read-only array."""
     of_an_array = isinstance(cause, (ValueError, TypeError)) or type(cause).__module__ == "cv2"
-    if not of_an_array or _READ_ONLY.search(_text(cause)) is None:
+    if not of_an_array or re.search(r"\bread-?only\b", _text(cause)) is None:
         return ""
     return "; copy it first, x = x.copy(), as other passes or elements share its memory"
-
-
-_READ_ONLY = re.compile(r"\bread-?only\b")
 
 
 def _caused(

@@ -26,7 +26,7 @@ class FromEndlessGrain(IndexedMap[Any, Any, E]):
     """The items of an endlessly repeated dataset, read by position."""
 
     operator: str
-    dataset: Any
+    dataset: Any = attrs.field(eq=id)
     sparse: bool
 
     @property

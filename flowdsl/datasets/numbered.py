@@ -22,7 +22,7 @@ class FromNumbered(IndexedSource[T], Generic[T]):
     """The items of a dataset; each worker has a copy of the dataset."""
 
     operator: str
-    dataset: Items[Any]
+    dataset: Items[Any] = attrs.field(eq=id)
     convert: Callable[[Any], T]
     """Converts an item to an element."""
     count: int = attrs.field(init=False)

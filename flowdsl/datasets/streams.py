@@ -37,7 +37,7 @@ class _Stream(Node[T, E], Generic[T, E]):
     """The text for the number of elements in titles."""
 
     operator: str
-    dataset: Any
+    dataset: Any = attrs.field(eq=id)
     begin: Callable[[Any], Iterable[T]]
     """Begins a pass over the dataset."""
     known: Spec

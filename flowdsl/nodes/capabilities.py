@@ -142,7 +142,7 @@ class OneShot(Node[T, E], Generic[T, E]):
         return False
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Receipts:
     """The rows that a source has yielded, and those that the run has delivered to its consumer.
 
@@ -258,7 +258,7 @@ def trace(
     return Traced(element, places, member_places.__getitem__ if stacked else None)
 
 
-@attrs.define
+@attrs.define(eq=False, repr=False)
 class TracedReader:
     """Starts passes over a source of traced elements, and yields the untraced elements."""
 

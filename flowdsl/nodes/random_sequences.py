@@ -49,7 +49,7 @@ _LISTS_HELD = 512
 """Lists in the cache, of 32 KiB at most each: eight million positions."""
 
 
-@attrs.frozen
+@attrs.frozen(repr=False)
 class Draws(Turns):
     """A random sequence of part numbers, determined by its seed, salt and epoch."""
 
@@ -107,7 +107,7 @@ class Draws(Turns):
             yield from _leaf(self, leaf)[0].tolist()
 
 
-@attrs.frozen
+@attrs.frozen(repr=False)
 class Independent(Draws):
     """An endless sequence: each position draws a part independently, with fixed probabilities."""
 
@@ -131,7 +131,7 @@ class Independent(Draws):
         return _multinomial(self, block)
 
 
-@attrs.frozen
+@attrs.frozen(repr=False)
 class Mixed(Draws):
     """A fixed count of each part, all orders equally likely.
 

@@ -72,7 +72,7 @@ def leave_out(node: AnyNode, on_error: OnError) -> AnyNode:
     return _Leaving(None if on_error == "skip" else on_error).with_failures_left_out(node)
 
 
-@attrs.define
+@attrs.define(eq=False, repr=False)
 class _Leaving:
     """Wraps operators in attempts, and puts ``SkipFailed`` below operators that read elements."""
 

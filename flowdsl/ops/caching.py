@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 A = TypeVar("A")
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Kept(Generic[A]):
     """The cached rows of the first complete pass, shared by a flow's nodes within one process."""
 
@@ -60,7 +60,7 @@ class Kept(Generic[A]):
         return Kept, ()  # each process has its own cache
 
 
-@attrs.frozen(repr=False)
+@attrs.frozen(eq=False, repr=False)
 class Cache(KeepsPass[T, E], Traceable[T, E], SkippedByProbe[T, E], Generic[T, E]):
     """Epoch 0 of its source in every pass: computed once, then kept in memory."""
 
@@ -133,7 +133,7 @@ def _own(array: NDArray[Any]) -> NDArray[Any]:
     return kept
 
 
-@attrs.frozen(repr=False)
+@attrs.frozen(eq=False, repr=False)
 class _CacheFile(StoresPass[T], Generic[T]):
     """Epoch 0 of a flow in every pass, from a file that is written once.
 

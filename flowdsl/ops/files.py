@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Pattern: TypeAlias = "str | os.PathLike[str]"
 
 
-@attrs.frozen(repr=False)
+@attrs.frozen(eq=False, repr=False)
 class FromFiles(IndexedSource[str]):
     """The names of the files that matched a pattern, sorted."""
 

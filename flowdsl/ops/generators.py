@@ -52,12 +52,12 @@ _LEADING = 50
 _CONTAINERS: tuple[Any, ...] = (list, tuple, set, frozenset, deque)
 _CODE = FunctionType, MethodType, staticmethod, classmethod, property, partial, type
 """Objects that are searched first: draws are in code, and there is less code than data."""
-_DRAWS_OF_TENSOR = re.compile(
+_DRAWS_OF_TENSOR = (
     r"bernoulli|multinomial|\w*(normal|uniform)_|(random|bernoulli|cauchy|exponential|geometric)_"
 )
 """Methods of a tensor that draw from the global generator of torch."""
-_DRAWS = re.compile(
-    rf"{_DRAWS_OF_TENSOR.pattern}|rand\w*|normal|poisson|binomial|\w*dropout\w*|gumbel_softmax"
+_DRAWS = (
+    rf"{_DRAWS_OF_TENSOR}|rand\w*|normal|poisson|binomial|\w*dropout\w*|gumbel_softmax"
     r"|rrelu_?|fractional\w*|\w*attention\w*|\w*lowrank|lobpcg|orthogonal_|sparse_|distributions"
     r"|\w*seed|\w*rng\w*"
 )
@@ -66,7 +66,7 @@ _NO_STATE = frozenset({"cv2", "flowdsl", "jax", "keras", "numpy", "PIL", "tensor
 """Packages whose objects are not searched."""
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class Seedable(ABC):
     """A generator whose state can be set."""
 
@@ -238,7 +238,7 @@ def _contents(x: Any) -> Iterable[object]:
 def _drawn_from_torch(function: Any) -> Iterator[object]:
     home = function.__module__ or function.__self__
     package = home if isinstance(home, str) else getattr(home, "__module__", None)
-    if str(package).partition(".")[0] == "torch" and _DRAWS.fullmatch(function.__name__):
+    if str(package).partition(".")[0] == "torch" and re.fullmatch(_DRAWS, function.__name__):
         yield from _global_generator("torch.random")
 
 
@@ -336,7 +336,7 @@ def _taken_draws(module: str, name: str) -> Iterator[object]:
 def _draws_in_torch(name: str) -> bool:
     """Return True for the name of a function that draws, or a layer, whose weights are drawn."""
     layer = name[:1].isupper() and hasattr(sys.modules.get("torch.nn"), name)
-    return layer or _DRAWS.fullmatch(name) is not None
+    return layer or re.fullmatch(_DRAWS, name) is not None
 
 
 def _global_generator(module: str) -> Iterator[object]:
@@ -362,7 +362,7 @@ def _drawn_by_name(seen: Iterable[object]) -> list[Seedable]:
             for code in _codes(cast("FunctionType", x).__code__):
                 steps = dis.get_instructions(code)
                 names.update(step.argval for step in steps if step.opname in _TAKES)
-    draws = _draws_in_torch if "torch" in modules else _DRAWS_OF_TENSOR.fullmatch
+    draws = _draws_in_torch if "torch" in modules else partial(re.fullmatch, _DRAWS_OF_TENSOR)
     drawn = {
         _Legacy: "numpy" in modules and "random" in names,
         _Torch: any(map(draws, names)),

@@ -88,7 +88,7 @@ def failure_of_group(node: AnyNode, epoch: int, group: Sequence[Row[Any]]) -> El
     return ElementError(node.title, first, epoch, origin, described)
 
 
-@attrs.define
+@attrs.define(eq=False, repr=False)
 class Group(Generic[A]):
     """Elements with equal keys, in order, with their positions."""
 
@@ -102,7 +102,7 @@ class Group(Generic[A]):
         self.largest = max(self.largest, size)
 
 
-@attrs.frozen(repr=False)
+@attrs.frozen(eq=False, repr=False)
 class Grouped(Traceable[U, E], Generic[A, U, E]):
     """Groups of elements with equal keys, each when it is full; then the incomplete groups."""
 
@@ -195,7 +195,7 @@ class Grouped(Traceable[U, E], Generic[A, U, E]):
             raise_ending(failure_of_group(self, epoch, group), error)
 
 
-@attrs.frozen(repr=False)
+@attrs.frozen(eq=False, repr=False)
 class _OfSize(Grouped[A, U, E], Generic[A, U, E]):
     """Groups of ``n`` elements with equal keys, stacked or collated."""
 
@@ -227,7 +227,7 @@ class _OfSize(Grouped[A, U, E], Generic[A, U, E]):
         return batch
 
 
-@attrs.frozen(repr=False)
+@attrs.frozen(eq=False, repr=False)
 class BatchByKey(_OfSize[A, U, E | Reordered | Unsized], Generic[A, U, E]):
     """Groups of ``n`` elements for which a function returns the same key."""
 
@@ -241,7 +241,7 @@ class BatchByKey(_OfSize[A, U, E | Reordered | Unsized], Generic[A, U, E]):
         return key_of(x, self.key), 0
 
 
-@attrs.frozen(repr=False)
+@attrs.frozen(eq=False, repr=False)
 class BatchByShape(_OfSize[A, U, E | Reordered | Unsized], Generic[A, U, E]):
     """Groups of ``n`` elements in which an array has the same shape."""
 

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 A = TypeVar("A")
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Opened(Generic[T]):
     """The iterator that a pass reads from, and releases when it ends."""
 
@@ -78,7 +78,7 @@ class Opened(Generic[T]):
 _with_one_reference = Opened(iter([None]), False)
 
 
-@attrs.define
+@attrs.define(eq=False, repr=False)
 class Once:
     """Opens an iterator for one pass, and refuses a second pass."""
 
@@ -94,7 +94,7 @@ class Once:
         return opened
 
 
-@attrs.define
+@attrs.define(eq=False, repr=False)
 class Reopening(Generic[T]):
     """Opens a new iterator for every pass, and refuses the iterator of the last pass."""
 
@@ -115,7 +115,7 @@ class Reopening(Generic[T]):
         return Reopening, (self.make,)  # the last iterator belongs to this process
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class FromIterable(Node[T, Unsized], Generic[T]):
     """The elements of an iterable, or of a new iterable for every pass."""
 

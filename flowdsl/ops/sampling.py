@@ -39,7 +39,7 @@ Weights: TypeAlias = "Sequence[float] | NDArray[np.number[Any]]"
 """One weight for each element: a list of numbers, or an array of them with one axis."""
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class Odds:
     """The elements that may be drawn, and their weights."""
 

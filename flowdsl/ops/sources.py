@@ -82,7 +82,7 @@ class FromItems(IndexedSource[T], Sliceable[T, Exact], Generic[T]):
     """The items of a sequence in memory."""
 
     in_memory: ClassVar[bool] = True
-    sequence: Items[T]
+    sequence: Items[T] = attrs.field(eq=id)
     count: int = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -148,7 +148,7 @@ class FromItems(IndexedSource[T], Sliceable[T, Exact], Generic[T]):
         return without_sizes(first) if alike else UNKNOWN
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class ArrayRows:
     """The rows of arrays of equal length, as tuples and dicts of entries."""
 
@@ -466,7 +466,7 @@ def from_items(items: Any) -> Flow[Any, Exact]:
     return flow(FromItems[Any](rows))
 
 
-@attrs.frozen(repr=False)
+@attrs.frozen(eq=False, repr=False)
 class FromRange(IndexedSource[int]):
     """The integers below ``n``."""
 

@@ -36,7 +36,7 @@ class FromTable(IndexedSource[dict[str, Any]], Sliceable[dict[str, Any], Exact])
     """The rows of a table in memory, as dicts."""
 
     in_memory: ClassVar[bool] = True
-    columns: tuple[TableColumn, ...]
+    columns: tuple[TableColumn, ...] = attrs.field(eq=id)
     count: int
 
     @property

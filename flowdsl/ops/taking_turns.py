@@ -62,7 +62,7 @@ class Order(ABC):
         """
 
 
-@attrs.frozen
+@attrs.frozen(repr=False)
 class RandomOrder(Order):
     """Each turn is drawn at random."""
 
@@ -83,7 +83,7 @@ class RandomOrder(Order):
         return (*members[:place], *members[place + 1 :])
 
 
-@attrs.frozen
+@attrs.frozen(repr=False)
 class FixedOrder(Order):
     """Turns in proportion to weights; where these are equal, blocks of turns round-robin.
 
@@ -109,7 +109,7 @@ class FixedOrder(Order):
         return (*members[place + 1 :], *members[:place], *following)
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class _Phase:
     """The turns between the ends of two flows."""
 
@@ -171,7 +171,7 @@ def _phases_until(order: Order, lengths: _Lengths, position: int) -> list[_Phase
 # -- nodes -----------------------------------------------------------------------------------------
 
 
-@attrs.frozen(repr=False)
+@attrs.frozen(eq=False, repr=False)
 class TakingTurns(Merging[T, E], Generic[T, E]):
     """Elements of several flows in turn; a flow that has ended has no more turns."""
 
@@ -329,7 +329,7 @@ class UntilAll(TakingTurns[T, E], Generic[T, E]):
                     return
 
 
-@attrs.define
+@attrs.define(eq=False, repr=False)
 class _Passes:
     """The elements of a flow that begins again when it has ended."""
 
@@ -385,7 +385,7 @@ def ending_with_first(effects: frozenset[Tag], parts: Sequence[AnyNode]) -> froz
     return effects if endless else effects - {Endless}
 
 
-@attrs.frozen(repr=False)
+@attrs.frozen(eq=False, repr=False)
 class Interleave(TakingTurns[T, E | Reordered], Generic[T, E]):
     """``block`` elements of each flow in turn, or in proportion to weights, without ended flows."""
 
@@ -417,7 +417,7 @@ _MAX_TO_CHOOSE = 10**12
 minutes."""
 
 
-@attrs.frozen(repr=False)
+@attrs.frozen(eq=False, repr=False)
 class Choose(TakingTurns[T, E | Reordered], Generic[T, E]):
     """Each element from a flow drawn at random, among the flows that have not ended."""
 

@@ -72,7 +72,7 @@ Transform: TypeAlias = Augmentation | Callable[..., object]
 """A transform that ``augment`` accepts; see ``Flow.augment``."""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Parts:
     """The arrays of one element before or after a transform."""
 
@@ -86,7 +86,7 @@ class Parts:
         return Parts(*([change(x) for x in some] for some in kinds))
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class TransformAdapter(ABC):
     """A transform of one calling convention, applied to all parts of an element at once."""
 
@@ -205,7 +205,7 @@ class _OfOneImage(TransformAdapter):
 # -- keywords --------------------------------------------------------------------------------------
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class _Keywords(TransformAdapter):
     """A transform that is called with ``image=``, ``mask=``, ``keypoints=``, and returns a dict.
 

@@ -104,7 +104,7 @@ def _title(n: int, stride: int, dilation: int, remainder: Remainder, stack: bool
     )
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class _Maker:
     """Makes windows of ``n`` elements, which are fewer only at the end of a pass."""
 
@@ -145,7 +145,7 @@ def _drops_remainder(node: Any) -> bool:
     return bool(node.remainder == "drop")
 
 
-@attrs.frozen(repr=False)
+@attrs.frozen(eq=False, repr=False)
 class _Windows(Windowed[A, U, E], Restartable[U, E], Generic[A, U, E]):
     """Windows of ``n`` elements, each ``stride`` elements after the one before it."""
 
@@ -223,12 +223,12 @@ class _Windows(Windowed[A, U, E], Restartable[U, E], Generic[A, U, E]):
             raise_ending(self.failure(epoch, number, describe_group(group)), error)
 
 
-@attrs.frozen(repr=False)
+@attrs.frozen(eq=False, repr=False)
 class Window(_Windows[A, U, E | Resampled], Generic[A, U, E]):
     """Windows of elements, as tuples."""
 
 
-@attrs.frozen(repr=False)
+@attrs.frozen(eq=False, repr=False)
 class StackedWindow(_Windows[A, U, E | Resampled], Sliceable[U, E | Resampled], Generic[A, U, E]):
     """Windows of elements, stacked as in a batch; over arrays in memory, views of them."""
 
@@ -277,7 +277,7 @@ class StackedWindow(_Windows[A, U, E | Resampled], Sliceable[U, E | Resampled], 
         return span
 
 
-@attrs.define
+@attrs.define(eq=False, repr=False)
 class _Stream(Generic[A]):
     """The elements of one key."""
 
@@ -287,7 +287,7 @@ class _Stream(Generic[A]):
     read: int = 0
 
 
-@attrs.frozen(repr=False)
+@attrs.frozen(eq=False, repr=False)
 class WindowByKey(Traceable[U, E | Reordered | Resampled | Unsized], Generic[A, U, E]):
     """The windows of each of several streams: of the elements that have the same key."""
 

@@ -20,7 +20,7 @@ def matches(pattern: str) -> list[str]:
 def with_literal_folders(pattern: str, sep: str, is_folder: Callable[[str], bool]) -> str:
     """Return a pattern with the characters of a pattern escaped in leading folders that exist."""
     end = end_of_literal_folders(pattern, sep, "*?[", is_folder)
-    return _MAGIC.sub(r"[\g<0>]", pattern[:end]) + pattern[end:]
+    return re.sub(r"[*?[]", r"[\g<0>]", pattern[:end]) + pattern[end:]
 
 
 def end_of_literal_folders(
@@ -39,9 +39,6 @@ def end_of_literal_folders(
             break
         end, next_end = next_end, pattern.find(sep, next_end) + 1
     return end
-
-
-_MAGIC = re.compile(r"[*?[]")
 
 
 def about_folder(pattern: str) -> str:
@@ -75,13 +72,11 @@ class Url(str):
         return repr(without_secrets(text))
 
 
-_URL = re.compile(
-    r"""(?P<scheme>[A-Za-z][\w+.-]*)://
+_URL = r"""(?x)
+    (?P<scheme>[A-Za-z][\w+.-]*)://
     (?:(?P<user>[^\s/?#'":@]*)(?P<password>:[^\s/?#'"]*)?@)?
     (?P<place>(?:(?!::[A-Za-z][\w+.-]*://)[^\s?#'"])*)  # a chained URL begins after ::
-    (?P<query>\?(?:(?!::[A-Za-z][\w+.-]*://)[^\s'"])*)?""",
-    re.VERBOSE,
-)
+    (?P<query>\?(?:(?!::[A-Za-z][\w+.-]*://)[^\s'"])*)?"""
 
 
 def without_secrets(text: str) -> str:
@@ -90,7 +85,7 @@ def without_secrets(text: str) -> str:
     >>> without_secrets("at s3://bucket/a, url='ftp://me:secret@example.com/b'")
     "at s3://bucket/a, url='ftp://me:***@example.com/b'"
     """
-    return _URL.sub(_shown, text)
+    return re.sub(_URL, _shown, text)
 
 
 def _shown(url: re.Match[str]) -> str:

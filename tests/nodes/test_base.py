@@ -361,5 +361,8 @@ class TestClasses:
         assert Other(three, 3) == Other(three, 3)
         assert Other(three, 3) != Take(three, 3)
         assert len({Other(three, 3), Other(three, 3), Other(three, 4)}) == 2
+        items = [1, 2]
+        assert fl.from_items(items).take(1) == fl.from_items(items).take(1)
+        assert fl.from_items(items).take(1) != fl.from_items([1, 2]).take(1)  # they may be arrays
         with pytest.raises(attrs.exceptions.FrozenInstanceError):
             Other(three, 3).n = 4  # type: ignore[misc]  # nodes are values

@@ -66,7 +66,7 @@ def as_samples(rows: AnyFlow) -> AnyFlow:
     return rows.map(sample)
 
 
-@attrs.frozen(repr=False)
+@attrs.frozen(eq=False, repr=False)
 class Decoded(IndexedSource[Any]):
     """The rows of ``as_samples``, read back."""
 

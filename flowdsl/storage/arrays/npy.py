@@ -133,7 +133,7 @@ def _rows_of(file: ByteFile, declared: Spec) -> NpyRows:
         raise SourceError(f"from_npy: {file.path!r} is not a readable array: {error}") from error
 
 
-@attrs.frozen(repr=False)
+@attrs.frozen(eq=False, repr=False)
 class FromNpy(FileSource[T], Generic[T]):
     """The source of ``from_npy``: the rows of a .npy file, by index."""
 

@@ -349,7 +349,7 @@ def _is_pickled(head: bytes) -> bool:
     return re.search(rb"'descr': '\|O\d*'", head[:256]) is not None
 
 
-@attrs.frozen(repr=False)
+@attrs.frozen(eq=False, repr=False)
 class FromNpz(FileSource[T], Generic[T]):
     """The source of ``from_npz``: the rows of a .npz file, by index."""
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 A = TypeVar("A")
 
 
-@attrs.frozen(repr=False)
+@attrs.frozen(eq=False, repr=False)
 class FromLmdb(FileSource[T], Generic[T]):
     """The source of ``from_lmdb``: the rows of an LMDB file, by index."""
 
