@@ -17,6 +17,7 @@ from flowdsl.jax.methods import ToJax
 from flowdsl.keras.methods import ToKeras
 from flowdsl.nodes import POSITION_LIMIT, AnyNode, FlowBase, Node, T, endless_part, is_int
 from flowdsl.nodes.base import E_any, register_flow_class
+from flowdsl.nodes.kinds import worker_kinds
 from flowdsl.ops.augmenting import Augmenting
 from flowdsl.ops.batching import Batching
 from flowdsl.ops.bucketing import Bucketing
@@ -132,6 +133,8 @@ class Flow(
         resume_point: ResumePoint | None = None,
         when_ended: Callable[[], object] = lambda: None,
     ) -> Run[T]:
+        for kind in worker_kinds(self.node):
+            kind.begin()
         from flowdsl.runtime.resume_points import BEGINNING
         from flowdsl.runtime.run import Run
 

@@ -56,6 +56,38 @@ print(*new)
     assert not (SLOW | LATER) & loaded
 
 
+def test_the_fork_server_loads_no_slow_modules() -> None:
+    program = """
+import sys
+from flowdsl.workers import worker_main
+worker_main.stand_in("flowdsl")
+import flowdsl.workers.forkserver
+print(*sys.modules)
+"""
+    others = {"msgspec", "numpy.ma", "numpy.random", "threadpoolctl", "flowdsl.plan.lower"}
+    assert not (SLOW | others) & set(fresh(program).split())
+
+
+def test_the_fork_server_starts_while_the_modules_of_runs_are_imported() -> None:
+    program = """
+import sys
+import flowdsl as fl
+from flowdsl.workers import launching
+start, loaded = launching.ForkServer.__init__, []
+def note(server):
+    loaded.append(sorted({"zmq", "flowdsl.runtime.run", "flowdsl.plan.plan"} & set(sys.modules)))
+    start(server)
+launching.ForkServer.__init__ = note
+fl.from_range(3).map(abs).prefetch(threads=1).collect()
+flow = fl.from_range(3).zip(fl.from_range(3).map(abs).prefetch(procs=1))
+str(flow.explain()), flow.at(0), len(flow)
+print(loaded)
+"""
+    program_of_processes_alone = program.replace("prefetch(threads=1)", "prefetch(procs=1)")
+    assert fresh(program) == "[]\n"
+    assert fresh(program_of_processes_alone) == "[[]]\n"
+
+
 def test_datasets_are_recognised_without_importing_their_library() -> None:
     program = """
 import sys, flowdsl as fl

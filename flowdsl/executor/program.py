@@ -43,8 +43,8 @@ from flowdsl.nodes import (
     describe_group,
 )
 from flowdsl.nodes.failures import Attempt, AttemptToRead, SkipFailed
-from flowdsl.plan.lower import Supplied
 from flowdsl.plan.plan import Base
+from flowdsl.plan.supplied import Supplied
 from flowdsl.resources.any_depth import any_depth
 
 

@@ -129,7 +129,7 @@ class IndexedSource(Node[T, Exact], Generic[T]):
 # -- elementwise -----------------------------------------------------------------------------------
 
 
-@attrs.frozen(repr=False)
+@attrs.frozen(eq=False, repr=False)
 class Elementwise(MadeFromLatest[U, E], Reshardable[U, E], Generic[A, U, E]):
     """An operator on one element at a time, which keeps the element's position."""
 
@@ -249,7 +249,7 @@ class IndexedMap(Resumable[U, E], Elementwise[A, U, E], Generic[A, U, E]):
 # -- grouping --------------------------------------------------------------------------------------
 
 
-@attrs.frozen(repr=False)
+@attrs.frozen(eq=False, repr=False)
 class Windowed(Traceable[U, E], Buffering[U, E], Generic[A, U, E]):
     """An operator that makes one element of ``n`` consecutive elements."""
 
@@ -377,7 +377,7 @@ class Batched(Windowed[A, U, E], Resumable[U, E], Reshardable[U, E], Generic[A, 
 # -- indexing --------------------------------------------------------------------------------------
 
 
-@attrs.frozen(repr=False)
+@attrs.frozen(eq=False, repr=False)
 class IndexTransform(PassThrough[T, E], Generic[T, E]):
     """An operator that chooses or reorders elements without looking at them."""
 
@@ -429,7 +429,7 @@ class IndexTransform(PassThrough[T, E], Generic[T, E]):
         return Provenance.one_each(self.resolve(addresses)) if self.indexable else None
 
 
-@attrs.frozen(repr=False)
+@attrs.frozen(eq=False, repr=False)
 class Copying(IndexTransform[T, E], Generic[T, E]):
     """``n`` interleaved passes: copy ``k`` in epoch ``e`` is epoch ``e * n + k`` of the source.
 
@@ -480,7 +480,7 @@ def _are_alike(node: Merging[Any, Any], field: object, value: object) -> None:
         raise InvalidFlow(f"{method_name(node)}: {difference}")
 
 
-@attrs.frozen(repr=False)
+@attrs.frozen(eq=False, repr=False)
 class Merging(PassThrough[T, E], Generic[T, E]):
     """An operator that yields elements of several flows, its parts."""
 
@@ -537,7 +537,7 @@ def _below_identities(node: AnyNode) -> AnyNode:
     return _below_identities(node.source) if isinstance(node, Identity) else node
 
 
-@attrs.frozen(repr=False)
+@attrs.frozen(eq=False, repr=False)
 class Joining(MadeFromLatest[T, E], Generic[T, E]):
     """An operator that joins the elements at the same position of several flows into one."""
 
@@ -578,7 +578,7 @@ class Joining(MadeFromLatest[T, E], Generic[T, E]):
 # -- placement -------------------------------------------------------------------------------------
 
 
-@attrs.frozen(repr=False)
+@attrs.frozen(eq=False, repr=False)
 class Identity(PassThrough[T, E], SkippedByProbe[T, E], Reshardable[T, E], Generic[T, E]):
     """A node that yields the elements of its source unchanged."""
 
@@ -615,7 +615,7 @@ class Identity(PassThrough[T, E], SkippedByProbe[T, E], Reshardable[T, E], Gener
         return self.source.depth  # it does not change the draws of seeded operators
 
 
-@attrs.frozen(repr=False)
+@attrs.frozen(eq=False, repr=False)
 class Placement(Identity[T, E], Generic[T, E]):
     """Sets the workers on which the operators below it run."""
 
@@ -630,6 +630,17 @@ class Placement(Identity[T, E], Generic[T, E]):
     @cached_per_node
     def positions_are_contiguous(self) -> bool:
         return self.source.positions_are_contiguous
+
+
+@cached_per_node
+def worker_kinds(node: AnyNode) -> frozenset[WorkerKind]:
+    """The kinds of worker that a flow asks for, in any part of it."""
+    below = frozenset[WorkerKind]().union(*map(worker_kinds, node.sources))
+    if isinstance(node, Copying):
+        return below | {node.kind}
+    return (
+        below | {node.workers.kind} if isinstance(node, Placement) and node.workers.count else below
+    )
 
 
 class Unordered(Identity[T, E | Reordered], Generic[T, E]):

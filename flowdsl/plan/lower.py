@@ -9,21 +9,17 @@ Only over a stream, or a list in this process's memory, are elements sent to wor
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from typing import Any
 
 import attrs
 
-from flowdsl.effects import Effect, Tag
-from flowdsl.elements.specs import UNKNOWN, Spec
+from flowdsl.effects import Effect
 from flowdsl.nodes import (
     AnyNode,
     Buffering,
     Copying,
     Node,
-    PassFactory,
     Placement,
-    Row,
     T,
     Unordered,
     Windowed,
@@ -32,50 +28,10 @@ from flowdsl.nodes import (
 from flowdsl.nodes.failures import SkipFailed
 from flowdsl.plan.optimize import optimize
 from flowdsl.plan.plan import NO_WORKERS, Ahead, Base, Hosted, Lookup, Part, Plan, Stage
+from flowdsl.plan.supplied import Supplied
 from flowdsl.plan.tree import Step, bases_of, from_positions, is_read_alone, steps_of, walk
 from flowdsl.resources.any_depth import any_depth
 from flowdsl.resources.worker_kinds import WorkerKind
-
-
-@attrs.frozen(repr=False)
-class Supplied(Node[Any, Effect]):
-    """The input of a program: elements that arrive from the consumer's process.
-
-    It has the length, effects and random access of the base, for the operators above.
-    """
-
-    slot: int
-    """The number of the base among the bases of the stage."""
-    rows_supplied: int | None
-    random_access: bool
-    tags: frozenset[Tag]
-
-    @classmethod
-    def like(cls, base: AnyNode, slot: int) -> Supplied:
-        """The input that replaces ``base``."""
-        return cls(slot, base.length, base.indexable, base.effects)
-
-    @property
-    def title(self) -> str:
-        return "supplied"
-
-    @property
-    def length(self) -> int | None:
-        return self.rows_supplied
-
-    @property
-    def indexable(self) -> bool:
-        return self.random_access
-
-    @property
-    def effects(self) -> frozenset[Tag]:
-        return self.tags
-
-    def spec(self, probe: bool) -> Spec:
-        return UNKNOWN
-
-    def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[Any]]:
-        raise AssertionError("a program runs on the elements that it is supplied with")
 
 
 def plan_of(node: Node[T, Effect]) -> Plan[T]:

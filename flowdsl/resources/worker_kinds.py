@@ -59,6 +59,9 @@ class WorkerKind:
     """True if the workers run under the consumer's interpreter lock."""
     capacity: str = attrs.field(default="flowdsl.resources.cores:cores", kw_only=True)
     """A function that returns the most workers that ``"auto"`` starts."""
+    prelude: str | None = attrs.field(default=None, kw_only=True)
+    """A function that is called as a run begins, before the modules of runs are imported: it may
+    start what the workers will need and what takes long. None if there is nothing to start."""
     needs: tuple[str, ...] = attrs.field(default=(), kw_only=True)
     """The names in ``os`` that the workers need, and not every system has."""
 
@@ -66,6 +69,11 @@ class WorkerKind:
     def exists_here(self) -> bool:
         """True if this system can run such workers."""
         return all(hasattr(os, name) for name in self.needs)
+
+    def begin(self) -> None:
+        """Call the ``prelude``, if there is one."""
+        if self.prelude is not None:
+            resolve_name(self.prelude)()
 
     @property
     def most_workers(self) -> int:
@@ -81,6 +89,7 @@ PROCESSES = WorkerKind(
     Label("worker process", "worker processes"),
     "flowdsl.workers.processes:processes",
     short=Label("process", "processes"),
+    prelude="flowdsl.workers.launching:begin",
     needs=_LINUX,
 )
 

@@ -7,6 +7,7 @@ would arrive such that writing to it changes nothing.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -40,7 +41,16 @@ def _entry_of(array: Any) -> Any:
 ARRAYS: dict[type, Callable[[Any], tuple[Any, ...]]] = {
     np.ndarray: _array_made_of,
     np.recarray: _array_made_of,
-    np.ma.MaskedArray: _array_made_of,
     np.void: _entry_made_of,
 }
 """The functions that return the ``__reduce__`` tuples of arrays, by class."""
+
+
+def add_masked_arrays() -> None:
+    """Add masked arrays to ``ARRAYS`` if this process has imported their module.
+
+    Without it there are none, and importing it would take as long as importing all that a worker
+    needs of flowdsl.
+    """
+    if kind := getattr(sys.modules.get("numpy.ma"), "MaskedArray", None):
+        ARRAYS[kind] = _array_made_of

@@ -6,16 +6,7 @@ may deadlock. The choice: fork a separate process, which has one thread, no ZMQ 
 objects of the user, so its forks are in a consistent state. ``multiprocessing`` has a start method
 of the same name and idea.
 
-Only the consumer's process sends requests, through a socket, in messages that begin with a number:
-
-=================  =====================================  ==========================================
-request            additional content                     answer
-=================  =====================================  ==========================================
-0: fork a worker   the names of modules to import first;  its process id, and a descriptor of the
-                   as descriptors its link, the folder    process; or an error number, negated
-                   to work in, and where it prints
-n: a process id                                           how that process ended, as ``wait`` says
-=================  =====================================  ==========================================
+``fork_requests`` has the requests and the answers.
 
 A process that forks must not import a module that starts a thread or opens a file: the thread is
 missing in the workers, and they would share the file. The answer is then ``UNFIT``, and the
@@ -32,30 +23,17 @@ import os
 import select
 import signal
 import socket
-import struct
 import sys
 
 from flowdsl.workers import worker
+from flowdsl.workers.fork_requests import FDS, FORK, LARGEST, NOT_KNOWN, NUMBER, UNFIT
 from flowdsl.workers.titles import set_title
-
-NUMBER = struct.Struct("<q")
-LARGEST = 1 << 16
-"""The maximum size of a request in bytes."""
-FORK = 0
-NOT_KNOWN = 1 << 32
-"""The answer for a process that has not ended, or is unknown."""
-FDS = 4
-"""Descriptors sent with a request for a worker: link, folder, standard output and error."""
-UNFIT = -(1 << 32)
-"""The answer if an import has made this process unfit for being forked."""
 
 
 def main(fd: int) -> None:
     """Fork workers until the consumer closes the socket or is gone; in a fork, run the worker."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, it would lose how workers end
     set_title("flowdsl forks", f": starts the workers of process {os.getppid()}")
-    importlib.import_module("threadpoolctl")  # here, so that no worker has to
-    gc.collect()
     gc.freeze()  # so that a collection in a worker does not write to pages that all share
     worker.main(_fork_on_request(fd, os.getppid()))
 
@@ -125,12 +103,16 @@ def _import(names: list[str]) -> bool:
         with contextlib.suppress(Exception):  # the workers will raise it
             importlib.import_module(name)
     gc.freeze()
-    child = os.fork()  # threads with fork handlers, such as OpenBLAS threads, end before a fork
-    if not child:
-        os._exit(0)
-    os.waitpid(child, 0)
-    one_thread = len(os.listdir("/proc/self/task")) == 1
-    return one_thread and set(os.listdir("/proc/self/fd")) <= opened
+    if not _has_one_thread():
+        child = os.fork()  # threads with fork handlers, such as OpenBLAS threads, end before a fork
+        if not child:
+            os._exit(0)
+        os.waitpid(child, 0)
+    return _has_one_thread() and set(os.listdir("/proc/self/fd")) <= opened
+
+
+def _has_one_thread() -> bool:
+    return len(os.listdir("/proc/self/task")) == 1
 
 
 def _fork() -> int:

@@ -15,8 +15,7 @@ from types import ModuleType
 
 import cloudpickle
 
-from flowdsl.workers.modules import is_installed, module_of
-from flowdsl.workers.pickling import SCRIPTS
+from flowdsl.workers.modules import SCRIPTS, is_installed, module_of
 
 
 def send_by_value_unless_found(value: object) -> None:

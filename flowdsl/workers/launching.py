@@ -20,13 +20,14 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Collection, Sequence
-from pathlib import Path
+from functools import cache
 from typing import Protocol
 
 import attrs
 
-from flowdsl.workers import forkserver, native_threads, worker
-from flowdsl.workers.forkserver import FORK, NOT_KNOWN, NUMBER, UNFIT
+from flowdsl.resources.streams import fill_standard_descriptors
+from flowdsl.workers import native_threads
+from flowdsl.workers.fork_requests import FORK, NOT_KNOWN, NUMBER, UNFIT
 from flowdsl.workers.modules import may_have_read_environment
 from flowdsl.workers.process_environment import HASH_SEED, ProcessEnvironment, hash_seed
 
@@ -41,7 +42,11 @@ SECONDS_TO_LEAVE = 0.5
 _flags: Callable[[], list[str]] = vars(subprocess)["_args_from_interpreter_flags"]
 """The options of this interpreter, as ``-O``, for another; multiprocessing starts its own so."""
 
-_START = str(Path(__file__).with_name("worker_main.py"))
+_FOLDER = os.path.dirname(os.path.abspath(__file__))
+_START = os.path.join(_FOLDER, "worker_main.py")
+_WORKER, _FORK_SERVER = "flowdsl.workers.worker", "flowdsl.workers.forkserver"
+"""The modules that the new processes run. This process does not need them, and importing them here
+would delay the start."""
 
 
 class Child(Protocol):
@@ -67,14 +72,18 @@ class Child(Protocol):
 
 def spawn(link: int) -> subprocess.Popen[bytes]:
     """Start a worker as a new interpreter that runs ``worker_main.py``, not the user's script."""
-    return _interpreter(worker.__name__, link)
+    return _interpreter(_WORKER, link)
 
 
 def _interpreter(module: str, link: int) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [sys.executable, *_flags(), "-P", _START, module, str(link), *sys.path],
         # until a worker takes on the consumer's
-        env={**os.environ, **native_threads.variables(1), HASH_SEED: hash_seed()},
+        env={
+            **os.environ,
+            **native_threads.variables(native_threads.AT_FIRST),
+            HASH_SEED: hash_seed(),
+        },
         stdin=subprocess.DEVNULL,
         pass_fds=[link],
         process_group=0,  # so that Ctrl-C in a terminal reaches the consumer alone
@@ -121,7 +130,7 @@ class ForkServer:
         self._is_busy = False
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            self._process = _interpreter(forkserver.__name__, theirs.fileno())
+            self._process = _interpreter(_FORK_SERVER, theirs.fileno())
         self._end = weakref.finalize(self, _end, os.getpid(), self._socket, self._process)
 
     @property
@@ -249,8 +258,21 @@ def fork_server() -> ForkServer | None:
         return _current
 
 
+@cache
+def begin() -> None:
+    """Start a fork server, once in a process, before a run has imported what it needs.
+
+    To import the modules of runs and to plan a flow takes about as long as the start of the fork
+    server, which does not wait for them.
+    """
+    fill_standard_descriptors()
+    with contextlib.suppress(OSError):  # the start of the first worker tries again, and reports it
+        fork_server()
+
+
 def _disown() -> None:
     global _current, _lock
+    begin.cache_clear()
     _lock = threading.Lock()  # another thread may have held it
     if _current is not None:
         _current.disown()

@@ -14,12 +14,15 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from types import BuiltinFunctionType, FunctionType, ModuleType
 
-from flowdsl.workers.pickling import SCRIPTS
+SCRIPTS = ("__main__", "__mp_main__")
+"""The names that the module of the user's script can have."""
 
 _NAMED = (type, FunctionType, BuiltinFunctionType)
 """The types whose instances have a ``__module__``."""
 
-_INDIFFERENT = sys.stdlib_module_names | {"numpy", "zmq", __name__.partition(".")[0]}
+_INDIFFERENT = sys.stdlib_module_names | {
+    *("numpy", "zmq", "threadpoolctl", __name__.partition(".")[0])
+}
 """Packages that read no environment variables when they are imported, or only variables that
 ``process_environment`` treats as inherited."""
 

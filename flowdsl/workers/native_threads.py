@@ -24,6 +24,9 @@ _VARIABLES: dict[str, tuple[str, ...]] = {
 """The variables from which libraries read their number of threads, each with the variables that its
 library reads as a fallback."""
 
+AT_FIRST = 1
+"""The threads of libraries in a new interpreter, for which ``variables(AT_FIRST)`` are set."""
+
 _MODULES = {
     "cv2": ("OPENCV_FOR_THREADS_NUM", "setNumThreads"),
     "numexpr": ("NUMEXPR_NUM_THREADS", "set_num_threads"),
@@ -54,20 +57,27 @@ def use(threads: int) -> None:
     """Set the number of threads of libraries in this process, unless the environment sets it.
 
     Libraries loaded later read it from the environment; libraries already loaded are configured
-    directly. A function of the user can still set another number later.
+    directly, unless they have one thread already, with which a worker starts. A function of the
+    user can still set another number later.
     """
     free = variables(threads)
     os.environ.update(free)
-    _set_loaded(threads, free)
+    if threads > AT_FIRST:
+        _set_loaded(threads, free)
+    for module, (name, setter) in _MODULES.items():
+        if name in free and (loaded := sys.modules.get(module)):
+            getattr(loaded, setter)(threads)
+
+
+def modules(threads: int) -> set[str]:
+    """Return the modules that ``use`` needs, which the fork server imports for all workers."""
+    return {"threadpoolctl"} if threads > AT_FIRST else set()
 
 
 def _set_loaded(threads: int, free: Collection[str]) -> None:
-    from threadpoolctl import ThreadpoolController  # which the fork server has imported
+    from threadpoolctl import ThreadpoolController  # here: a worker of one thread does not need it
 
     for library in ThreadpoolController().lib_controllers:
         name = f"{library.internal_api.upper()}_NUM_THREADS"
         if (name if name in _VARIABLES else "OMP_NUM_THREADS") in free:
             library.set_num_threads(threads)
-    for module, (name, setter) in _MODULES.items():
-        if name in free and (loaded := sys.modules.get(module)):
-            getattr(loaded, setter)(threads)

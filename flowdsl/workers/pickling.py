@@ -22,8 +22,7 @@ from typing import Any, NewType
 
 import cloudpickle
 
-SCRIPTS = ("__main__", "__mp_main__")
-"""The names that the module of the user's script can have."""
+from flowdsl.workers.modules import SCRIPTS
 
 _CACHED = type(lru_cache(len))
 _DISPATCHES: CodeType = getattr(singledispatch(len), "__code__")  # noqa: B009  (not in its stub)
@@ -62,6 +61,11 @@ def made_of(value: Any) -> tuple[Any, ...] | None:
         return NewType, (value.__name__, value.__supertype__), vars(value)
     state = {name: of for name, of in vars(value).items() if name != "cache_parameters"}
     return _caching, (value.__wrapped__, value.cache_parameters()), state
+
+
+def is_struct(value: object) -> bool:
+    """Return True for a class of msgspec Structs."""
+    return isinstance(value, type) and hasattr(value, "__struct_config__")
 
 
 def code_made_of(code: CodeType) -> tuple[Any, ...]:

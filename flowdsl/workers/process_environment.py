@@ -7,12 +7,10 @@ import faulthandler
 import locale
 import os
 import resource
-import secrets
 import sys
 import warnings
 from collections.abc import Callable, Iterable
 from operator import attrgetter
-from pathlib import Path
 from typing import Any
 
 import attrs
@@ -26,7 +24,7 @@ _READ_AT_START = (
 """Prefixes of variables that take effect when an interpreter starts and imports NumPy."""
 
 HASH_SEED = "PYTHONHASHSEED"
-_OWN_HASH_SEED = str(secrets.randbelow(1 << 32))
+_OWN_HASH_SEED = str(int.from_bytes(os.urandom(4), "little"))
 
 
 def hash_seed() -> str:
@@ -45,7 +43,8 @@ def hashes_like_its_workers() -> bool:
     A seed that the program has set itself has no effect on it: Python reads it when it starts.
     """
     try:
-        at_start = Path("/proc/self/environ").read_bytes().split(b"\0")
+        with open("/proc/self/environ", "rb") as file:
+            at_start = file.read().split(b"\0")
     except OSError:
         at_start = []
     return not sys.flags.ignore_environment and f"{HASH_SEED}={hash_seed()}".encode() in at_start
@@ -71,8 +70,8 @@ def _set_path(path: tuple[str, ...]) -> None:
 
 def _umask() -> int:
     try:
-        status = Path("/proc/self/status").read_text()
-        return int(status.partition("Umask:")[2].split(maxsplit=1)[0], 8)
+        with open("/proc/self/status") as file:
+            return int(file.read().partition("Umask:")[2].split(maxsplit=1)[0], 8)
     except FileNotFoundError:  # os.umask returns it only by setting another, for other threads too
         mask = os.umask(0o077)
         os.umask(mask)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import select
 import signal
 import socket
@@ -19,7 +18,6 @@ import threading
 import time
 import weakref
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import attrs
@@ -30,7 +28,7 @@ from flowdsl.plan.plan import Stage
 from flowdsl.resources.cores import cores
 from flowdsl.resources.limits import check_room, explained
 from flowdsl.resources.streams import fill_standard_descriptors
-from flowdsl.workers import launching
+from flowdsl.workers import launching, native_threads
 from flowdsl.workers.backend import (
     POLL_SECONDS,
     Died,
@@ -182,7 +180,7 @@ class Processes:
         self._control.setsockopt(zmq.ROUTER_MANDATORY, 1)
         self._control.setsockopt(zmq.LINGER, 0)
         self._control.setsockopt(zmq.IPC_FILTER_UID, os.getuid())
-        self._address = f"ipc://@flowdsl-{os.getpid()}-{secrets.token_hex(8)}"
+        self._address = f"ipc://@flowdsl-{os.getpid()}-{os.urandom(8).hex()}"
         self._control.bind(self._address)
         self._poller.register(self._control, zmq.POLLIN)
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -291,12 +289,13 @@ class Processes:
 
     def _add(self) -> None:
         packed = self._packed
+        threads = share_of(cores(), packed.together)
         check_room("prefetch, for a worker process", 0, FILES_OF_A_WORKER)
         setup = Setup(
             self._address,
-            secrets.token_bytes(16),
+            os.urandom(16),
             packed.program,
-            packed.modules,
+            packed.modules | native_threads.modules(threads),
             self._arrays.layout if self._arrays else None,
             packed.end_to_end,
             packed.time_operators,
@@ -304,7 +303,7 @@ class Processes:
             os.getpid(),
             ProcessEnvironment(),
             packed.classes,
-            share_of(cores(), packed.together),
+            threads,
         )
         try:
             worker = self.spawn(setup)
@@ -408,7 +407,8 @@ def _folder() -> str:
 
 def _is_stopped(pid: int) -> bool:
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] == "T"
     except OSError:  # it has ended
         return False
 

@@ -23,11 +23,6 @@ _SETTINGS = (
 )
 
 
-def is_struct(value: object) -> bool:
-    """Return True for a class of msgspec Structs."""
-    return isinstance(value, type) and hasattr(value, "__struct_config__")
-
-
 def struct_made_of(kind: Any) -> tuple[Any, ...]:
     """Return the ``__reduce__`` tuple of a class of Structs."""
     own = [n for n in kind.__struct_fields__ if n in vars(kind).get("__annotations__", {})]

@@ -24,8 +24,8 @@ from flowdsl.nodes import (
     describe_element,
 )
 from flowdsl.nodes.failures import NOT_KNOWN, Attempt, AttemptToRead, SkipFailed
-from flowdsl.plan.lower import Supplied
 from flowdsl.plan.plan import Base, Lookup, Stage
+from flowdsl.plan.supplied import Supplied
 from flowdsl.resources.any_depth import any_depth
 from flowdsl.resources.read_ahead import ReadAhead
 from flowdsl.workers.wire import first_unpackable, packed_alone, unpack

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 from contextlib import suppress
-from pathlib import Path
 
 _ARGUMENTS_START, _ARGUMENTS_END = 45, 46
 """The fields ``arg_start`` and ``arg_end`` of ``/proc/PID/stat``, counted after the name."""
@@ -21,8 +20,10 @@ def set_title(name: str, more: str = "") -> None:
     Without ``/proc`` nothing changes.
     """
     with suppress(OSError, IndexError, ValueError):
-        Path("/proc/self/comm").write_text(name)  # the system keeps 15 bytes
-        fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+        with open("/proc/self/comm", "w") as comm:
+            comm.write(name)  # the system keeps 15 bytes
+        with open("/proc/self/stat") as stat:
+            fields = stat.read().rpartition(")")[2].split()
         start, end = int(fields[_ARGUMENTS_START]), int(fields[_ARGUMENTS_END])
         room = end - start - 1  # the last byte stays 0, as a mark that these are arguments
         if start and room > 0:

@@ -28,13 +28,18 @@ from flowdsl.nodes.failures import Attempt, AttemptToRead
 from flowdsl.plan.plan import Stage
 from flowdsl.plan.tree import walk
 from flowdsl.resources.worker_kinds import PROCESSES, WorkerKind, Workers
-from flowdsl.workers.array_pickling import ARRAYS
+from flowdsl.workers.array_pickling import ARRAYS, add_masked_arrays
 from flowdsl.workers.importing import send_by_value_unless_found
-from flowdsl.workers.modules import installed, module_of
-from flowdsl.workers.pickling import SCRIPTS, code_made_of, is_importable, made_of, send_the_script
+from flowdsl.workers.modules import SCRIPTS, installed, module_of
+from flowdsl.workers.pickling import (
+    code_made_of,
+    is_importable,
+    is_struct,
+    made_of,
+    send_the_script,
+)
 from flowdsl.workers.shared_arrays import LARGE, reduced, reduced_tensor
 from flowdsl.workers.slabs import WORTH_SHARING, Place, Slabs
-from flowdsl.workers.structs import is_struct, struct_made_of
 
 Frame: TypeAlias = bytes | memoryview
 
@@ -181,9 +186,18 @@ class PackedStage:
 class _Pickler(cloudpickle.Pickler):
     """Pickles objects by value if no other process can import them."""
 
-    dispatch_table = cloudpickle.Pickler.dispatch_table.new_child(
-        {CodeType: code_made_of, **ARRAYS}
+    dispatch_table = cloudpickle.Pickler.dispatch_table.new_child(ARRAYS).new_child(
+        {CodeType: code_made_of}
     )
+
+    def __init__(
+        self,
+        file: io.BytesIO,
+        protocol: int = 5,
+        buffer_callback: Callable[[pickle.PickleBuffer], object] | None = None,
+    ) -> None:
+        add_masked_arrays()
+        super().__init__(file, protocol, buffer_callback)
 
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, io.TextIOWrapper):  # cloudpickle would send the content of these
@@ -192,6 +206,8 @@ class _Pickler(cloudpickle.Pickler):
             raise TypeError("cannot pickle a memoryview; bytes(view) makes a copy that can be sent")
         send_by_value_unless_found(obj)
         if is_struct(obj) and not is_importable(obj):
+            from flowdsl.workers.structs import struct_made_of  # here: it imports msgspec
+
             return struct_made_of(obj)
         return super().reducer_override(obj)
 
@@ -264,6 +280,7 @@ def _dumps_by_name(
     protocol: int = 5,
     buffer_callback: Callable[[pickle.PickleBuffer], object] | None = None,
 ) -> bytes:
+    add_masked_arrays()
     with io.BytesIO() as buffer:
         pickler = pickle.Pickler(buffer, protocol, buffer_callback=buffer_callback)
         pickler.dispatch_table = {**copyreg.dispatch_table, **ARRAYS}

@@ -9,6 +9,7 @@ through the same socket, and exits at the end-of-file of this socket: the consum
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import select
 import signal
@@ -93,6 +94,7 @@ class Setup:
 
 def main(fd: int) -> None:
     """Run a worker from its start until the consumer closes the link or is gone."""
+    gc.enable()
     link = socket.socket(fileno=fd)
     link.set_inheritable(False)  # programs that user functions start must not keep it open
     with link.makefile("rb", buffering=0) as stream:

@@ -7,6 +7,7 @@ of the user accesses a name in it.
 
 from __future__ import annotations
 
+import gc
 import sys
 from importlib import import_module
 from importlib.util import find_spec
@@ -42,6 +43,7 @@ def whole_surface(node: Any) -> Any:
 
 
 if __name__ == "__main__":
+    gc.disable()  # until a worker begins: what is imported is never garbage
     module, fd, *sys.path[:] = sys.argv[1:]
     stand_in("flowdsl")
     import_module("flowdsl.nodes.base").register_flow_class(whole_surface)

@@ -14,8 +14,9 @@ import flowdsl as fl
 from flowdsl import Flow
 from flowdsl.nodes import AnyNode, Unordered
 from flowdsl.nodes.failures import SkipFailed
-from flowdsl.plan.lower import Supplied, plan_of
+from flowdsl.plan.lower import plan_of
 from flowdsl.plan.plan import NO_WORKERS, Base, Hosted, Plan, Stage
+from flowdsl.plan.supplied import Supplied
 from flowdsl.plan.tree import walk
 from flowdsl.resources.worker_kinds import PROCESSES, THREADS, Workers
 from flowdsl.testing.elements import same
