@@ -7,7 +7,7 @@ the next array.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -34,12 +34,24 @@ class Stacked(list[Any]):
         self.batch = batch
 
 
+class NextRow:
+    """The places in a batch for the arrays of its next row, by component.
+
+    A source may read the row's arrays to these places instead of to new arrays.
+    """
+
+    places: Mapping[str, NDArray[Any]] = {}
+
+
 class BatchRows(list[Any]):
     """A list of up to ``size`` rows; rows are added only by ``extend``.
 
     In rows that are arrays, tuples or dicts, arrays are replaced by their places in the batch. Rows
     of other classes stay unchanged.
     """
+
+    next_row: NextRow | None = None
+    """Has the places of the next row while rows are added, for the source of the rows."""
 
     def __init__(self, size: int, allocate: Allocate) -> None:
         """Nothing is allocated before the first row."""
@@ -49,23 +61,38 @@ class BatchRows(list[Any]):
         self._kind: type = type(None)
         self._batches: dict[str, NDArray[Any]] = {}
         """The batch of each component, by name; the name is empty if rows are arrays."""
+        self._places: Mapping[str, NDArray[Any]] = {}
 
     def extend(self, rows: Iterable[Any], /) -> None:
         """Add rows one at a time, as they arrive."""
         to_come = iter(rows)
-        for x in to_come:
-            if not self:
-                self._begin(x)
-            if not self._batches:
-                self.append(x)
-                super().extend(to_come)
-                return
-            self.append(self._placed(x))
+        try:
+            for x in to_come:
+                if not self:
+                    self._begin(x)
+                if not self._batches:
+                    self._free()
+                    self.append(x)
+                    super().extend(to_come)
+                    return
+                self.append(self._placed(x))
+                self._offer()
+        finally:
+            self._free()
 
     def column(self, name: str, parts: Sequence[Any]) -> Sequence[Any]:
         """A component of all rows, as ``Stacked`` if all have the same dtype and shape."""
         batch = self._batches.get(name)
         return parts if batch is None or len(self) < self._size else Stacked(parts, batch)
+
+    def _offer(self) -> None:
+        if self.next_row is not None and (i := len(self)) < self._size:
+            self._places = {name: batch[i] for name, batch in self._batches.items()}
+            self.next_row.places = self._places
+
+    def _free(self) -> None:
+        if self.next_row is not None:
+            self.next_row.places = self._places = {}
 
     def _begin(self, x: Any) -> None:
         self._kind = type(x)
@@ -113,7 +140,7 @@ class BatchRows(list[Any]):
     def _put(self, name: str, part: Any) -> Any:
         """The part in its place in the batch; the part itself if it has no place there."""
         batch = self._batches.get(name)
-        if batch is None:
+        if batch is None or part is self._places.get(name):
             return part
         like = type(part) is np.ndarray and part.dtype == batch.dtype
         if not like or part.shape != batch.shape[1:]:

@@ -21,7 +21,7 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from flowdsl.elements.preallocated import Allocate
+from flowdsl.elements.preallocated import Allocate, BatchRows, NextRow
 from flowdsl.elements.structure import read_only
 from flowdsl.errors import ElementError
 from flowdsl.executor.codegen import LEAVES_OUT, Form, Line, Path, elements
@@ -31,12 +31,14 @@ from flowdsl.nodes import (
     Elementwise,
     Expecting,
     Failed,
+    Identity,
     IndexedSource,
     IndexTransform,
     Indices,
     Joining,
     Merging,
     Positions,
+    ReadsInPlace,
     Row,
     Windowed,
     cached_per_node,
@@ -110,6 +112,8 @@ class Program:
     _readers: dict[Path, Callable[[int], Any]] = attrs.field(factory=dict[Path, Any], init=False)
     _expecting: dict[Path, Expecting] = attrs.field(factory=dict[Path, Expecting], init=False)
     """The readers that are to learn which rows are read next; asking each loop would cost more."""
+    _next_rows: dict[Path, NextRow] = attrs.field(factory=dict[Path, NextRow], init=False)
+    """The next rows of the batches that the sources at these paths are read for."""
     _positions: Iterator[int] | None = attrs.field(default=None, init=False)
     """The positions that the final loop has not read yet; None before it starts."""
     _last: list[AnyNode] = attrs.field(init=False)
@@ -304,6 +308,8 @@ class Program:
         allocate: Allocate | None,
     ) -> Iterator[list[Any]]:
         members = members_of(node, addresses)
+        next_row = NextRow()
+        self._announce(next_row, node.source, (*path, 0))
         rows = self._elements(node.source, members.rows, supplied, (*path, 0))
         if node.shares:  # once for each row, so that one pickle has each array once
             rows = map(read_only, rows)
@@ -313,6 +319,8 @@ class Program:
             # If operators are timed, rows are not stacked as they arrive: the stacking time must be
             # charged to this operator, not to the ones below it.
             group = [] if self.time_operators else node.group(old + new, allocate)
+            if isinstance(group, BatchRows):
+                group.next_row = next_row
             before = last[phase] if old else []
             group.extend(chain(before[len(before) - old :], islice(rows, new)))
             if not group or (node.drop_remainder and len(group) < node.n):
@@ -321,15 +329,28 @@ class Program:
             if node.shares:
                 last[phase] = list(group)
 
+    def _announce(self, next_row: NextRow, node: AnyNode, path: Path) -> None:
+        """Let the sources read rows to where they are batched, if no function sees them before."""
+        while isinstance(node, IndexTransform | Identity):
+            node, path = node.source, (*path, 0)
+        if isinstance(node, Merging):
+            for k, part in enumerate(node.parts):
+                self._announce(next_row, part, (*path, k))
+        elif isinstance(node, IndexedSource):
+            self._next_rows[path] = next_row
+
     def _part(self, node: IndexedSource[Any], path: Path, addresses: Indices, name: str) -> Any:
         """The value of a name in the line of a source; the reader is opened once."""
         if name != "open":
             return getattr(node, name)
         if path not in self._readers:
             self._readers[path] = node.open()
-            reader: object = self._readers[path]
-            if isinstance(reader, Expecting):
-                self._expecting[path] = reader
+            opened: object = self._readers[path]
+            if isinstance(opened, Expecting):
+                self._expecting[path] = opened
+        reader: object = self._readers[path]
+        if path in self._next_rows and isinstance(reader, ReadsInPlace):
+            reader.next_row = self._next_rows[path]
         if path in self._expecting:
             self._expecting[path].expect(addresses.position.tolist())
         return self._readers[path]

@@ -83,6 +83,7 @@ from flowdsl.nodes.kinds import (
     Joining,
     Merging,
     Placement,
+    ReadsInPlace,
     Unordered,
     Windowed,
 )
@@ -152,6 +153,7 @@ __all__ = [
     "Placement",
     "Positions",
     "Provenance",
+    "ReadsInPlace",
     "Receipts",
     "Reshardable",
     "Restartable",

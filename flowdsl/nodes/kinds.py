@@ -31,7 +31,7 @@ import attrs
 import numpy as np
 
 from flowdsl.effects import Exact, Reordered
-from flowdsl.elements.preallocated import Allocate
+from flowdsl.elements.preallocated import Allocate, NextRow
 from flowdsl.elements.specs import Spec, differences, join, without_shapes
 from flowdsl.errors import InvalidFlow, Where, raise_ending
 from flowdsl.nodes.base import (
@@ -79,6 +79,14 @@ class Expecting(Protocol):
 
     def expect(self, numbers: Sequence[int], /) -> None:
         """Announce the numbers of the next rows, in the order in which they are read."""
+
+
+@runtime_checkable
+class ReadsInPlace(Protocol):
+    """A reader that can read the arrays of a row to their places in a batch."""
+
+    next_row: NextRow
+    """The places for the row that is read next, if there are any."""
 
 
 class IndexedSource(Node[T, Exact], Generic[T]):

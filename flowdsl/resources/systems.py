@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from threading import Lock
 
 BINARY: int = getattr(os, "O_BINARY", 0)
@@ -41,3 +41,6 @@ def _read_at(file: int, count: int, start: int) -> bytes:
 
 read_at: Callable[[int, int, int], bytes] = getattr(os, "pread", _read_at)
 """Read bytes at an offset, from any thread."""
+
+read_into: Callable[[int, Sequence[object], int], int] | None = getattr(os, "preadv", None)
+"""Read bytes at an offset into buffers, and return their number; None where systems cannot."""

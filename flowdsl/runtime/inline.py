@@ -11,6 +11,7 @@ from typing import Any
 
 import attrs
 
+from flowdsl.elements.recycled import RecycledMemory
 from flowdsl.executor.codegen import Path
 from flowdsl.executor.costs import costs_of
 from flowdsl.executor.execute import ReportSkip
@@ -39,6 +40,7 @@ class Inline:
         failed = partial(failure_in, stage)
         self._program = _ReportingProgram(
             stage.program,
+            RecycledMemory().allocate,
             time_operators=time_operators,
             error=failed,
             stage=stage,

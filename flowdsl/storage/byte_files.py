@@ -16,14 +16,17 @@ import glob
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from flowdsl.errors import SourceError
-from flowdsl.resources.systems import read_at
+from flowdsl.resources.systems import read_at, read_into
 from flowdsl.storage.open_files import Descriptor, NotAFile, Reopened
 from flowdsl.storage.paths import is_url
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 
 class ByteFile(Protocol):
@@ -113,16 +116,36 @@ class LocalFile:
         opened.used = True
         file = opened.handle or self._open_again()
         data = self._read(file, start, count)
-        status = os.fstat(file.number)
-        _, modified, changed, inode = self._version
-        if (
-            status.st_ctime_ns == changed
-            and status.st_mtime_ns == modified
-            and status.st_ino == inode  # another one if it was opened again after it was replaced
-        ):
+        if self._is_opened(file):
             return data
         self.check()
         return self._read(opened.handle or self._open_again(), start, count)
+
+    def read_into(self, buffers: Sequence[Buffer], start: int, count: int) -> bool:
+        """Fill buffers of ``count`` bytes in all from offset ``start``; return False if it cannot.
+
+        Then some may be filled, and ``read`` returns the bytes, or says what is wrong.
+        """
+        opened = self._opened
+        opened.used = True
+        file = opened.handle
+        if read_into is None or file is None:
+            return False
+        try:
+            filled = read_into(file.number, buffers, start)
+        except OSError:
+            return False
+        return filled == count and self._is_opened(file)
+
+    def _is_opened(self, file: Descriptor) -> bool:
+        """Return True if the file has the stamp of the version that was opened."""
+        status = os.fstat(file.number)
+        _, modified, changed, inode = self._version
+        return (
+            status.st_ctime_ns == changed
+            and status.st_mtime_ns == modified
+            and status.st_ino == inode  # another one if it was opened again after it was replaced
+        )
 
     def is_fresh(self) -> bool:
         """Return True if the stamp is so recent that the next modification may not change it."""

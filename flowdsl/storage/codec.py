@@ -170,6 +170,12 @@ def array_of_bytes(
     return array
 
 
+def array_header(dtype: np.dtype[Any], shape: Sequence[int]) -> bytes:
+    """Return the bytes before the content of such an array, where it is in an encoded element."""
+    array = np.zeros(shape, dtype)
+    return _encoder.encode(_carried(array, "element", trusted=False))[: -array.nbytes]
+
+
 def _not_of_size(
     dtype: np.dtype[Any], shape: Sequence[int], content: bytes | memoryview
 ) -> ValueError:

@@ -13,17 +13,22 @@ import os
 import struct
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import Buffer
 
 from flowdsl.errors import SourceError
 from flowdsl.storage.byte_files import LocalFile
+from flowdsl.storage.read_ahead import ReadAhead
+
+P = TypeVar("P")
 
 _HEADER = struct.Struct("=QHHHH")  # of a page: its number, padding, kind, lower and upper end
+PAGE_HEADER_BYTES = _HEADER.size
 _NODE = struct.Struct("=HHHH")  # low and high half of a size, flags, length of the key
 _META = struct.Struct("=IIQQ")  # magic, version, address, map size
 _TREE = struct.Struct("=IHHQQQQQ")  # page size, flags, depth, 3 numbers of pages, entries, root
@@ -37,7 +42,8 @@ BIG, _NAMED, _DUPLICATES = 1, 2, 4  # flags of a node
 _ORDERS = {2: "reversed keys", 4: "several values for a key", 8: "integers for keys"}
 _NO_PAGE = 2**64 - 1
 _DEEPEST = 32  # LMDB's own limit
-MAX_KEPT = 4096  # pages, of some kilobytes each
+_MOST_AHEAD = 1 << 16
+_MAX_BRANCHES, _MAX_LEAVES = 1024, 4096  # kept in memory, of some kilobytes each
 
 
 class _Root(NamedTuple):
@@ -90,6 +96,14 @@ class Page:
         return self.data[begin : begin + count]
 
 
+class Branch(NamedTuple):
+    """The pages below a branch page, in the order of their keys."""
+
+    keys: list[bytes]
+    """The lowest key that each page may have, but the first."""
+    children: list[int]
+
+
 def shown(db: bytes) -> str:
     """Return the name of a database as a user writes it."""
     try:
@@ -140,9 +154,10 @@ class Tree:
                 raise SourceError("it is empty (0 bytes), as if its writer or a copy had failed")
             self._free, self._rows, self._last, self.transaction = self._meta()
             self._page_size = self._free.page_size
+            self._ahead = ReadAhead(self._file, _MOST_AHEAD)  # leaves of small rows are in order
             self._last_leaf = Leaf(b"", b"", None)  # consecutive rows are mostly on one leaf
-            self._kept: dict[int, Page] = {}
-            self._separators: dict[int, list[bytes]] = {}
+            self._branch_pages: dict[int, Branch] = {}
+            self._leaf_pages: dict[int, Page] = {}
             self._require_order()
             self._require_the_end(self._free)
         except SourceError as error:
@@ -189,25 +204,18 @@ class Tree:
         if number == _NO_PAGE:
             return Leaf(b"", None, None)
         for _ in range(min(self._rows.depth, _DEEPEST) - 1):
-            page = self._keep(number, _BRANCH)
-            keys = self._separators.get(number)
-            if keys is None:
-                keys = self._separators[number] = [page.key(k) for k in range(1, len(page))]
+            branch = self._branch_pages.get(number)
+            if branch is None:
+                branch = _kept(self._branch_pages, _MAX_BRANCHES, number, self._branch(number))
+            keys, children = branch
             slot = bisect_right(keys, key)
-            size, flags, _ = page.node(slot)
-            number = size | flags << 32
             first = keys[slot - 1] if slot else first
             end = keys[slot] if slot < len(keys) else end
-        return Leaf(first, end, self._keep(number, _LEAF))
-
-    def _keep(self, number: int, kind: int) -> Page:
-        page = self._kept.get(number)
-        if page is None or page.kind != kind:
-            page = self._page(number, kind)
-            if len(self._kept) >= MAX_KEPT:
-                self._kept, self._separators = {}, {}
-            self._kept[number] = page
-        return page
+            number = children[slot]
+        page = self._leaf_pages.get(number)
+        if page is None:
+            page = _kept(self._leaf_pages, _MAX_LEAVES, number, self._page(number, _LEAF))
+        return Leaf(first, end, page)
 
     def _require_order(self) -> None:
         """Check that keys are unique, and sorted as bytes."""
@@ -249,12 +257,27 @@ class Tree:
 
     def _on_pages(self, number: int, size: int, key: bytes) -> memoryview:
         """Read a large value from its overflow pages, which begin at page ``number``."""
-        data = self._bytes(number, 0, _HEADER.size + size)
-        own, _, kind, low, high = _HEADER.unpack_from(data)
-        room = (low | high << 16) * self._page_size
-        if own != number or kind & _KINDS != _OVERFLOW or len(data) > room:
+        data = self._bytes(number, _HEADER.size + size)
+        if not self._has_value(number, size, data):
             raise SourceError(f"page {number} is damaged: it is not the value of key {key!r}")
         return memoryview(data)[_HEADER.size :]
+
+    def _value_into(self, number: int, size: int, buffers: Sequence[Buffer]) -> bool:
+        """Fill buffers with a large value, after the header of its first page.
+
+        Return False if it has to be read as a whole.
+        """
+        count = PAGE_HEADER_BYTES + size
+        begin = self._begin(number, count)
+        filled = self._file.read_into(buffers, begin, count)
+        return filled and self._has_value(number, size, buffers[0])
+
+    def _has_value(self, number: int, size: int, data: Buffer) -> bool:
+        """Return True if the overflow pages that begin like this have a value of this size."""
+        own, _, kind, low, high = _HEADER.unpack_from(data)
+        room = (low | high << 16) * self._page_size
+        fits = _HEADER.size + size <= room
+        return bool(own == number and kind & _KINDS == _OVERFLOW and fits)
 
     # -- reading pages -----------------------------------------------------------------------------
 
@@ -322,31 +345,48 @@ class Tree:
         for _ in range(root.depth - 1):
             below, keys = array("Q"), list[bytes]()
             for number, least in zip(numbers, firsts, strict=True):
-                page = self._page(number, _BRANCH)
-                for slot in range(len(page)):
-                    size, flags, _ = page.node(slot)
-                    child = size | flags << 32
+                branch = self._branch(number)
+                for child in branch.children:
                     if child >= pages or seen[child]:
                         raise SourceError(f"page {number} is damaged: it refers to page {child}")
                     seen[child] = 1
-                    below.append(child)
-                    keys.append(page.key(slot) if slot else least)
+                below.extend(branch.children)
+                keys += [least, *branch.keys]
             numbers, firsts = below, keys
         if any(a >= b for a, b in pairwise(firsts)):
             raise SourceError("its branches are out of order")
         return numbers, firsts
 
-    def _page(self, number: int, kind: int) -> Page:
-        return Page(number, self._bytes(number, 0, self._page_size), kind)
+    def _branch(self, number: int) -> Branch:
+        page = self._page(number, _BRANCH)
+        nodes = map(page.node, range(len(page)))
+        children = [size | flags << 32 for size, flags, _ in nodes]
+        return Branch([page.key(slot) for slot in range(1, len(page))], children)
 
-    def _bytes(self, number: int, start: int, count: int) -> bytes:
-        begin = number * self._page_size + start
+    def _page(self, number: int, kind: int) -> Page:
+        begin = self._begin(number, self._page_size)
+        return Page(number, self._ahead.read(begin, begin + self._page_size), kind)
+
+    def _begin(self, number: int, count: int) -> int:
+        """Return where a page begins in the file, which must have ``count`` bytes from there."""
+        begin = number * self._page_size
         if number < 2 or begin + count > self._file.size:
             raise SourceError(f"page {number} is missing, or cut short")
-        data = self._file.read(begin, count)
+        return begin
+
+    def _bytes(self, number: int, count: int) -> bytes:
+        data = self._file.read(self._begin(number, count), count)
         if len(data) < count:
             raise SourceError(f"page {number} was cut off while the file was open")
         return data
+
+
+def _kept(pages: dict[int, P], most: int, number: int, page: P) -> P:
+    """Add a page to those in memory, which are dropped when they are too many."""
+    if len(pages) >= most:
+        pages.clear()
+    pages[number] = page
+    return page
 
 
 class Pages(Tree):
@@ -381,7 +421,7 @@ class Pages(Tree):
         """Return the number of rows in each leaf; reads only the leaves' headers."""
         counts = np.empty(len(self._leaves), np.uint16)
         for k, number in enumerate(self._leaves):
-            own, _, flags, lower, _ = _HEADER.unpack(self._bytes(number, 0, _HEADER.size))
+            own, _, flags, lower, _ = _HEADER.unpack(self._bytes(number, _HEADER.size))
             if own != number or flags & _KINDS != _LEAF or lower < _HEADER.size or lower % 2:
                 raise SourceError(f"page {number} is damaged: it is not a leaf page")
             counts[k] = (lower - _HEADER.size) // 2

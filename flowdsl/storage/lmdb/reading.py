@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, overload
 
 import attrs
 from typing_extensions import TypeForm
 
 from flowdsl import nodes
 from flowdsl.effects import Exact
+from flowdsl.elements.preallocated import NextRow
 from flowdsl.errors import SourceError
 from flowdsl.nodes import T
 from flowdsl.storage.file_source import FileSource
@@ -35,11 +36,20 @@ class FromLmdb(FileSource[T], Generic[T]):
         file = RowsFile(self.path, self.trusted)
         header, stored = file.header()
         checked = SchemaRows("from_lmdb", self.path, self.row_spec, stored)
+        return header.length, header.digest, _Rows(file, checked if checked.changes else None)
 
-        def row(i: int) -> T:
-            return cast("T", checked.row(i, file.row(i)))
 
-        return header.length, header.digest, row if checked.changes else file.row
+@attrs.define(eq=False)
+class _Rows:
+    """The reader of a file's rows, in the declared classes."""
+
+    file: RowsFile
+    checked: SchemaRows | None
+    next_row: NextRow = attrs.field(factory=NextRow, init=False)
+
+    def __call__(self, i: int) -> Any:
+        row = self.file.row(i, self.next_row.places)
+        return row if self.checked is None else self.checked.row(i, row)
 
 
 @overload

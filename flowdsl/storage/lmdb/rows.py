@@ -8,22 +8,25 @@ of version 1 have no padding, and a CRC-32 as checksum.
 from __future__ import annotations
 
 import struct
-import sys
 from collections.abc import Callable
 from functools import partial
 from time import monotonic
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias, cast
 from zlib import crc32
 
 import attrs
 import msgspec
-from xxhash import xxh3_64_digest, xxh3_64_intdigest
+import numpy as np
+from numpy.typing import NDArray
+from typing_extensions import Buffer
+from xxhash import xxh3_64, xxh3_64_digest, xxh3_64_intdigest
 
 from flowdsl.elements.specs import UNKNOWN, Spec, join, spec_of
 from flowdsl.errors import SourceError
 from flowdsl.storage.byte_files import LocalFile, guard_file
 from flowdsl.storage.codec import SameTupleNames, decode, encode, spec_from_plain, spec_to_plain
-from flowdsl.storage.lmdb.pages import BIG, MAX_KEPT, Page, Tree
+from flowdsl.storage.layout import NO_PLACES, Layout, Places, layout_of
+from flowdsl.storage.lmdb.pages import BIG, PAGE_HEADER_BYTES, Tree
 
 VERSION = 2
 MARGIN_BYTES = 1 << 17
@@ -66,8 +69,13 @@ def seal(i: int, data: bytes) -> bytes:
     Padding moves the row's end to an aligned address. An array at the end of the row is then
     aligned when it is read, and needs no copy.
     """
-    padding = -(1 + len(data)) % _ALIGNMENT
+    padding = _sealed_size(len(data)) - _CHECKSUM_BYTES - 1 - len(data)
     return b"".join((bytes((padding,)), bytes(padding), data, xxh3_64_digest(data, i)))
+
+
+def _sealed_size(size: int) -> int:
+    """Return the size of a row of this size with padding and checksum."""
+    return size + 1 + -(1 + size) % _ALIGNMENT + _CHECKSUM_BYTES
 
 
 def unseal(i: int, stored: bytes | memoryview) -> memoryview:
@@ -93,20 +101,46 @@ _UNSEAL: dict[int, _Unseal] = {1: _unseal_1, VERSION: unseal}
 _NODE_OF_ROW = struct.Struct("=HHHH10sQ")
 """The low and high half of a size, flags, key length, key, and the page of a large row."""
 _KEY_END = _NODE_OF_ROW.size - 8
-_STRIDES_A_LEAF = 8
-"""Leaves are cached by row number divided by a stride, an eighth of the rows of a leaf."""
-_MAX_STRIDES = _STRIDES_A_LEAF * MAX_KEPT
-
 
 _OF_ANOTHER = "fl.from_lmdb_raw(path) reads a store of any other program"
 
 
-class _Leaf(NamedTuple):
-    """A leaf, and the range of rows that it may have: from ``first`` up to ``end``."""
+@attrs.frozen(eq=False)
+class _InPlace:
+    """Buffers to read large rows of one layout, with their arrays to places of their own."""
 
-    first: int
-    end: int
-    page: Page | None
+    layout: Layout
+    size: int
+    """The size of a stored row."""
+    padding: int
+    start: bytearray
+    """The header of the first page, and the padding."""
+    gaps: list[bytearray]
+    checksum: bytearray
+
+    def prepare(self, places: Places) -> tuple[list[NDArray[Any]], list[Buffer]]:
+        """Return arrays, in places that fit them, and buffers for a stored row with these."""
+        arrays: list[NDArray[Any]] = []
+        buffers: list[Buffer] = [self.start, self.gaps[0]]
+        for (name, dtype, shape), gap in zip(self.layout.arrays, self.gaps[1:], strict=True):
+            place = places.get(name)
+            if place is None or place.dtype != dtype or place.shape != shape:
+                place = np.empty(shape, dtype)
+            arrays.append(place)
+            buffers.append(cast("Buffer", place))  # for NumPy's stubs, from Python 3.12 on
+            buffers.append(gap)
+        buffers.append(self.checksum)
+        return arrays, buffers
+
+
+def _in_place(layout: Layout | None) -> _InPlace | None:
+    if layout is None:
+        return None
+    size = _sealed_size(layout.size)
+    padding = size - _CHECKSUM_BYTES - 1 - layout.size
+    gaps = [bytearray(gap.size) for gap in layout.gaps]
+    start, checksum = bytearray(PAGE_HEADER_BYTES + 1 + padding), bytearray(_CHECKSUM_BYTES)
+    return _InPlace(layout, size, padding, start, gaps, checksum)
 
 
 class RowsFile(Tree):
@@ -116,8 +150,7 @@ class RowsFile(Tree):
         super().__init__("from_lmdb", path, _EXPECTED, file)
         self._trusted = trusted
         self._unseal: _Unseal = unseal
-        self._stride = max(1, self.entries // max(1, self._rows.leaves) // _STRIDES_A_LEAF)
-        self._leaves: dict[int, _Leaf] = {}
+        self._in_place: _InPlace | None = None
         needed = (self._last + 1) * self._page_size + MARGIN_BYTES
         if self._file.size < needed:
             raise SourceError(
@@ -171,10 +204,25 @@ class RowsFile(Tree):
             data = _unseal_1(0, stored)
         return msgspec.msgpack.decode(data, type=LmdbHeader)
 
-    def row(self, i: int) -> Any:
-        """Return row ``i``; raises SourceError if it is damaged."""
+    def row(self, i: int, places: Places = NO_PLACES) -> Any:
+        """Return row ``i``, its arrays in ``places`` if possible.
+
+        Raises:
+            SourceError: It is damaged.
+        """
         try:
-            return decode(self._unseal(i, self._stored(i)), self._trusted)
+            found = self._look_up(i)
+            if not isinstance(found, tuple):
+                return decode(self._unseal(i, found), self._trusted)
+            if places:
+                row = self._row_into(i, *found, places)
+                if row is not None:
+                    return row
+            data = self._unseal(i, self._on_pages(*found, key_of(i)))
+            row = decode(data, self._trusted)
+            if places and self._unseal is unseal:
+                self._in_place = _in_place(layout_of(row, data, self._trusted))
+            return row
         except SourceError as error:
             if self.changed():
                 raise SourceError(
@@ -183,39 +231,45 @@ class RowsFile(Tree):
                 ) from error
             raise SourceError(f"{self.path!r}: row {i} cannot be read: {error}") from error
 
+    def _row_into(self, i: int, number: int, size: int, places: Places) -> Any:
+        """Read a row of the layout of the row before it; None if this is another one."""
+        reading = self._in_place
+        if reading is None or size != reading.size:
+            return None
+        arrays, buffers = reading.prepare(places)
+        if not self._value_into(number, size, buffers):
+            return None
+        digest = xxh3_64(seed=i)
+        for part in buffers[1:-1]:
+            digest.update(part)
+        padding = reading.start[PAGE_HEADER_BYTES]
+        if digest.digest() != reading.checksum or padding != reading.padding:
+            return None
+        return reading.layout.element(reading.gaps, arrays, self._trusted)
+
     def _stored(self, i: int) -> bytes | memoryview:
-        """Return the stored bytes of a row; consecutive rows are mostly on one leaf."""
-        leaf = self._leaves.get(i // self._stride)
-        if leaf is None or not leaf.first <= i < leaf.end:
-            leaf = self._leaf_with(i)
-        first, _, page = leaf
-        key, slot = b"%010d" % i, i - first
+        """Return the stored bytes of a row."""
+        found = self._look_up(i)
+        return self._on_pages(*found, key_of(i)) if isinstance(found, tuple) else found
+
+    def _look_up(self, i: int) -> bytes | memoryview | tuple[int, int]:
+        """Return the stored bytes of a row, or the first page and the size of a large one."""
+        key = b"%010d" % i
+        first, _, page = self.leaf_of(key)
+        slot = i - int(first) if first.isdigit() else i  # the rows of a leaf are consecutive
         if page is not None and 0 <= slot < len(page.places):
             begin = page.places[slot]
             if begin + _NODE_OF_ROW.size <= len(page.data):
                 low, high, flags, _, own, number = _NODE_OF_ROW.unpack_from(page.data, begin)
                 size, begin = low | high << 16, begin + _KEY_END
                 if own == key and flags == BIG:
-                    return self._on_pages(number, size, key)
+                    return number, size
                 if own == key and not flags and begin + size <= len(page.data):
                     return page.data[begin : begin + size]
         stored = None if page is None else self._value_at(page, key)
         if stored is None:
             raise SourceError("it is missing")
         return stored
-
-    def _leaf_with(self, i: int) -> _Leaf:
-        """Find the leaf that contains row ``i``, and cache it."""
-        first, end, page = self.find(key_of(i))
-        leaf = _Leaf(
-            int(first) if first.isdigit() else 0,
-            int(end) if end is not None and end.isdigit() else sys.maxsize,
-            page,
-        )
-        if len(self._leaves) >= _MAX_STRIDES:
-            self._leaves = {}
-        self._leaves[i // self._stride] = leaf
-        return leaf
 
 
 def _has_rows(

@@ -127,8 +127,8 @@ def _commit(env: lmdb.Environment, pairs: list[tuple[bytes, bytes]]) -> None:
     while True:
         try:
             with env.begin(write=True) as txn:
-                for key, value in pairs:
-                    txn.put(key, value)
+                for key, value in pairs:  # in the order of keys: so pages are filled
+                    txn.put(key, value, append=True)
             return
         except lmdb.MapFullError:  # the transaction was rolled back: grow the map and retry
             env.set_mapsize(env.info()["map_size"] * 2)

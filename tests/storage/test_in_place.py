@@ -1,0 +1,215 @@
+"""Rows whose arrays are read from a file straight to their places in a batch."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+from unittest import mock
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+import flowdsl as fl
+from flowdsl.elements import preallocated
+from flowdsl.storage import byte_files
+from flowdsl.storage.codec import decode, encode
+from flowdsl.storage.layout import layout_of
+from flowdsl.storage.lmdb.rows import RowsFile
+from flowdsl.testing.elements import same
+
+LARGE = 700  # numbers of 4 bytes: too many for a leaf page
+
+FORMS: list[Any] = [
+    lambda x, y, label, name: x,
+    lambda x, y, label, name: (x,),
+    lambda x, y, label, name: (x, label),
+    lambda x, y, label, name: (label, x),
+    lambda x, y, label, name: (name, x, label, y),
+    lambda x, y, label, name: {"x": x, "label": label},
+    lambda x, y, label, name: {"name": name, "y": y, "x": x},
+    lambda x, y, label, name: ((x, label), y),
+    lambda x, y, label, name: {"x": x, "more": [label, name]},
+]
+ARRAYS = st.builds(
+    lambda seed, dtype, shape: np.random.default_rng(seed).integers(0, 99, shape).astype(dtype),
+    st.integers(0, 9),
+    st.sampled_from(["<f4", "<f4", "<f4", ">i4", "M8[s]"]),
+    st.sampled_from([(LARGE,), (LARGE,), (2, LARGE), (8,)]),
+)
+VALUES = st.tuples(
+    ARRAYS, ARRAYS, st.sampled_from([1, 2, 300, 1 << 40]), st.sampled_from(["a", "b", "cde"])
+)
+
+
+class Labelled(NamedTuple):
+    image: NDArray[np.float32]
+    label: int
+
+
+@pytest.fixture
+def read_in_place() -> Iterator[Counter[bool]]:
+    """Count the large rows that are read to places, and those for which this was not possible."""
+    counts, read = Counter[bool](), RowsFile._row_into
+
+    def counted(self: RowsFile, *args: Any) -> Any:
+        row = read(self, *args)
+        counts[row is not None] += 1
+        return row
+
+    with mock.patch.object(RowsFile, "_row_into", counted):
+        yield counts
+
+
+def outcome(flow: fl.Flow[Any, Any]) -> Any:
+    try:
+        return flow.collect()
+    except fl.FlowError as error:
+        return str(error)
+
+
+def image(i: int) -> NDArray[np.float32]:
+    return np.full((70, 100), i, np.float32)
+
+
+@given(st.sampled_from(FORMS), VALUES, VALUES)
+def test_a_layout_finds_the_arrays_of_an_element_like_the_first(
+    form: Any, one: tuple[Any, ...], other: tuple[Any, ...]
+) -> None:
+    first, data = form(*one), memoryview(encode(form(*other)))
+    layout = layout_of(decode(encode(first)), memoryview(encode(first)))
+    if layout is None or layout.size != len(data):
+        return
+    gaps, arrays, begin = list[bytes](), list[Any](), 0
+    for gap, array in zip(layout.gaps, (*layout.arrays, None), strict=True):
+        gaps.append(bytes(data[begin : begin + gap.size]))
+        begin += gap.size
+        if array is not None:
+            size = np.empty(array.shape, array.dtype).nbytes
+            arrays.append(np.ndarray(array.shape, array.dtype, data[begin : begin + size]))
+            begin += size
+    found = layout.element(gaps, arrays)
+    assert found is None or same(found, decode(data))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [("ab", image(2), 200), ("a", image(2).astype("<i4"), 300), ("a", image(2).T.copy(), 300)],
+    ids=["another place", "another dtype", "another shape"],
+)
+def test_rows_of_another_layout_are_not_taken_for_the_first(
+    other: tuple[str, NDArray[Any], int], tmp_path: Path
+) -> None:
+    first = ("a", image(1), 300)
+    assert len(encode(first)) == len(encode(other))
+    fl.from_items([first, first, other, first]).write_lmdb(tmp_path / "a.lmdb")
+    flow: fl.Flow[Any, Any] = fl.from_lmdb(tmp_path / "a.lmdb")
+    assert same(outcome(flow.batch(4)), outcome(flow.map(lambda x: x).batch(4)))
+
+
+@settings(max_examples=40)
+@given(
+    form=st.sampled_from(FORMS),
+    values=st.lists(VALUES, min_size=1, max_size=8),
+    alike=st.booleans(),
+    n=st.integers(1, 5),
+)
+def test_batches_of_stored_rows_equal_batches_of_the_rows(
+    form: Any, values: list[Any], alike: bool, n: int
+) -> None:
+    rows = [form(*(values[0][:2] + v[2:] if alike else v)) for v in values]
+    with tempfile.TemporaryDirectory() as folder, mock.patch.object(preallocated, "LEAST", 2048):
+        path = f"{folder}/rows.lmdb"
+        fl.from_items(rows).write_lmdb(path)
+        stored: fl.Flow[Any, Any] = fl.from_lmdb(path)
+        for flow in (stored, stored.shuffle(seed=3)):
+            assert same(outcome(flow.batch(n)), outcome(flow.map(lambda x: x).batch(n)))
+
+
+@pytest.mark.parametrize("form", range(len(FORMS) - 2))
+def test_rows_of_one_layout_are_read_in_place(
+    form: int, tmp_path: Path, read_in_place: Counter[bool]
+) -> None:
+    make = FORMS[form]
+    flow = fl.from_range(12).map(lambda i: make(image(i), image(-i), i, f"row {i:02}"))
+    flow.write_lmdb(tmp_path / "a.lmdb")
+    stored: fl.Flow[Any, Any] = fl.from_lmdb(tmp_path / "a.lmdb")
+    assert same(stored.batch(4).collect(), flow.batch(4).collect())
+    assert read_in_place == {True: 8, False: 1}  # the first row of a batch has no place yet
+
+
+def test_namedtuples_are_read_in_place(tmp_path: Path, read_in_place: Counter[bool]) -> None:
+    rows = fl.from_range(12).map(lambda i: Labelled(image(i), i))
+    rows.write_lmdb(tmp_path / "a.lmdb")
+    flow = fl.from_lmdb(tmp_path / "a.lmdb", Labelled).batch(4)
+    assert same(flow.collect(), rows.batch(4).collect())
+    assert read_in_place[True] == 8
+
+
+def test_rows_of_several_files_are_read_in_place(
+    tmp_path: Path, read_in_place: Counter[bool]
+) -> None:
+    for name in "ab":
+        fl.from_range(12).map(image).write_lmdb(tmp_path / f"{name}.lmdb")
+    flows = [fl.from_lmdb(tmp_path / f"{name}.lmdb", NDArray[np.float32]) for name in "ab"]
+    flow = fl.interleave(flows).shuffle(seed=1)
+    assert same(flow.batch(8).collect(), flow.map(lambda x: x).batch(8).collect())
+    assert read_in_place[True] > 12
+
+
+def test_a_function_never_sees_memory_of_a_batch(
+    tmp_path: Path, read_in_place: Counter[bool]
+) -> None:
+    fl.from_range(12).map(image).write_lmdb(tmp_path / "a.lmdb")
+    flow = fl.from_lmdb(tmp_path / "a.lmdb", NDArray[np.float32])
+    writeable = flow.map(lambda x: bool(x.flags.writeable)).collect()
+    assert writeable == [False] * 12
+    flow.map(lambda x: x).batch(4).collect()
+    assert not read_in_place
+
+
+@pytest.mark.parametrize("row", [1, 5, 11])
+def test_a_damaged_row_raises_the_same_error_as_when_it_is_read_alone(
+    row: int, tmp_path: Path, read_in_place: Counter[bool]
+) -> None:
+    path = tmp_path / "a.lmdb"
+    fl.from_range(12).map(image).write_lmdb(path)
+    data = bytearray(path.read_bytes())
+    data[data.index(image(row).tobytes()) + 20_000] ^= 1
+    path.write_bytes(data)
+    flow = fl.from_lmdb(path, NDArray[np.float32])
+    with pytest.raises(fl.ElementError, match=f"row {row} cannot be read: .* checksum") as alone:
+        flow.collect()
+    with pytest.raises(fl.ElementError) as batched:
+        flow.batch(4).collect()
+    assert str(batched.value) == str(alone.value)
+    assert read_in_place[False] == 1 + (row > 1)  # there is no layout before row 1
+
+
+def test_rows_of_a_file_that_has_grown_or_without_preadv_are_read_as_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.lmdb"
+    fl.from_range(12).map(image).write_lmdb(path)
+    flow = fl.from_lmdb(path, NDArray[np.float32]).batch(4)
+    expected = fl.from_range(12).map(image).batch(4).collect()
+    run = iter(flow)
+    assert same(next(run), expected[0])
+    fl.from_range(3).map(image).write_lmdb(path, append=True)
+    assert same(list(run), expected[1:])
+    fl.from_range(12).map(image).write_lmdb(path, overwrite=True)
+    monkeypatch.setattr(byte_files, "read_into", None)
+    assert same(flow.collect(), expected)
+
+
+def test_workers_read_in_place(tmp_path: Path) -> None:
+    rows = fl.from_range(64).map(lambda i: (image(i), i))
+    rows.write_lmdb(tmp_path / "a.lmdb")
+    flow = fl.from_lmdb(tmp_path / "a.lmdb", tuple[NDArray[np.float32], int])
+    shuffled = flow.shuffle(seed=2).batch(8)
+    assert same(shuffled.prefetch(procs=2).collect(), shuffled.collect())
