@@ -275,6 +275,12 @@ def unstackable(what: str, at: str) -> SpecMismatch:
     """The error for a value that is not an array, number or text."""
     if what == "NoneType":
         return SpecMismatch(f"{at}: {_NONE_REMEDY}")
+    if what in ("date", "datetime", "timedelta"):
+        kind = "timedelta64" if what == "timedelta" else "datetime64"
+        return SpecMismatch(
+            f"{at}: {what} does not stack, np.{kind} does: make one with .map, as by "
+            f"np.{kind}(x, 'us'), or declare it where a file is read"
+        )
     return SpecMismatch(
         f"{at}: {what} does not stack; arrays, numbers, text, and lists of them do. Make it one "
         f"of them or leave it out with .map, or stack it with batch(n, collate=...)"

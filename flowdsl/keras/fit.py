@@ -8,9 +8,11 @@ adapter, which controls the order and the passes itself.
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -19,7 +21,7 @@ from keras.src.trainers.data_adapters import data_adapter_utils
 from keras.src.trainers.data_adapters.data_adapter import DataAdapter
 
 from flowdsl.effects import Endless
-from flowdsl.elements.specs import ArraySpec, Spec, StructSpec
+from flowdsl.elements.specs import ArraySpec, Spec, StructSpec, ValueSpec
 from flowdsl.elements.structure import components
 from flowdsl.errors import FlowError, InvalidFlow, SpecMismatch
 from flowdsl.feeding.converting import describe_component
@@ -140,6 +142,11 @@ class Fit(DataAdapter):
     @property
     def num_batches(self) -> int | None:
         """The number of batches of an epoch, or of its rest; None if Keras must count them."""
+        if Endless in self._flow.effects and _steps_of(sys._getframe(1)) is None:
+            raise InvalidFlow(
+                f"to_keras: {self._flow!r} never ends, so neither would the first epoch; pass "
+                f"steps_per_epoch=n to fit, or steps=n to evaluate and predict"
+            )
         # Keras reads this when a call of fit begins
         self._length_is_of_resumed_epoch = self._epoch_has_begun = False
         length = self._flow.node.length
@@ -177,6 +184,9 @@ class Fit(DataAdapter):
 
         with _causes_in_notes():
             spec = self._flow.spec
+        for name, part in [("", spec), *(spec.fields if isinstance(spec, StructSpec) else ())]:
+            if isinstance(part, ValueSpec) or (isinstance(part, ArraySpec) and part.shape == ()):
+                raise _no_batch(name, 0)
         if isinstance(spec, StructSpec):
             _refuse_many(spec.form, len(spec.fields), 0)
         signature = _tf_signature(spec, "")
@@ -241,6 +251,18 @@ class Fit(DataAdapter):
                 self._error = error
 
 
+_UNKNOWN = 0
+
+
+def _steps_of(frame: FrameType) -> int | None:
+    """Return the steps of an epoch of Keras's iterator, which reads the number of batches.
+
+    Keras does not pass them to data adapters. None if an epoch has no number of steps.
+    """
+    steps: int | None = getattr(frame.f_locals.get("self"), "steps_per_epoch", _UNKNOWN)
+    return steps
+
+
 class _Follows(keras.callbacks.Callback):
     """Informs the data of the epochs and steps of ``fit``."""
 
@@ -289,6 +311,9 @@ def _batch(element: Any, position: int) -> Any:
     """Convert an element to a Keras batch: inputs, then targets, then weights; or a dict."""
     if keras.backend.backend() != "tensorflow":  # which has strings, and whose signature names them
         _refuse_text(element, "", position)
+    for name, part in [("", element), *(components(element) or ())]:
+        if isinstance(part, int | float | np.generic | np.ndarray) and np.ndim(part) == 0:
+            raise _no_batch(name, position)
     if isinstance(element, np.ndarray):
         return (element,)
     if isinstance(element, list):
@@ -299,6 +324,13 @@ def _batch(element: Any, position: int) -> Any:
     raise SpecMismatch(
         f"to_keras: element {position} is of type {type(element).__name__}; Keras takes an array, "
         f"a tuple of inputs, targets and weights, or a dict of inputs"
+    )
+
+
+def _no_batch(name: str, position: int) -> SpecMismatch:
+    return SpecMismatch(
+        f"to_keras: {describe_component(name, position)} is one number, and Keras takes batches: "
+        f"write .batch(n) before to_keras"
     )
 
 

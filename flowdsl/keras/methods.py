@@ -29,7 +29,7 @@ class ToKeras(FlowBase[T, E]):
         ``batch_size=`` of Keras have no effect. An element must be what Keras accepts:
         ``(inputs, targets)``, optionally with sample weights as a third component; inputs may be a
         dict. Keras ignores ``class_weight=`` here; use sample weights. With ``steps_per_epoch``, a
-        pass continues from one Keras epoch to the next, which is useful for an endless flow.
+        pass continues from one Keras epoch to the next; an endless flow needs it.
 
         With the callback ``data.follows``, epochs are numbered as ``fit`` numbers them, from its
         ``initial_epoch``, and ``data.state_dict()`` is the state after the batch that was trained
@@ -37,7 +37,8 @@ class ToKeras(FlowBase[T, E]):
         trains on the rest of that epoch: see docs/keras.md. At most ``ahead`` batches are computed
         ahead. The same as ``flowdsl.keras.Fit(flow)``.
 
-        Errors: ``MissingLibrary``; in ``fit``, ``InvalidFlow`` for a flow of length 0,
+        Errors: ``MissingLibrary``; in ``fit``, ``InvalidFlow`` for a flow of length 0, and for an
+        endless one without ``steps_per_epoch``; ``SpecMismatch`` for a flow without ``batch``;
         ``FlowError`` with TensorFlow for a component of unknown dtype, and for an epoch without
         elements; during a pass, ``SpecMismatch`` for an element that is not a Keras batch, such as
         text on other backends, and any error of the flow, unchanged.

@@ -74,7 +74,10 @@ def _int_error(argument: str, value: object, minimum: int, below: int | None) ->
 def validate_callable(node: Titled, field: attrs.Attribute[Any], value: object) -> None:
     """An attrs validator: the field must be callable."""
     if not callable(value):
-        raise InvalidFlow(f"{method_name(node)}: {field.name} must be callable, got {value!r}")
+        remedy = f"; for a component write lambda x: x[{value!r}]" * isinstance(value, str)
+        raise InvalidFlow(
+            f"{method_name(node)}: {field.name} must be callable, got {value!r}{remedy}"
+        )
 
 
 def validate_flag(node: Titled, field: attrs.Attribute[bool], value: object) -> None:
@@ -145,6 +148,10 @@ PARALLEL_KEYWORD_ADVICE = {
     "workers": _WORKERS_ADVICE,
     "n_jobs": _WORKERS_ADVICE,
     "max_workers": _WORKERS_ADVICE,
+    "nr_proc": _WORKERS_ADVICE,
+    "procs": _WORKERS_ADVICE,
+    "threads": "set the number of threads once, with prefetch(threads={n}) after these operators",
+    "on_error": "failures are left out below a prefetch: write prefetch(on_error={})",
     "deterministic": "the order is kept, unless you write prefetch(ordered=False)",
 }
 """Advice for arguments that other libraries have on each operator, and flowdsl on ``prefetch``."""

@@ -331,6 +331,7 @@ class Batching(FlowBase[T, E]):
         drop_last="write drop_remainder={}",
         collate_fn="write collate=",
         batch_fn="write collate=",
+        use_list="write collate=fl.lists for lists; without it, rows become arrays",
         **PARALLEL_KEYWORD_ADVICE,
     )
     def batch(  # pyright: ignore[reportInconsistentOverload]  # nothing reaches the first

@@ -15,6 +15,7 @@ from flowdsl.elements.specs import Spec
 from flowdsl.elements.structure import read_only
 from flowdsl.errors import InvalidFlow
 from flowdsl.nodes import (
+    AnyNode,
     E,
     FlowBase,
     IndexedSource,
@@ -28,10 +29,12 @@ from flowdsl.nodes import (
     StoresPass,
     T,
     Traceable,
+    Unordered,
     cached_per_node,
     flow,
     rejects_keywords,
 )
+from flowdsl.resources.any_depth import any_depth
 
 if TYPE_CHECKING:
     from flowdsl.flow import Flow
@@ -81,6 +84,10 @@ class Cache(KeepsPass[T, E], Traceable[T, E], SkippedByProbe[T, E], Generic[T, E
         return "cache()"
 
     @property
+    def note(self) -> str | None:
+        return _about_draws(self.source)
+
+    @property
     @cached_per_node
     def length(self) -> int | None:
         return self.source.length
@@ -123,6 +130,29 @@ class Cache(KeepsPass[T, E], Traceable[T, E], SkippedByProbe[T, E], Generic[T, E
         return Provenance.one_each(Indices(np.zeros_like(addresses.epoch), addresses.position))
 
 
+def _about_draws(node: AnyNode) -> str | None:
+    """What a cache does to an operator below it that draws in each epoch; None without one."""
+    drawing = _varying(node)
+    if drawing is None:
+        return None
+    return (
+        f"has epoch 0 of {drawing.title} in every pass; to draw in each epoch, write "
+        f"{drawing.title.partition('(')[0]} after it"
+    )
+
+
+@any_depth
+def _varying(node: AnyNode) -> AnyNode | None:
+    """The operator by which the elements vary between epochs: this one, or one below."""
+    if not node.varies_by_epoch:
+        return None
+    below = [source for source in node.sources if source.varies_by_epoch]
+    is_cause = not below or node.draws or node.order_varies_by_epoch is True
+    if is_cause and not isinstance(node, Unordered):
+        return node
+    return next(filter(None, map(_varying, below)), None)
+
+
 def _own(array: NDArray[Any]) -> NDArray[Any]:
     """The array for the cache, read-only: copied if it is a view.
 
@@ -154,8 +184,11 @@ class _CacheFile(StoresPass[T], Generic[T]):
     @property
     def note(self) -> str | None:
         written = "has" if self.kept.is_written else "will have, after the first run,"
-        below = "" if self.kept.node is None else f" of {self.kept.node.title}"
-        return f"{written} the elements{below}"
+        if self.kept.node is None:
+            return f"{written} the elements"
+        draws = _about_draws(self.kept.node)
+        also = "" if draws is None else f", and {draws}"
+        return f"{written} the elements of {self.kept.node.title}{also}"
 
     @property
     def fingerprint(self) -> str:
@@ -239,7 +272,8 @@ class Caching(FlowBase[T, E]):
         are kept for this flow and all flows that are chained to it, in the consumer's process, as
         long as one of these flows exists; an array that is a view, of a batch or of a worker's
         result, is kept as a copy. Arrays are read-only, also in the first pass. For the operators
-        above, it is a stream: a ``shuffle`` collects it.
+        above, it is a stream, also when it is full: a ``shuffle`` collects references to its
+        elements in each pass, as its plan is made before; ``shuffle(buffer=n)`` collects ``n``.
 
         Length: the source's; if that is unknown, it is known to flows that are
         built once the file is written.

@@ -12,7 +12,14 @@ from flowdsl.effects import Exact
 from flowdsl.elements.specs import Spec, ValueSpec
 from flowdsl.errors import InvalidFlow, SourceError
 from flowdsl.nodes import IndexedSource, cached_per_node, flow
-from flowdsl.resources.file_names import Url, about_folder, matches, names_digest, without_secrets
+from flowdsl.resources.file_names import (
+    Url,
+    about_folder,
+    matches,
+    names_digest,
+    pattern_of_folder,
+    without_secrets,
+)
 
 if TYPE_CHECKING:
     from flowdsl.flow import Flow
@@ -68,7 +75,7 @@ def from_files(pattern: Pattern | Sequence[Pattern]) -> Flow[str, Exact]:
     Effects: none.
 
     Errors: ``InvalidFlow`` for an invalid pattern, or an empty list; ``SourceError``, naming the
-    pattern and its folder, for a pattern without a match.
+    pattern and its folder, for a pattern without a match, and for a folder.
 
     >>> import os, tempfile, flowdsl as fl
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -105,6 +112,11 @@ def _path(pattern: object) -> str | None:
 def _matching(pattern: str) -> list[str]:
     if os.path.isfile(pattern):
         return [pattern]
+    if os.path.isdir(pattern):
+        raise SourceError(
+            f"from_files: {pattern!r} is a folder; for the files in it, write a pattern as "
+            f"{pattern_of_folder(pattern)!r}"
+        )
     files = [name for name in matches(pattern) if os.path.isfile(name)]
     if not files:  # the most likely reason is a misspelled folder
         raise SourceError(f"from_files: no file matches {Url(pattern)!r}; {about_folder(pattern)}")

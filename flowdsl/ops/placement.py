@@ -207,6 +207,8 @@ class Placing(FlowBase[T, E]):
         buffer_size="elements made ahead are limited in bytes, as in prefetch(memory=2**30)",
         num_workers="write prefetch(procs={n})",
         num_proc="write prefetch(procs={n})",
+        nr_proc="write prefetch(procs={n})",
+        num_prefetch="elements made ahead are limited in bytes, as in prefetch(memory=2**30)",
         workers="write prefetch(procs={n})",
         n_jobs="write prefetch(procs={n})",
         max_workers="write prefetch(procs={n})",

@@ -8,6 +8,7 @@ from typing import (
     Any,
     ClassVar,
     Generic,
+    Never,
     Protocol,
     TypeAlias,
     TypeVar,
@@ -492,14 +493,15 @@ class FromRange(IndexedSource[int]):
         return ValueSpec(int)
 
 
-def from_range(n: int) -> Flow[int, Exact]:
+def from_range(n: int, *others: Never) -> Flow[int, Exact]:
     """Yield the integers 0 to ``n - 1``.
 
     Length: ``n``.
 
     Effects: none.
 
-    Errors: ``InvalidFlow`` for ``n < 0``.
+    Errors: ``InvalidFlow`` for ``n < 0``, and for more numbers: ``from_items(range(2, 5))`` yields
+    2, 3 and 4.
 
     >>> import flowdsl as fl
     >>> fl.from_range(3).collect()
@@ -509,4 +511,10 @@ def from_range(n: int) -> Flow[int, Exact]:
 
     Elsewhere: tensorpack none; tf.data ``range``; Grain ``MapDataset.range``; torchdata none.
     """
+    if others:
+        numbers = ", ".join(map(repr, (n, *others)))
+        raise InvalidFlow(
+            f"from_range: it takes one number, of integers from 0, got {numbers}; write "
+            f"from_items(range({numbers}))"
+        )
     return flow(FromRange(n))

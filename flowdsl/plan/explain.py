@@ -22,6 +22,7 @@ from flowdsl.plan.lower import plan_of
 from flowdsl.plan.notes import note_on_lists, notes_on_speed
 from flowdsl.plan.optimize import optimize
 from flowdsl.plan.plan import Ahead, Base, Hosted, Lookup, Plan, Stage
+from flowdsl.plan.rules.absorb_prefetch import absorbed_by
 from flowdsl.plan.tree import Step, steps_of, walk
 from flowdsl.resources.any_depth import any_depth
 from flowdsl.resources.worker_kinds import Workers
@@ -59,7 +60,14 @@ def explain(node: AnyNode, stage: str = "plan", plan: Plan[object] | None = None
     text = [header]
     for where, group in groupby(zip(places, lines, strict=True), lambda pair: pair[0][0]):
         text += [where] * bool(where) + [line for _, line in group]
-    return "\n".join([*text, *dict.fromkeys(_notes(node))])
+    return "\n".join([*text, *dict.fromkeys([*_notes(node), *_notes_on_workers(node)])])
+
+
+def _notes_on_workers(node: AnyNode) -> Iterator[str]:
+    """Notes on prefetches whose workers are not started: the one above runs their operators."""
+    for step in walk(steps_of(node)):
+        for below in absorbed_by(step):
+            yield f"note: {step.node.title} also runs the operators below {below.title}"
 
 
 def _notes(node: AnyNode) -> Iterator[str]:

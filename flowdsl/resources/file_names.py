@@ -54,6 +54,16 @@ def about_folder(pattern: str) -> str:
     return f"the folder {Url(folder or '.')!r} {exists}"
 
 
+def pattern_of_folder(folder: str) -> str:
+    """Return a pattern for the files in a folder, or in its folders if it has no files itself."""
+    try:
+        with os.scandir(folder) as entries:
+            folders = [entry.is_dir() for entry in entries]
+    except OSError:  # it may not be read
+        folders = []
+    return os.path.join(folder, *(["*", "*"] if folders and all(folders) else ["*"]))
+
+
 class Url(str):
     """A URL, which may have a password or a signature: its ``repr`` leaves them out.
 

@@ -14,6 +14,7 @@ from flowdsl.resources.file_names import (
     about_folder,
     end_of_literal_folders,
     matches,
+    pattern_of_folder,
     without_secrets,
 )
 
@@ -137,7 +138,7 @@ def _named(operator: str, path: str) -> list[str]:
     if os.path.isdir(path):
         raise SourceError(
             f"{operator}: {path!r} is a folder, not a file; for the files in it, write a pattern "
-            f"as {_pattern_of(path)!r}"
+            f"as {pattern_of_folder(path)!r}"
         )
     if not glob.has_magic(path) or os.path.exists(path):
         return [path]
@@ -151,16 +152,6 @@ def _named(operator: str, path: str) -> list[str]:
     if not files:
         raise SourceError(f"{operator}: no file matches {path!r}; {about_folder(path)}")
     return files
-
-
-def _pattern_of(folder: str) -> str:
-    """Return a pattern for the files in a folder, or in its folders if it has no files itself."""
-    try:
-        with os.scandir(folder) as entries:
-            folders = [entry.is_dir() for entry in entries]
-    except OSError:  # it may not be read
-        folders = []
-    return os.path.join(folder, *(["*", "*"] if folders and all(folders) else ["*"]))
 
 
 def title_of(operator: str, paths: Sequence[str], *options: str) -> str:

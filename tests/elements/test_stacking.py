@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterator
+from datetime import date, timedelta
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -193,6 +194,8 @@ def test_the_dtype_depends_only_on_the_type(rows: list[Any], dtype: type[np.gene
         ([(1, "a"), (None, "b")], ["element.0: row 0", "int, row 1 is NoneType; None does not st"]),
         ([[None, None]], ["element: row 0 of the batch is a list of None; None does not stack"]),
         ([[1, None]], ["row 0 of the batch is a list that holds NoneType and int; None does not"]),
+        ([date(2024, 1, 31)], ["element: date does not stack, np.datetime64 does", ".map"]),
+        ([(1, timedelta(1))], ["element.1: timedelta does not stack, np.timedelta64 does"]),
         ([range(3)], ["element: range does not stack; ", "Make it one of them or leave it out"]),
         ([[{1}], [{2}]], ["element: row 0 of the batch is a list of set, which does not stack"]),
         (

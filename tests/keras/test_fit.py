@@ -245,13 +245,24 @@ except fl.FlowError as error:
     assert "in a call of its own" in str(error)
 else:
     raise AssertionError("the epochs after a short one were as short")
-for wrong in (fl.from_range(3).map(lambda i: (i, i, i, i)).batch(2), fl.from_range(3)):
+rows = fl.from_range(3).map(row)
+for wrong, said in (
+    (fl.from_range(3).map(lambda i: (i, i, i, i)).batch(2), "4 components"),
+    (fl.from_range(3), "write .batch(n)"),
+    (rows, "write .batch(n)"),
+    (rows.batch(2).repeat(), "steps_per_epoch=n"),
+):
     try:
         model_of().fit(wrong.to_keras(), verbose=0)
-    except (fl.FlowError, ValueError) as error:
-        assert "to_keras" in str(error), error
+    except fl.FlowError as error:
+        assert "to_keras" in str(error) and said in str(error), error
     else:
         raise AssertionError("no error")
+endless = rows.batch(2).repeat().to_keras()
+model_of().fit(endless, steps_per_epoch=3, epochs=2, verbose=0)
+endless.close()
+assert isinstance(model_of().evaluate(endless, steps=2, verbose=0), float)
+endless.close()
 try:
     flow.to_keras().load_state_dict(flow.take(1).to_torch().state_dict())
 except fl.StateMismatch:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,12 @@ class TestMatching:
     def test_folders_do_not_match(self, folder: Path) -> None:
         make(folder, "a", "b/c")
         assert fl.from_files("*").collect() == ["a"]
+
+    def test_a_folder_is_an_error_that_has_a_pattern(self, folder: Path) -> None:
+        make(folder, "a/b.png", "c/d/e.png")
+        for name, pattern in (("a", "a/*"), ("c", "c/*/*")):
+            with pytest.raises(SourceError, match=re.escape(pattern)):
+                fl.from_files(name)
 
     def test_double_star_matches_any_number_of_folders(self, folder: Path) -> None:
         make(folder, "x.png", "a/y.png", "a/b/c/z.png", "a/b/z.txt")
@@ -149,8 +156,7 @@ class TestRefusals:
             ("[b]/c.png", "the folder '.' exists"),
             ("/b/c.png", "the folder '/b' does not exist"),
             ("/*.png", "the folder '/' exists"),
-            ("a", "the folder '.' exists"),
-            ("a/", "the folder 'a' exists"),
+            ("c", "the folder '.' exists"),
             ("", "the folder '.' exists"),
         ],
     )

@@ -167,7 +167,13 @@ class TestRefusals:
         ("arguments", "said"),
         [
             ({"selector": 0}, "selector must be callable, got 0"),
-            ({"selector": "image"}, "selector must be callable, got 'image'"),
+            (
+                {"selector": "image"},
+                (
+                    "selector must be callable, got 'image'; for a component write "
+                    "lambda x: x['image']"
+                ),
+            ),
             ({"selector": c0, "drop_remainder": 1}, "drop_remainder must be True or False, got 1"),
             (
                 {"selector": c0, "collate": 3},
@@ -281,6 +287,9 @@ class TestByKey:
         flow: Any = fl.from_range(3)
         with pytest.raises(InvalidFlow, match="batch_by_key: key must be callable, got 0"):
             flow.batch_by_key(2, 0)
+        for group in (flow.batch_by_key, flow.window):
+            with pytest.raises(InvalidFlow, match=r"key must .*, got 'id'; .*lambda x: x\['id'\]"):
+                group(2, key="id")
         with pytest.raises(InvalidFlow, match="batch_by_key: n must be an int >= 1, got 0"):
             flow.batch_by_key(0, str)
 

@@ -247,6 +247,12 @@ class TestFromRange:
             fl.from_range(n)
         assert str(caught.value) == f"from_range: n must be an int >= 0, got {n!r}"
 
+    def test_from_range_has_no_first_number(self) -> None:
+        from_range: Any = fl.from_range
+        with pytest.raises(InvalidFlow, match=r"write from_items\(range\(2, 5\)\)"):
+            from_range(2, 5)
+        assert fl.from_items(range(2, 5)).collect() == [2, 3, 4]
+
 
 class TestFromIterable:
     @given(st.lists(st.integers()))

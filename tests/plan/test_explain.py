@@ -160,7 +160,7 @@ def test_operators_that_take_other_rows_in_every_epoch_are_noted() -> None:
         (rows.shuffle(4).map(double), "shuffle(buffer=4)"),
         (rows.mix(rows).batch(2), "mix(...)"),
         (rows.choose(rows), "choose(...)"),
-        (rows.shuffle().cache().mix(rows), "mix(...)"),
+        (rows.map(double).cache().mix(rows), "mix(...)"),
     ):
         assert notes(moved.take(3)) == [f"note: take(3) after {title} {rest}"]
         assert notes(moved.skip(3).repeat()) == [f"note: skip(3) after {title} {rest}"]
@@ -177,11 +177,12 @@ def test_fixed_or_repeated_rows_are_not_noted() -> None:
     for flow in (
         rows.split(0.5)[0].shuffle(),
         rows.take(5).shuffle().batch(2),
-        rows.shuffle().cache().shard(3, 1),  # epoch 0, in each
         rows.interleave(rows).take(3),  # in another order, and always the same
         rows.shuffle().repeat().take(1000),  # so many steps
     ):
         assert notes(flow) == []
+    (note,) = notes(rows.shuffle().cache().shard(3, 1))
+    assert note.startswith("note: cache() has epoch 0 of shuffle() in every pass")
     again = rows.shuffle(seed=2).take(3)
     assert len(notes(again.shuffle().take(1))) == 1
     assert len(notes(again.concat(again))) == 1
@@ -225,6 +226,27 @@ def test_a_cache_whose_passes_end_early_is_noted(
     assert (len(computed) == 9) == is_filled
 
 
+def test_what_a_cache_keeps_of_random_operators_is_noted(tmp_path: Path) -> None:
+    drawn = fl.from_range(9).random_map(lambda i, rng: i + int(rng.integers(9)), seed=1)
+    shown = "random_map(<lambda>, seed=1)"
+    told = f"has epoch 0 of {shown} in every pass; to draw in each epoch, write random_map after it"
+    assert notes(drawn.map(double).cache().shuffle()) == [f"note: cache() {told}"]
+    (note,) = notes(drawn.prefetch(threads=1, on_error="skip").cache())
+    assert note == f"note: cache() {told}"
+    (note,) = notes(drawn.cache(tmp_path / "a.lmdb"))
+    assert note.endswith(f"the elements of {shown}, and {told}")
+    assert notes(fl.from_range(9).cache().shuffle()) == []
+    assert notes(drawn.cache().map(double).cache()) == [f"note: cache() {told}"]
+
+
+def test_a_prefetch_whose_workers_are_not_started_is_noted() -> None:
+    flow = fl.from_range(9).map(double).prefetch(procs=2).map(double)
+    told = "note: prefetch(threads=3) also runs the operators below prefetch(procs=2)"
+    assert notes(flow.prefetch(threads=3)) == [told]
+    assert notes(flow) == notes(flow.prefetch(procs=0)) == []
+    assert notes(flow.flat_map(lambda x: [x]).prefetch(threads=3)) == []  # two pools
+
+
 def test_the_plan_is_explained_by_default(tmp_path: Path) -> None:
     flow = readme(tmp_path)
     assert flow.explain() == flow.explain("plan")
@@ -261,7 +283,7 @@ def test_unknown_stages_are_refused() -> None:
 def test_operators_above_a_shuffle_are_probed_through_it() -> None:
     shuffled = fl.from_items(["a b", "c"]).shuffle()
     for flow in (
-        shuffled.cache().map(lambda words: words),
+        shuffled.map(str.upper).shuffle(seed=1).map(lambda words: words),
         shuffled.flat_map(str.split).map(lambda word: word),
         shuffled.repeat(2).batch(2, collate=list).unbatch(str).map(lambda word: word),
     ):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any, TypeAlias
+
 import attrs
 
-from flowdsl.nodes import Placement, Windowed
+from flowdsl.nodes import AnyNode, Placement, Windowed
 from flowdsl.plan.tree import Step, runs_in_worker
 from flowdsl.resources.any_depth import any_depth
 from flowdsl.resources.worker_kinds import Workers
@@ -18,20 +20,37 @@ def absorb_prefetch(step: Step) -> Step:
     """
     node = step.node
     if isinstance(node, Placement) and node.workers.count:
-        absorbed: list[Workers] = []
+        absorbed: list[_Absorbed] = []
         source = _without_prefetch(step.sources[0], 1, absorbed)
         if absorbed:
-            return step.with_sources(source, workers=node.workers.within(absorbed))
+            return step.with_sources(source, workers=node.workers.within(map(_limits, absorbed)))
     return step
 
 
+def absorbed_by(step: Step) -> list[AnyNode]:
+    """The prefetches that a prefetch absorbs."""
+    absorbed: list[_Absorbed] = []
+    if isinstance(step.node, Placement) and step.node.workers.count:
+        _without_prefetch(step.sources[0], 1, absorbed)
+    return [node for node, _ in absorbed if node.workers.count]
+
+
+_Absorbed: TypeAlias = tuple[Placement[Any, Any], int]
+"""A prefetch, and the number of its elements that form one element of the prefetch above."""
+
+
+def _limits(absorbed: _Absorbed) -> Workers:
+    node, rows = absorbed
+    timeout = node.workers.timeout
+    return attrs.evolve(node.workers, timeout=timeout and timeout * rows)
+
+
 @any_depth
-def _without_prefetch(step: Step, rows: int, absorbed: list[Workers]) -> Step:
+def _without_prefetch(step: Step, rows: int, absorbed: list[_Absorbed]) -> Step:
     """Remove the prefetches; ``rows`` of this step's elements form one element at the top."""
     node = step.node
     if isinstance(node, Placement):
-        timeout = node.workers.timeout
-        absorbed.append(attrs.evolve(node.workers, timeout=timeout and timeout * rows))
+        absorbed.append((node, rows))
         return _without_prefetch(step.sources[0], rows, absorbed)
     if runs_in_worker(node):
         rows *= node.n if isinstance(node, Windowed) else 1
