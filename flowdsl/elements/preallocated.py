@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from flowdsl.elements.structure import components
+from flowdsl.elements.structure import components, is_named_tuple
 
 Allocate: TypeAlias = Callable[[tuple[int, ...], "np.dtype[Any]"], "NDArray[Any]"]
 """Allocates a new array: ``np.empty``, or an allocation in a slab shared with other processes."""
@@ -35,9 +35,10 @@ class Stacked(list[Any]):
 
 
 class NextRow:
-    """The places in a batch for the arrays of its next row, by component.
+    """The places in a batch for the arrays of its next row.
 
-    A source may read the row's arrays to these places instead of to new arrays.
+    A source may read the row's arrays to these places instead of to new arrays. They are by name;
+    the names of a tuple's components are their numbers.
     """
 
     places: Mapping[str, NDArray[Any]] = {}
@@ -62,6 +63,8 @@ class BatchRows(list[Any]):
         self._batches: dict[str, NDArray[Any]] = {}
         """The batch of each component, by name; the name is empty if rows are arrays."""
         self._places: Mapping[str, NDArray[Any]] = {}
+        self._numbers: Mapping[str, str] = {}
+        """The numbers of a NamedTuple's components, by name."""
 
     def extend(self, rows: Iterable[Any], /) -> None:
         """Add rows one at a time, as they arrive."""
@@ -88,7 +91,12 @@ class BatchRows(list[Any]):
     def _offer(self) -> None:
         if self.next_row is not None and (i := len(self)) < self._size:
             self._places = {name: batch[i] for name, batch in self._batches.items()}
-            self.next_row.places = self._places
+            names = self._numbers
+            self.next_row.places = (
+                {names[name]: place for name, place in self._places.items()}
+                if names
+                else self._places
+            )
 
     def _free(self) -> None:
         if self.next_row is not None:
@@ -97,6 +105,8 @@ class BatchRows(list[Any]):
     def _begin(self, x: Any) -> None:
         self._kind = type(x)
         parts = [("", x)] if self._kind is np.ndarray else components(x) or []
+        if is_named_tuple(self._kind):
+            self._numbers = {name: str(k) for k, (name, _) in enumerate(parts)}
         try:
             self._batches = {
                 name: self._allocate((self._size, *part.shape), part.dtype)

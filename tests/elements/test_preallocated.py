@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import flowdsl as fl
 from flowdsl.elements import preallocated
-from flowdsl.elements.preallocated import LEAST, BatchRows
+from flowdsl.elements.preallocated import LEAST, BatchRows, NextRow
 from flowdsl.elements.stacking import stack
 from flowdsl.elements.structure import components
 from flowdsl.errors import SpecMismatch
@@ -196,3 +196,24 @@ def test_stacking_time_counts_for_the_batch_operator() -> None:
         assert list(Program(flow.node, time_operators=True).elements(at)) == [2, 2]
         with pytest.raises(OperatorFailed):
             list(Program(flow.node).elements(at))
+
+
+X = np.zeros(LEAST, np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("row", "names"), [(X, {""}), ((1, X), {"1"}), (Pair(X, 1), {"0"}), ({"a": X}, {"a"})]
+)
+def test_the_places_of_the_next_row_are_by_name_or_by_number(row: Any, names: set[str]) -> None:
+    batch, next_row = BatchRows(2, np.zeros), NextRow()
+    batch.next_row = next_row
+    seen: list[set[str]] = []
+
+    def read() -> Iterator[Any]:
+        for _ in range(2):
+            seen.append({*next_row.places})
+            yield row
+
+    batch.extend(read())
+    assert seen == [set(), names]
+    assert not next_row.places

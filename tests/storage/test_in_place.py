@@ -18,11 +18,13 @@ from numpy.typing import NDArray
 import flowdsl as fl
 from flowdsl.elements import preallocated
 from flowdsl.storage import byte_files
+from flowdsl.storage.byte_files import LocalFile
 from flowdsl.storage.codec import decode, encode
 from flowdsl.storage.layout import layout_of
 from flowdsl.storage.lmdb.rows import RowsFile
 from flowdsl.testing.elements import same
 
+READ_INTO = LocalFile.read_into
 LARGE = 700  # numbers of 4 bytes: too many for a leaf page
 
 FORMS: list[Any] = [
@@ -149,6 +151,42 @@ def test_namedtuples_are_read_in_place(tmp_path: Path, read_in_place: Counter[bo
     flow = fl.from_lmdb(tmp_path / "a.lmdb", Labelled).batch(4)
     assert same(flow.collect(), rows.batch(4).collect())
     assert read_in_place[True] == 8
+
+
+@pytest.mark.parametrize(
+    "write", [fl.Flow.write_npz, fl.Flow.write_lmdb], ids=["write_npz", "write_lmdb"]
+)
+@pytest.mark.parametrize("form", [0, 2, 3, 5])
+def test_each_format_reads_rows_in_place(write: Any, form: int, tmp_path: Path) -> None:
+    flow = fl.from_range(12).map(lambda i: FORMS[form](image(i), image(-i), i, "row"))
+    write(flow, tmp_path / "rows")
+    read = fl.from_npz if write is fl.Flow.write_npz else fl.from_lmdb
+    stored: fl.Flow[Any, Any] = read(tmp_path / "rows")
+    with mock.patch.object(LocalFile, "read_into", autospec=True, side_effect=READ_INTO) as calls:
+        assert same(stored.batch(4).collect(), flow.batch(4).collect())
+    assert len(calls.mock_calls) >= 8
+
+
+def test_rows_of_npy_files_are_read_in_place(tmp_path: Path) -> None:
+    images = np.stack([image(i) for i in range(12)])
+    np.save(tmp_path / "a.npy", images)
+    flow = fl.from_npy(tmp_path / "a.npy", NDArray[np.float32]).shuffle(seed=1)
+    with mock.patch.object(LocalFile, "read_into", autospec=True, side_effect=READ_INTO) as calls:
+        assert same(flow.batch(4).collect(), flow.map(lambda x: x).batch(4).collect())
+    assert len(calls.mock_calls) == 9
+
+
+def test_damaged_rows_of_npz_files_raise_the_same_error_in_batches(tmp_path: Path) -> None:
+    fl.from_range(12).map(image).write_npz(tmp_path / "a.npz")
+    data = bytearray((tmp_path / "a.npz").read_bytes())
+    data[data.index(image(5).tobytes()) + 20_000] ^= 1
+    (tmp_path / "a.npz").write_bytes(data)
+    flow = fl.from_npz(tmp_path / "a.npz", NDArray[np.float32])
+    with pytest.raises(fl.ElementError, match="not those that were written") as alone:
+        flow.collect()
+    with pytest.raises(fl.ElementError) as batched:
+        flow.batch(4).collect()
+    assert str(batched.value) == str(alone.value)
 
 
 def test_rows_of_several_files_are_read_in_place(

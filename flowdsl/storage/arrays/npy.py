@@ -15,11 +15,12 @@ from typing_extensions import TypeForm
 
 from flowdsl import nodes
 from flowdsl.effects import Exact
+from flowdsl.elements.preallocated import NextRow
 from flowdsl.elements.specs import ArraySpec, Spec, spec_declared
 from flowdsl.errors import SourceError
 from flowdsl.nodes import T
 from flowdsl.storage.arrays.columns import Column
-from flowdsl.storage.byte_files import ByteFile, open_file
+from flowdsl.storage.byte_files import ByteFile, LocalFile, open_file
 from flowdsl.storage.digests import Version, versions_of
 from flowdsl.storage.file_source import FileSource
 from flowdsl.storage.paths import OnePath, one_path
@@ -27,6 +28,8 @@ from flowdsl.storage.schema import checked_against
 from flowdsl.storage.values import is_small
 
 if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
     from flowdsl.flow import Flow
 
 A = TypeVar("A")
@@ -94,6 +97,21 @@ class NpyRows:
             self._block = start, block
         return block[(i - start) * size : (i - start + 1) * size]
 
+    def read_into(self, i: int, place: NDArray[Any] | None) -> bool:
+        """Read row ``i``, which is an array, to its place; return False if it is to be made."""
+        column = self.column
+        return (
+            place is not None
+            and isinstance(self._file, LocalFile)
+            and self._whole is None
+            and place.dtype == column.dtype
+            and place.shape == column.shape
+            and column.dtype.kind in "iufcmM"  # any bytes are valid
+            and self._file.read_into(
+                [cast("Buffer", place)], self._at + i * column.nbytes, column.nbytes
+            )
+        )
+
 
 _MAX_EMPTY = 2**32
 """The most rows of an array without bytes, such as one of shape (7, 0)."""
@@ -133,6 +151,24 @@ def _rows_of(file: ByteFile, declared: Spec) -> NpyRows:
         raise SourceError(f"from_npy: {file.path!r} is not a readable array: {error}") from error
 
 
+@attrs.define(eq=False)
+class _Reader:
+    """The reader of a file's rows."""
+
+    path: str
+    rows: NpyRows
+    next_row: NextRow = attrs.field(factory=NextRow, init=False)
+
+    def __call__(self, i: int) -> Any:
+        place = self.next_row.places.get("")
+        if self.rows.read_into(i, place):
+            return place
+        try:
+            return self.rows.column.value(self.rows.content(i))
+        except ValueError as error:
+            raise SourceError(f"{self.path!r}: row {i} is damaged: {error}") from error
+
+
 @attrs.frozen(eq=False, repr=False)
 class FromNpy(FileSource[T], Generic[T]):
     """The source of ``from_npy``: the rows of a .npy file, by index."""
@@ -143,14 +179,7 @@ class FromNpy(FileSource[T], Generic[T]):
 
     def opened(self) -> tuple[int, int, Callable[[int], T]]:
         rows = _rows_of(self.version.open("from_npy"), self.row_spec)
-
-        def row(i: int) -> T:
-            try:
-                return cast("T", rows.column.value(rows.content(i)))
-            except ValueError as error:
-                raise SourceError(f"{self.path!r}: row {i} is damaged: {error}") from error
-
-        return rows.length, self.digest, row
+        return rows.length, self.digest, _Reader(self.path, rows)
 
 
 @overload

@@ -21,6 +21,7 @@ from xxhash import xxh3_64_digest, xxh3_64_intdigest
 
 from flowdsl import nodes
 from flowdsl.effects import Exact
+from flowdsl.elements.preallocated import NextRow
 from flowdsl.elements.specs import (
     UNKNOWN,
     ArraySpec,
@@ -37,11 +38,14 @@ from flowdsl.storage.arrays.npy import NpyRows, Pickled
 from flowdsl.storage.byte_files import ByteFile, guard_file, open_file, rows_are_verified
 from flowdsl.storage.digests import versions_of
 from flowdsl.storage.file_source import FileSource
+from flowdsl.storage.layout import NO_PLACES, Places
 from flowdsl.storage.paths import OnePath, one_path
 from flowdsl.storage.schema import checked_against
 from flowdsl.storage.values import dtype_of
 
 if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
     from flowdsl.flow import Flow
 
 A = TypeVar("A")
@@ -153,6 +157,9 @@ class RowsFile:
             self._members = self._by_name()
             self.header = self._header()
         self.names, self.form = self._names_and_form()
+        self._place_names = self.names if self.form != "single" else [""]
+        if self.form == "tuple":
+            self._place_names = [str(k) for k in range(len(self.names))]
         dtypes = self._dtypes(declared)
         self._arrays = [self._array(name, dtypes.get(name)) for name in self.names]
         self._digests: Any = None
@@ -309,20 +316,26 @@ class RowsFile:
         contents = [(name, info.CRC, info.file_size) for name, info in self._members.items()]
         return xxh3_64_intdigest(repr(contents).encode())
 
-    def value(self, k: int, i: int) -> Any:
-        """Return the value of component ``k`` in row ``i``."""
+    def value(self, k: int, i: int, place: NDArray[Any] | None = None) -> Any:
+        """Return the value of component ``k`` in row ``i``, in its place if possible."""
         array, column = self._arrays[k], self.columns[k]
         if isinstance(array, _Objects) or column is None:
             return cast("_Objects", array).value(i)
+        if array.read_into(i, place) and self._is_written(k, i, cast("Buffer", place)):
+            return place
         with self._errors(f"row {i} of {self.names[k]!r} cannot be read"):
             content = array.content(i)
-            if self._digests is not None and xxh3_64_intdigest(content, i) != self._digests[i, k]:
+            if not self._is_written(k, i, content):
                 raise ValueError("its bytes are not those that were written")
             return column.value(content)
 
-    def row(self, i: int) -> Any:
-        """Return row ``i``."""
-        values = [self.value(k, i) for k in range(len(self.names))]
+    def _is_written(self, k: int, i: int, content: Buffer) -> bool:
+        """Return True if these bytes were written, as far as the file says."""
+        return self._digests is None or xxh3_64_intdigest(content, i) == self._digests[i, k]
+
+    def row(self, i: int, places: Places = NO_PLACES) -> Any:
+        """Return row ``i``, its arrays in these places if possible."""
+        values = [self.value(k, i, places.get(name)) for k, name in enumerate(self._place_names)]
         if self.form == "tuple":
             return tuple(values)
         return values[0] if self.form == "single" else dict(zip(self.names, values, strict=True))
@@ -349,6 +362,19 @@ def _is_pickled(head: bytes) -> bool:
     return re.search(rb"'descr': '\|O\d*'", head[:256]) is not None
 
 
+@attrs.define(eq=False)
+class _Reader:
+    """The reader of a file's rows, in the declared classes."""
+
+    file: RowsFile
+    declared: Spec | None
+    next_row: NextRow = attrs.field(factory=NextRow, init=False)
+
+    def __call__(self, i: int) -> Any:
+        row = self.file.row(i, self.next_row.places)
+        return row if self.declared is None else restore_classes(row, self.declared)
+
+
 @attrs.frozen(eq=False, repr=False)
 class FromNpz(FileSource[T], Generic[T]):
     """The source of ``from_npz``: the rows of a .npz file, by index."""
@@ -359,11 +385,8 @@ class FromNpz(FileSource[T], Generic[T]):
 
     def opened(self) -> tuple[int, int, Callable[[int], T]]:
         file = RowsFile(self.path, self.trusted, check=True, declared=self.row_spec)
-
-        def row(i: int) -> T:
-            return cast("T", restore_classes(file.row(i), self.row_spec))
-
-        return file.length, file.digest, row if names_classes(self.row_spec) else file.row
+        spec = self.row_spec if names_classes(self.row_spec) else None
+        return file.length, file.digest, _Reader(file, spec)
 
 
 @overload
