@@ -153,13 +153,14 @@ def test_namedtuples_are_read_in_place(tmp_path: Path, read_in_place: Counter[bo
     assert read_in_place[True] == 8
 
 
-@pytest.mark.parametrize("format", ["npz", "lmdb"])
+@pytest.mark.parametrize("suffix", ["npz", "lmdb"])
 @pytest.mark.parametrize("form", [0, 2, 3, 5])
-def test_each_format_reads_rows_in_place(format: str, form: int, tmp_path: Path) -> None:
-    flow = fl.from_range(12).map(lambda i: FORMS[form](image(i), image(-i), i, "row"))
-    path = tmp_path / f"rows.{format}"
+def test_each_format_reads_rows_in_place(suffix: str, form: int, tmp_path: Path) -> None:
+    make = FORMS[form]
+    flow = fl.from_range(12).map(lambda i: make(image(i), image(-i), i, "row"))
+    path = tmp_path / f"rows.{suffix}"
     stored: fl.Flow[Any, Any]
-    if format == "npz":
+    if suffix == "npz":
         flow.write_npz(path)
         stored = fl.from_npz(path)
     else:
