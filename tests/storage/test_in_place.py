@@ -159,13 +159,8 @@ def test_each_format_reads_rows_in_place(suffix: str, form: int, tmp_path: Path)
     make = FORMS[form]
     flow = fl.from_range(12).map(lambda i: make(image(i), image(-i), i, "row"))
     path = tmp_path / f"rows.{suffix}"
-    stored: fl.Flow[Any, Any]
-    if suffix == "npz":
-        flow.write_npz(path)
-        stored = fl.from_npz(path)
-    else:
-        flow.write_lmdb(path)
-        stored = fl.from_lmdb(path)
+    flow.write_npz(path) if suffix == "npz" else flow.write_lmdb(path)
+    stored: fl.Flow[Any, Any] = fl.from_npz(path) if suffix == "npz" else fl.from_lmdb(path)
     with mock.patch.object(LocalFile, "read_into", autospec=True, side_effect=READ_INTO) as calls:
         assert same(stored.batch(4).collect(), flow.batch(4).collect())
     assert len(calls.mock_calls) >= 8
