@@ -62,18 +62,20 @@ class _Place:
         other._input, other._started = self._input, self._started
         return other
 
-    def read(self, count: int) -> bytes:
-        """Return the next bytes of content; fewer only at its end.
+    def read(self, count: int) -> tuple[bytes, _Damage | None]:
+        """Return the next bytes of content; fewer only at its end, or before damage.
 
         Raises:
-            _Damaged: The file is damaged, truncated, or compressed in another way.
             SourceError: The file cannot be read.
         """
-        parts = []
-        while count and (part := self._more(count)):
-            parts.append(part)
-            count -= len(part)
-        return b"".join(parts)
+        parts, damage = list[bytes](), None
+        try:
+            while count and (part := self._more(count)):
+                parts.append(part)
+                count -= len(part)
+        except _Damaged as error:
+            damage = error.damage
+        return b"".join(parts), damage
 
     def _more(self, most: int) -> bytes:
         while True:
@@ -99,12 +101,12 @@ class _Place:
                 return data
 
     def _damaged(self, why: str) -> _Damaged:
-        return _Damaged(why, self._used if self._started else None)
+        return _Damaged(_Damage(why, self._used if self._started else None))
 
 
 @attrs.frozen
-class _Damaged(Exception):  # it becomes a SourceError
-    """Raised for a file that cannot be decompressed."""
+class _Damage:
+    """Why a file cannot be decompressed."""
 
     why: str
     near: int | None
@@ -120,6 +122,11 @@ class _Damaged(Exception):  # it becomes a SourceError
         )
 
 
+@attrs.frozen
+class _Damaged(Exception):  # it does not leave this module
+    damage: _Damage
+
+
 class Inflated:
     """The content of a gzip or zlib file, as a file; a gzip file may have several members."""
 
@@ -132,7 +139,9 @@ class Inflated:
         """True if places are kept."""
         self._next = 0, self._places[0].copy()
         self._latest = 0, b""
-        self._size: int | None = None
+        self._end: int | None = None
+        """Where the content ends, or is damaged, once that is known."""
+        self._damage: _Damage | None = None
         self._lock = threading.Lock()
         _open[id(self)] = self
         for reference in _open.valuerefs():  # the share of each is smaller now
@@ -154,10 +163,11 @@ class Inflated:
     def size(self) -> int:
         """The length of the content, all of which is decompressed if that is unknown."""
         number = self._latest[0]
-        while self._size is None:
+        while self._end is None:
             self._piece(number)
             number += 1
-        return self._size
+        self._check_damage()
+        return self._end
 
     def check(self) -> None:
         self._file.check()
@@ -169,21 +179,23 @@ class Inflated:
             parts.append(part)
             count -= len(part)
             number, begin = number + 1, 0
+        if count > 0:
+            self._check_damage()
         return b"".join(parts)
+
+    def _check_damage(self) -> None:
+        if self._damage is not None:
+            what = self._damage.of(self._compression)
+            raise SourceError(f"{self._reader}: {self.path!r} {what}")
 
     def _piece(self, number: int) -> bytes:
         held, piece = self._latest  # both at once: another thread may read another piece
         if held == number and piece:
             return piece
         with self._lock:
-            if self._size is not None and number * PIECE >= self._size:
+            if self._end is not None and number * PIECE >= self._end:
                 return b""
-            try:
-                return self._read(number)
-            except _Damaged as error:
-                raise SourceError(
-                    f"{self._reader}: {self.path!r} {error.of(self._compression)}"
-                ) from error.__cause__
+            return self._read(number)
 
     def _read(self, number: int) -> bytes:
         """Return a piece, from the nearest place before it, or from where the last one ends."""
@@ -198,10 +210,10 @@ class Inflated:
             if self._keeps and at % self._distance == 0 and at not in self._places:
                 self._places[at] = place.copy()
                 self._thin()
-            piece = place.read(PIECE)
+            piece, damage = place.read(PIECE)
             at += 1
             if len(piece) < PIECE:
-                self._size = (at - 1) * PIECE + len(piece)
+                self._damage, self._end = damage, (at - 1) * PIECE + len(piece)
                 break
         self._next = at, place
         if at <= number:  # the content ends before it

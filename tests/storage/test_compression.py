@@ -86,13 +86,19 @@ def test_a_file_that_is_cut_off_or_damaged_is_an_error(path: Path, kind: Compres
 
 
 @pytest.mark.usefixtures("small")
-def test_an_error_remains(path: Path) -> None:
+def test_damage_is_an_error_from_its_place_on(path: Path) -> None:
     path.write_bytes(gzip.compress(bytes(range(100)))[:-20])
-    file = opened(path)
+    file, end = opened(path), 0
     for _ in range(3):
         with pytest.raises(SourceError, match="damaged, near byte"):
             file.read(95, 5)
         assert file.read(7, 5) == bytes(range(7, 12))
+    with pytest.raises(SourceError, match="damaged, near byte"):
+        _ = file.size
+    with pytest.raises(SourceError, match="damaged, near byte"):
+        while file.read(end, 1):  # all that comes before the damage is there
+            end += 1
+    assert 70 < end < 95
 
 
 def test_places_are_kept_only_for_reads_that_go_back(path: Path) -> None:
