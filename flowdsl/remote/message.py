@@ -52,6 +52,7 @@ MAX_FRAME_BYTES: Final = 1 << 32
 """The maximum bytes of a frame, since ZMQ allocates the size that a frame claims to have."""
 _WORTH_A_FRAME: Final = 1 << 14
 _MAX_REASON_BYTES: Final = 2000
+_MAX_NAME_BYTES: Final = 100
 _MAGIC = b"FLOW"
 _HEADER = struct.Struct("<4sBBxxI16s16sQQQQ")
 _SEAL = struct.Struct("<Q")
@@ -63,7 +64,8 @@ class Kind(IntEnum):
     """The kind of a message, with the fields of the header that it uses."""
 
     HELLO = 1
-    """Sender: I have elements from ``number`` on, and have sent all before ``upto``."""
+    """Sender: I have elements from ``number`` on, and have sent all before ``upto``; my name, for
+    messages to people, follows."""
     ELEMENT = 2
     """Sender: element ``number``."""
     PICKLED = 3
@@ -282,6 +284,17 @@ def decode_reason(frames: Sequence[Frame]) -> str:
     """Decode a peer's reason as one printable line of limited length."""
     reason = bytes(frames[0][:_MAX_REASON_BYTES]).decode("utf-8", "replace") if frames else ""
     return "".join(c if c.isprintable() else " " for c in reason) or "no reason given"
+
+
+def encode_name(name: str) -> bytes:
+    """Encode a sender's name as the frame after a ``HELLO``."""
+    return name.encode("utf-8", "replace")[:_MAX_NAME_BYTES]
+
+
+def decode_name(frames: Sequence[Frame]) -> str:
+    """Decode a sender's name as printable text of limited length; empty if it says none."""
+    name = bytes(frames[0][:_MAX_NAME_BYTES]).decode("utf-8", "ignore") if frames else ""
+    return "".join(filter(str.isprintable, name))
 
 
 def _without_arrays(x: Any, path: Path, separate: dict[Path, NDArray[Any]]) -> Any:

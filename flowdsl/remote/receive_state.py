@@ -16,6 +16,7 @@ from flowdsl.remote.message import (
     Kind,
     MessageHeader,
     Route,
+    decode_name,
     decode_reason,
     encode_reason,
 )
@@ -34,7 +35,7 @@ class Tally:
     addresses: dict[str, int] = attrs.field(factory=dict[str, int])
     """Elements yielded to the flow above, by the address at which they arrived."""
     senders: dict[str, int] = attrs.field(factory=dict[str, int])
-    """Elements yielded to the flow above, by the random id of each sender."""
+    """Elements yielded to the flow above, by the name of each sender: ``host:pid (id)``."""
     acknowledged: dict[str, int] = attrs.field(factory=dict[str, int])
     """Elements that were delivered, by sender: it will not send them to another receiver."""
     ended: int = 0
@@ -83,6 +84,8 @@ class SenderRecord:
     """The number of the sender's items that the flow above has read, including its end."""
     delivered: int
     """The number of these that were delivered to the consumer."""
+    said: str = ""
+    """The name that the sender said."""
     reported: tuple[int, int] = (-1, -1)
     """The numbers of items delivered and taken that were last reported; -1 before any report."""
     attempt: int = 0
@@ -103,8 +106,8 @@ class SenderRecord:
 
     @property
     def name(self) -> str:
-        """The sender's short id in messages and tallies."""
-        return self.sender[:4].hex()
+        """The sender's name and short id in messages and tallies."""
+        return _named(self.sender, self.said)
 
 
 @attrs.frozen(eq=False)
@@ -175,7 +178,7 @@ class ReceiveState:
                 self._greet(route, header, record)
             return
         if record is None:
-            record = self._admit(route, header)
+            record = self._admit(route, header, decode_name(frames[1:]))
             if record is None:
                 return
         record.route, record.heard = route, monotonic()
@@ -352,7 +355,7 @@ class ReceiveState:
         """
         if header.kind is Kind.REFUSE:
             raise SourceError(reason)
-        name = header.sender[:4].hex()
+        name = _named(header.sender)
         if self.senders is None:
             self.tally.stopped[name] = reason
         elif len(self.records) < self.senders:
@@ -369,7 +372,7 @@ class ReceiveState:
             want = MessageHeader(Kind.WANT, header.sender, self.me, room=self.hwm)
             self._replies_to_others[route] = [want.encode()]
 
-    def _admit(self, route: Route, header: MessageHeader) -> SenderRecord | None:
+    def _admit(self, route: Route, header: MessageHeader, said: str) -> SenderRecord | None:
         """Add a new sender, or refuse it if ``senders`` have been admitted."""
         if self.senders is not None and len(self.records) >= self.senders:
             reason = (
@@ -380,7 +383,7 @@ class ReceiveState:
             self._replies_to_others[route] = self._refusal(header.sender, reason)
             return None
         number = header.number
-        record = SenderRecord(header.sender, route, number, number, number)
+        record = SenderRecord(header.sender, route, number, number, number, said)
         self.records[header.sender] = record
         self.tally.senders[record.name] = self.tally.acknowledged[record.name] = 0
         self.tally.earlier += header.number
@@ -390,6 +393,16 @@ class ReceiveState:
         held, room = record.taken - record.delivered, self.hwm
         position = record.attempt, record.expected, record.delivered, room, held
         return [MessageHeader(kind, record.sender, self.me, *position).encode()]
+
+
+def _named(sender: bytes, said: str = "") -> str:
+    """Return the name of a sender; its id distinguishes senders of one process.
+
+    >>> _named(bytes(16), "host:4711")
+    'host:4711 (00000000)'
+    """
+    short = sender[:4].hex()
+    return f"{said} ({short})" if said else short
 
 
 def _acknowledge_end(record: SenderRecord) -> None:

@@ -29,6 +29,7 @@ from flowdsl.remote.message import (
     Packed,
     Route,
     decode_reason,
+    encode_name,
     encode_reason,
 )
 from flowdsl.resources.streams import logger
@@ -51,6 +52,8 @@ class SendBuffer:
     me: bytes = attrs.field(factory=lambda: secrets.token_bytes(16))
     receiver: bytes = NO_RECEIVER
     route: Route | None = None
+    name: str = ""
+    """The name of this sender in messages and tallies of the receiver."""
     first: int = 0
     """The number of the first element; not 0 if an earlier sender has sent those before it."""
     base: int = attrs.field(default=attrs.Factory(lambda self: self.first, takes_self=True))
@@ -131,8 +134,9 @@ class SendBuffer:
         self.cursor += 1
 
     def hello(self) -> list[Frame]:
-        """Create the message with this sender's position."""
-        return [self._header(Kind.HELLO, self.base, self.cursor).encode()]
+        """Create the message with this sender's position and name."""
+        header = self._header(Kind.HELLO, self.base, self.cursor)
+        return [header.encode(), encode_name(self.name)]
 
     def done(self) -> list[Frame]:
         """Create the message which says that this sender disconnects."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import count
 from math import inf
+from socket import gethostname
 from time import monotonic
 from typing import Any, Final, Protocol
 
@@ -230,7 +232,8 @@ def send(
             # A DEALER has one peer at a time: if another receiver answers, the last one is gone.
             return not (link.addresses_peers and link.send(route, buffer.hello()))
 
-        buffer = SendBuffer(endpoint.hwm, serve, is_gone, me, first=start)
+        name = f"{gethostname()}:{os.getpid()}"
+        buffer = SendBuffer(endpoint.hwm, serve, is_gone, me, name=name, first=start)
         connection = _Connection(
             f"{endpoint.who}: {endpoint.addresses[0]!r}", link, buffer, timeout, progress
         )

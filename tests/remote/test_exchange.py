@@ -311,6 +311,20 @@ def test_a_new_receiver_that_accepts_failing_senders() -> None:
     assert other.tally.stopped == {buffer.me[:4].hex(): "why"}
 
 
+def test_a_sender_has_a_name_for_people() -> None:
+    state = ReceiveState(None, 4, Tally())
+    names = "web-3:17", "web-3:17", "", "a\nb\x1b[2J\N{BLACK STAR}" + "x" * 1000
+    for i, name in enumerate(names):
+        buffer = SendBuffer(4, False, lambda _: False, bytes([i]) * 16, name=name)
+        buffer.receiver = state.me
+        state.receive((0, b"%d" % i), buffer.hello())
+    *plain, strange = state.tally.senders
+    assert plain == ["web-3:17 (00000000)", "web-3:17 (01010101)", "02020202"]
+    assert strange.startswith("ab[2J\N{BLACK STAR}xxx")
+    assert strange.endswith("x (03030303)")
+    assert len(strange) < 120
+
+
 def test_a_new_receiver_after_one_took_all_elements() -> None:
     buffer = SendBuffer(4, serve=False, gone=lambda _: True)
     buffer.put(pack("only"))

@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from functools import partial
 from itertools import islice
 from pathlib import Path
+from socket import gethostname
 from typing import Any, NamedTuple
 
 import attrs
@@ -215,7 +216,7 @@ class TestElements:
 
 
 def _name_in(error: object) -> str:
-    return str(error).partition("of the sender ")[2].partition(":")[0]
+    return str(error).partition("of the sender ")[2].partition(": ")[0]
 
 
 class TestBrokenConnections:
@@ -241,6 +242,8 @@ class TestBrokenConnections:
         assert count == 600
         assert relay.cuts > 1
         assert list(tally.senders.values()) == [600]
+        (name,) = tally.senders
+        assert re.fullmatch(rf"{re.escape(gethostname())}:\d+ \([0-9a-f]{{8}}\)", name)
 
     def test_during_large_arrays_lose_nothing(self) -> None:
         receiver, address = bound(receiving, ANY_PORT, Sample, hwm=4)
@@ -374,7 +377,7 @@ class TestReceivers:
         context = zmq.Context[zmq.Socket[bytes]]()
         socket = context.socket(zmq.ROUTER)
         socket.bind(ipc)
-        name, first, _ = socket.recv_multipart()
+        name, first, *_ = socket.recv_multipart()
         me, other = MessageHeader.decode(first).sender, b"r" * 16
         socket.send_multipart([name, *sealed(MessageHeader(Kind.WANT, me, other, room=9))])
         while MessageHeader.decode(socket.recv_multipart()[1]).kind is not Kind.END:
@@ -472,8 +475,8 @@ class TestStops:
         fl.from_zmq(ipc, int, timeout=WAIT).collect()
         sender.outcome()
         assert re.search(
-            r"of the sender \w+, \d elements were delivered, and the \d more that had been read "
-            r"ahead are still there",
+            r"of the sender \S+ \(\w+\), \d elements were delivered, and the \d more that had been "
+            r"read ahead are still there",
             caplog.text,
         )
         assert "send_zmq: the receiver left; the next one continues with element" in caplog.text
