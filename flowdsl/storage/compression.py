@@ -131,7 +131,8 @@ class Inflated:
     """The content of a gzip or zlib file, as a file; a gzip file may have several members."""
 
     def __init__(self, reader: str, file: ByteFile, compression: Compression) -> None:
-        self._reader, self._file, self._compression = reader, file, compression
+        self._reader, self._file = reader, file
+        self._compression: Compression = compression
         self._places = {0: _Place(file, WINDOW[compression])}
         """By the number of the piece that begins there: a multiple of ``_distance``."""
         self._distance = 1
