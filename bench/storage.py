@@ -25,6 +25,8 @@ from bench import photographs
 from bench.rates import Pass, Work, run
 
 LARGE, ROWS = 100_000, 1_000
+_ROWS_OF = {LARGE: ROWS, 10_000: 5_000, 1_000: 20_000}
+"""How many arrays of each size are stored."""
 SMALL, RECORDS = 10_000, 5_000
 TABLE = 50_000
 BATCH, PROCS, SIDE = 32, 2, 224
@@ -43,8 +45,8 @@ def _stored(name: str, write: Callable[[Path], object]) -> str:
     return str(path)
 
 
-def _large(i: int) -> NDArray[np.uint8]:
-    return np.random.default_rng(i).integers(0, 255, LARGE, np.uint8)
+def _array(size: int, i: int) -> NDArray[np.uint8]:
+    return np.random.default_rng(i).integers(0, 255, size, np.uint8)
 
 
 def _small(i: int) -> bytes:
@@ -55,28 +57,29 @@ def _entry(i: int) -> dict[str, Any]:
     return {"id": i, "score": i / 7, "name": f"row {i}", "even": i % 2 == 0}
 
 
-def _our_lmdb() -> str:
-    return _stored("ours.lmdb", lambda path: fl.from_range(ROWS).map(_large).write_lmdb(path))
+def _our_lmdb(size: int = LARGE) -> str:
+    rows = fl.from_range(_ROWS_OF[size]).map(partial(_array, size))
+    return _stored(f"ours-{size}.lmdb", lambda path: rows.write_lmdb(path))
 
 
-def _plain_lmdb() -> str:
+def _plain_lmdb(size: int = LARGE) -> str:
     def write(path: Path) -> None:
         lmdb: Any = import_module("lmdb")
         file = lmdb.open(str(path), subdir=False, map_size=1 << 30)
         with file as env, env.begin(write=True) as txn:
-            for i in range(ROWS):
-                txn.put(b"%08d" % i, _large(i).tobytes())
+            for i in range(_ROWS_OF[size]):
+                txn.put(b"%08d" % i, _array(size, i).tobytes())
 
-    return _stored("plain.lmdb", write)
+    return _stored(f"plain-{size}.lmdb", write)
 
 
-def _tensorpack_lmdb() -> str:
+def _tensorpack_lmdb(size: int = LARGE) -> str:
     def write(path: Path) -> None:
         dataflow: Any = import_module("tensorpack.dataflow")
-        rows = dataflow.DataFromList([[_large(i)] for i in range(ROWS)], shuffle=False)
-        dataflow.LMDBSerializer.save(rows, str(path))
+        rows = [[_array(size, i)] for i in range(_ROWS_OF[size])]
+        dataflow.LMDBSerializer.save(dataflow.DataFromList(rows, shuffle=False), str(path))
 
-    return _stored("tensorpack.lmdb", write)
+    return _stored(f"tensorpack-{size}.lmdb", write)
 
 
 def _array_record(name: str, row: Callable[[int], bytes], count: int) -> str:
@@ -160,11 +163,51 @@ def _tensorpack(order: str) -> Pass:
 
 def _grain(order: str) -> Pass:
     grain: Any = import_module("grain.python")
-    path = _array_record("large.arrayrecord", lambda i: _large(i).tobytes(), ROWS)
+    path = _array_record("large.arrayrecord", lambda i: _array(LARGE, i).tobytes(), ROWS)
     rows = grain.MapDataset.source(grain.ArrayRecordDataSource([path]))
     rows = rows.shuffle(seed=7) if order == "shuffled" else rows
     rows = rows.map(lambda data: np.frombuffer(data, np.uint8))
     return lambda: rows.to_iter_dataset(grain.ReadOptions(num_threads=0))
+
+
+# -- batches of arrays -----------------------------------------------------------------------------
+
+
+def _batches(size: int) -> fl.Flow[NDArray[np.uint8], Any]:
+    return fl.from_lmdb(_our_lmdb(size), NDArray[np.uint8]).batch(BATCH)
+
+
+def _our_batches(size: int) -> Pass:
+    flow = _batches(size)
+    return lambda: iter(flow)
+
+
+def _our_batches_in_workers(size: int) -> Pass:
+    flow = _batches(size).prefetch(procs=PROCS)
+    return lambda: iter(flow)
+
+
+def _plain_batches(size: int) -> Pass:
+    """What a careful person writes: views of the map, which are stacked."""
+    lmdb: Any = import_module("lmdb")
+    env = lmdb.open(_plain_lmdb(size), subdir=False, readonly=True, lock=False, readahead=False)
+    transaction = env.begin(buffers=True)
+    keys = [b"%08d" % i for i in range(_ROWS_OF[size])]
+
+    def begin() -> Iterator[NDArray[np.uint8]]:
+        for k in range(0, len(keys), BATCH):
+            rows = (transaction.get(key) for key in keys[k : k + BATCH])
+            yield np.stack([np.frombuffer(row, np.uint8) for row in rows])
+
+    return begin
+
+
+def _tensorpack_batches(size: int) -> Pass:
+    dataflow: Any = import_module("tensorpack.dataflow")
+    rows = dataflow.LMDBSerializer.load(_tensorpack_lmdb(size), shuffle=False)
+    batches = dataflow.BatchData(rows, BATCH, remainder=True)
+    batches.reset_state()
+    return lambda: iter(batches)
 
 
 # -- records of 10 KB ------------------------------------------------------------------------------
@@ -367,6 +410,20 @@ WORKS = {
             of="plain lmdb",
         )
         for order in _ORDERS
+    },
+    **{
+        f"{size // 1000} KB arrays to batches": Work(
+            _ROWS_OF[size],
+            {
+                "flowdsl": partial(_our_batches, size),
+                "flowdsl, 2 workers": partial(_our_batches_in_workers, size),
+                "plain lmdb": partial(_plain_batches, size),
+                "tensorpack": partial(_tensorpack_batches, size),
+            },
+            goal=1.3 if size == LARGE else 2.0,
+            of="tensorpack",
+        )
+        for size in _ROWS_OF
     },
     "10 KB records": Work(
         RECORDS,

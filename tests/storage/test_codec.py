@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from flowdsl.elements.specs import ArraySpec, ListSpec, Spec, StructSpec, ValueSpec, join, spec_of
 from flowdsl.elements.structure import components
 from flowdsl.errors import SourceError, SpecMismatch
-from flowdsl.storage.codec import decode, encode, spec_from_plain, spec_to_plain
+from flowdsl.storage.codec import Decoder, decode, encode, spec_from_plain, spec_to_plain
 from tests.storage.elements import ELEMENTS, identical
 
 
@@ -327,3 +327,15 @@ def test_pickled_value_has_an_unknown_spec() -> None:
 def test_a_forged_spec_is_refused(plain: dict[str, Any]) -> None:
     with pytest.raises((KeyError, TypeError, ValueError)):
         spec_from_plain(plain)
+
+
+@given(st.lists(ELEMENTS, min_size=1, max_size=4))
+def test_a_decoder_returns_the_elements_that_decode_returns(elements: list[object]) -> None:
+    decoder = Decoder()
+    alike = [np.zeros(3), np.ones(3), np.ones(3, np.int64), np.zeros(3)]
+    for element in [*elements, *elements, *alike, *elements]:
+        data = memoryview(encode(element))
+        assert identical(decoder(data), decode(data))
+        for array in arrays_in(decoder(data)):
+            assert array.flags.aligned
+            assert not array.flags.writeable

@@ -154,7 +154,8 @@ class Tree:
                 raise SourceError("it is empty (0 bytes), as if its writer or a copy had failed")
             self._free, self._rows, self._last, self.transaction = self._meta()
             self._page_size = self._free.page_size
-            self._ahead = ReadAhead(self._file, _MOST_AHEAD)  # leaves of small rows are in order
+            self._leaves_ahead = ReadAhead(self._file, _MOST_AHEAD)
+            self._values_ahead = ReadAhead(self._file, _MOST_AHEAD, self._page_size)
             self._last_leaf = Leaf(b"", b"", None)  # consecutive rows are mostly on one leaf
             self._branch_pages: dict[int, Branch] = {}
             self._leaf_pages: dict[int, Page] = {}
@@ -257,7 +258,8 @@ class Tree:
 
     def _on_pages(self, number: int, size: int, key: bytes) -> memoryview:
         """Read a large value from its overflow pages, which begin at page ``number``."""
-        data = self._bytes(number, _HEADER.size + size)
+        begin = self._begin(number, PAGE_HEADER_BYTES + size)
+        data = self._values_ahead.read(begin, begin + PAGE_HEADER_BYTES + size)
         if not self._has_value(number, size, data):
             raise SourceError(f"page {number} is damaged: it is not the value of key {key!r}")
         return memoryview(data)[_HEADER.size :]
@@ -365,7 +367,7 @@ class Tree:
 
     def _page(self, number: int, kind: int) -> Page:
         begin = self._begin(number, self._page_size)
-        return Page(number, self._ahead.read(begin, begin + self._page_size), kind)
+        return Page(number, self._leaves_ahead.read(begin, begin + self._page_size), kind)
 
     def _begin(self, number: int, count: int) -> int:
         """Return where a page begins in the file, which must have ``count`` bytes from there."""

@@ -24,7 +24,7 @@ from xxhash import xxh3_64, xxh3_64_digest, xxh3_64_intdigest
 from flowdsl.elements.specs import UNKNOWN, Spec, join, spec_of
 from flowdsl.errors import SourceError
 from flowdsl.storage.byte_files import LocalFile, guard_file
-from flowdsl.storage.codec import SameTupleNames, decode, encode, spec_from_plain, spec_to_plain
+from flowdsl.storage.codec import Decoder, SameTupleNames, encode, spec_from_plain, spec_to_plain
 from flowdsl.storage.layout import NO_PLACES, Layout, Places, layout_of
 from flowdsl.storage.lmdb.pages import BIG, PAGE_HEADER_BYTES, Tree
 
@@ -150,6 +150,7 @@ class RowsFile(Tree):
         super().__init__("from_lmdb", path, _EXPECTED, file)
         self._trusted = trusted
         self._unseal: _Unseal = unseal
+        self._decode = Decoder(trusted)
         self._in_place: _InPlace | None = None
         needed = (self._last + 1) * self._page_size + MARGIN_BYTES
         if self._file.size < needed:
@@ -213,13 +214,13 @@ class RowsFile(Tree):
         try:
             found = self._look_up(i)
             if not isinstance(found, tuple):
-                return decode(self._unseal(i, found), self._trusted)
+                return self._decode(self._unseal(i, found))
             if places:
                 row = self._row_into(i, *found, places)
                 if row is not None:
                     return row
             data = self._unseal(i, self._on_pages(*found, key_of(i)))
-            row = decode(data, self._trusted)
+            row = self._decode(data)
             if places and self._unseal is unseal:
                 self._in_place = _in_place(layout_of(row, data, self._trusted))
             return row
