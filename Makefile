@@ -82,6 +82,9 @@ doctest: $(VENV)/dev
 	$(say) 'doctests'
 	$(BIN)/python -m pytest -q -p tests.conftest --doctest-modules --doctest-glob='*.md' flowdsl $(PAGES)
 
+# Tests start hundreds of interpreters, each of which would otherwise compile the package again.
+unexport PYTHONDONTWRITEBYTECODE
+
 # A process that has nothing to do takes the next file: the tests of a file keep their order, and what
 # they share is made once.
 JOBS ?= 2
