@@ -18,6 +18,7 @@ from flowdsl import InvalidFlow
 from flowdsl.datasets.arrays import as_arrays
 from flowdsl.testing import check_source
 from flowdsl.testing.elements import same
+from tests.datasets.columns import Columns
 
 DATA: Any = datasets.Dataset  # it has no complete types
 ROWS = [{"x": [i, i + 1], "y": i} for i in range(6)]
@@ -96,31 +97,6 @@ class TestOthers:
                 f"{operator}: {argument} must be one dataset, and this {type(given).__name__} has "
                 f"several: {names}; pass one of them, such as ['train']"
             )
-
-
-class Columns:
-    """A dataset with columns: it counts how its items are read."""
-
-    def __init__(self, n: int = 500, bad: int = -1) -> None:
-        self.n, self.bad = n, bad
-        self.single: list[int] = []
-        self.many: list[list[int]] = []
-
-    def __len__(self) -> int:
-        return self.n
-
-    def item(self, i: int) -> dict[str, int]:
-        if i == self.bad:
-            raise ValueError(f"item {i} is damaged")
-        return {"i": i, "square": i * i}
-
-    def __getitem__(self, i: int) -> dict[str, int]:
-        self.single.append(i)
-        return self.item(i)
-
-    def __getitems__(self, numbers: list[int]) -> list[dict[str, int]]:
-        self.many.append(numbers)
-        return [self.item(i) for i in numbers]
 
 
 class TestManyItemsAtOnce:

@@ -14,8 +14,8 @@ from flowdsl.ops.sources import from_items
 from flowdsl.testing.formats import Format
 from tests.storage.formats import FORMATS
 
-_BYTES = 1 << 18
-_TIMES = 5000
+_BYTES = 1 << 16
+_TIMES = 1250
 SKIPPED = {"npy", "text, gzip", "csv, gzip"}
 """np.save writes ``npy`` in place; equal lines are compressed to fewer bytes than the limit."""
 

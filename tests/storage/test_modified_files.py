@@ -24,7 +24,7 @@ import flowdsl as fl
 from flowdsl.errors import FlowError
 from flowdsl.testing.recipes import AnyFlow
 
-ROWS = 3000
+ROWS = 1500
 
 
 @attrs.frozen
@@ -144,20 +144,28 @@ KINDS = [
 ]
 
 
-@pytest.fixture(params=KINDS, ids=lambda kind: kind.name)
+@pytest.fixture(scope="module", params=KINDS, ids=lambda kind: kind.name)
 def kind(request: pytest.FixtureRequest) -> Kind:
     found = request.param
     assert isinstance(found, Kind)
     return found
 
 
-@pytest.fixture
-def paths(kind: Kind, tmp_path: Path) -> tuple[Path, Path]:
+@pytest.fixture(scope="module")
+def written(kind: Kind, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A file, and another one, of the same size but for `write_parquet`."""
     suffix = ".npz" if "npz" in kind.name else ".npy" if "npy" in kind.name else ".data"
-    first, second = tmp_path / f"a{suffix}", tmp_path / f"b{suffix}"
+    folder = tmp_path_factory.mktemp("written")
+    first, second = folder / f"a{suffix}", folder / f"b{suffix}"
     kind.write(first, 1)
     kind.write(second, 2)
+    return first, second
+
+
+@pytest.fixture
+def paths(written: tuple[Path, Path], tmp_path: Path) -> tuple[Path, Path]:
+    """Copies of the files, which a test may modify."""
+    first, second = (Path(shutil.copyfile(path, tmp_path / path.name)) for path in written)
     return first, second
 
 

@@ -19,6 +19,7 @@ from flowdsl.tensorflow.inputs import (
     StagingInput,
     TFDatasetInput,
 )
+from tests.tensorflow.rows import batch
 
 SIZE = 1024
 
@@ -81,10 +82,6 @@ def test_the_array_lives_as_long_as_it_is_queued() -> None:
 # -- from a worker's memory ------------------------------------------------------------------------
 
 
-def batch(i: int) -> tuple[NDArray[np.float32], NDArray[np.uint8]]:
-    return np.full((64, 1000), i, np.float32), np.full(100_000, i % 251, np.uint8)
-
-
 SPEC = [tf.TensorSpec((64, 1000), tf.float32), tf.TensorSpec((100_000,), tf.uint8)]
 
 INPUTS: dict[str, Callable[[fl.Flow[object]], InputSource]] = {
@@ -99,11 +96,10 @@ def of_a_slab(tensor: tf.Tensor) -> NDArray[np.uint8] | None:
     """Return the bytes of a tensor if they are in the memory that a worker filled."""
     content = np.frombuffer(memoryview(tensor), np.uint8)  # type: ignore[arg-type]  # it is one
     start = content.__array_interface__["data"][0]
-    for line in Path("/proc/self/maps").read_text().splitlines():
-        low, high = (int(end, 16) for end in re.split("[- ]", line)[:2])
-        if low <= start < high:
-            return content if "memfd:flowdsl" in line else None
-    return None
+    maps = Path("/proc/self/maps").read_text()
+    filled = re.findall(r"^(\w+)-(\w+) .*memfd:flowdsl", maps, re.MULTILINE)
+    mapped = ((int(low, 16), int(high, 16)) for low, high in filled)
+    return content if any(low <= start < high for low, high in mapped) else None
 
 
 @pytest.mark.parametrize(

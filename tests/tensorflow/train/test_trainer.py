@@ -22,6 +22,7 @@ from flowdsl.tensorflow.train import (
     Trainer,
 )
 from flowdsl.tensorflow.train.towers import Replicas
+from tests.tensorflow.rows import failing_at_five
 from tests.tensorflow.train.regression import Linear, X, adam, points, sgd
 
 CPUS = ("/cpu:0", "/cpu:1")
@@ -188,9 +189,6 @@ def test_elements_that_fill_no_step_are_counted_with_a_warning() -> None:
 
 @pytest.mark.parametrize("procs", [0, 1])
 def test_an_error_of_the_flow_ends_training_with_that_error(procs: int) -> None:
-    def fragile(i: int) -> tuple[np.float32, np.float32]:
-        return np.float32(1 // (5 - i)), np.float32(0)
-
     class Scalar(ModelDesc):
         def __init__(self) -> None:
             super().__init__()
@@ -200,7 +198,7 @@ def test_an_error_of_the_flow_ends_training_with_that_error(procs: int) -> None:
             return tf.reduce_mean((self.w * x - y) ** 2)
 
     config = TrainConfig(
-        dataflow=fl.from_range(20).map(fragile).prefetch(procs=procs),
+        dataflow=fl.from_range(20).map(failing_at_five).prefetch(procs=procs),
         model=Scalar,
         optimizer=sgd,
         extra_callbacks=(),
