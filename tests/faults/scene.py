@@ -19,6 +19,7 @@ import traceback
 import warnings
 from functools import cache
 from importlib import import_module
+from itertools import groupby, islice
 from pathlib import Path
 
 import attrs
@@ -41,8 +42,11 @@ SLOW = {
     "worker_stopped",
 }
 """Faults that take more than a second: programs that wait, or that import a framework again."""
+_EACH = 3
 _SECONDS = 60
 _SEEN = "\n# Seen:\n"
+# Not JAX, which warns about every fork once it is imported.
+_FRAMEWORKS = {"tensorflow": "flowdsl.tensorflow.train", "torch": "torch"}
 _OF_TENSORFLOW = re.compile(
     r"^(WARNING: All log messages|[IWE]0000 |\t \[\[\{\{).*\n", re.MULTILINE
 )
@@ -61,6 +65,11 @@ class Fault:
     output: str
     """The output of the program."""
 
+    @property
+    def frameworks(self) -> list[str]:
+        """The modules of frameworks that the program names."""
+        return [module for name, module in _FRAMEWORKS.items() if name in self.program]
+
     def ends_so(self, text: str) -> bool:
         """Return True if the output is as documented."""
         return doctest.OutputChecker().check_output(
@@ -75,6 +84,13 @@ def faults() -> tuple[Fault, ...]:
     return tuple(_fault(path) for path in found if not path.name.startswith(("test_", "__")))
 
 
+def sample() -> tuple[Fault, ...]:
+    """Every third fault of each kind, which is the first word of its name, without slow ones."""
+    quick = (fault for fault in faults() if fault.name not in SLOW)
+    kinds = groupby(quick, lambda fault: fault.name.partition("_")[0])
+    return tuple(fault for _, kind in kinds for fault in islice(kind, None, None, _EACH))
+
+
 def _fault(path: Path) -> Fault:
     program, mark, output = path.read_text().partition(_SEEN)
     title, _, promise = (ast.get_docstring(ast.parse(program)) or "").partition("\n\n")
@@ -87,10 +103,9 @@ def _fault(path: Path) -> Fault:
 
 def seen(fault: Fault) -> str:
     """Run a program, and return its output with the last line of a traceback."""
-    # Imported before the fork, which is faster, and safe as long as they have started nothing. Not
-    # JAX, which warns about every fork once it is imported.
+    # Imported before the fork, which is faster, and safe as long as they have started nothing.
     fl.from_range(1).prefetch(procs=0).collect()
-    for module in ("flowdsl.tensorflow.train", "torch"):
+    for module in fault.frameworks:
         import_module(module)
     reading, writing = os.pipe()
     with tempfile.TemporaryDirectory() as folder:

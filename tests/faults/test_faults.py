@@ -10,17 +10,27 @@ import pytest
 
 from docs.generate_reliability import PAGE, page
 from tests.faults import peers
-from tests.faults.scene import SLOW, faults
+from tests.faults.scene import faults, sample
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options", [["--quick"], pytest.param([*SLOW], marks=pytest.mark.long)])
-def test_each_fault_ends_as_documented(options: list[str]) -> None:
+@pytest.mark.timeout(450)
+@pytest.mark.parametrize(
+    ("options", "number"),
+    [(["--quick"], len(sample())), pytest.param([], len(faults()), marks=pytest.mark.long)],
+    ids=["sample", "all"],
+)
+def test_each_fault_ends_as_documented(options: list[str], number: int) -> None:
     """Run in a separate program, since it forks, which a process with threads must not do."""
     command = [sys.executable, "-m", "tests.faults", *options]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=250)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=400)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.endswith(f"{len(faults())} faults; 0 end otherwise\n")
+    assert done.stdout.endswith(f"{number} faults; 0 end otherwise\n")
+
+
+def test_the_sample_has_faults_of_each_kind() -> None:
+    kinds = [{fault.name.partition("_")[0] for fault in each} for each in (sample(), faults())]
+    assert kinds[1] - kinds[0] == {"sender"}  # which only waits
 
 
 def test_a_fault_with_another_end_is_detected() -> None:
