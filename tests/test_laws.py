@@ -19,15 +19,14 @@ from flowdsl.nodes import IndexedSource, Node
 from flowdsl.testing import laws
 from flowdsl.testing.catalogue import MAX_ROWS
 from flowdsl.testing.laws import LAWS
-from flowdsl.testing.recipes import Recipe
-from tests.sampling import examples
+from flowdsl.testing.recipes import MAX_ELEMENTS, Recipe
+from tests.sampling import examples, place
 from tests.strategies import BY_THEMSELVES, CATALOGUE, ELSEWHERE, OPERATORS, SOURCES, chains
 
 pytestmark = pytest.mark.slow
 
-POSITIONS = range(laws.MAX_RESUMED)
 # Every position of every chain takes longer than all other laws together: chains are worth more.
-two_positions = st.lists(st.sampled_from(POSITIONS), min_size=2, max_size=2, unique=True)
+two_positions = st.lists(st.integers(0, MAX_ELEMENTS), min_size=2, max_size=2, unique=True)
 a_row = st.integers(0, 2 * MAX_ROWS)
 
 
@@ -63,13 +62,13 @@ def test_every_operator_has_a_strategy() -> None:
     assert chained == set(OPERATORS) - set(ELSEWHERE)
 
 
-def _keeps_all_laws(recipe: Recipe, row: int, positions: Iterable[int] = POSITIONS) -> None:
+def _keeps_all_laws(recipe: Recipe, row: int, positions: Iterable[int]) -> None:
     for law in LAWS:
         if law is not laws.resuming_anywhere_gives_the_rest:
             law(recipe)
     laws.changing_a_row_changes_exactly_its_elements(recipe, row)
     for position in positions:
-        laws.resuming_gives_the_rest(recipe, position)
+        laws.resuming_gives_the_rest(recipe, place(recipe, position))
 
 
 @pytest.mark.hypothesis
@@ -77,9 +76,9 @@ def _keeps_all_laws(recipe: Recipe, row: int, positions: Iterable[int] = POSITIO
 @pytest.mark.parametrize("source", SOURCES)
 def test_each_source_obeys_the_laws(source: str) -> None:
     @settings(max_examples=examples(40))
-    @given(CATALOGUE.source_recipes(source), a_row)
-    def check(recipe: Recipe, row: int) -> None:
-        _keeps_all_laws(recipe, row)
+    @given(CATALOGUE.source_recipes(source), a_row, two_positions)
+    def check(recipe: Recipe, row: int, positions: list[int]) -> None:
+        _keeps_all_laws(recipe, row, positions)
 
     check()
 
@@ -88,7 +87,7 @@ def test_each_source_obeys_the_laws(source: str) -> None:
 @pytest.mark.usefixtures("workers_are_threads")
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_each_operator_obeys_the_laws(operator: str) -> None:
-    @settings(max_examples=examples(40))
+    @settings(max_examples=examples(50))
     @given(chains(most=3, last=operator, one_pass=True), a_row, two_positions)
     def check(recipe: Recipe, row: int, positions: list[int]) -> None:
         _keeps_all_laws(recipe, row, positions)
@@ -114,6 +113,6 @@ def test_plans_keep_the_meaning(recipe: Recipe, epoch: int) -> None:
 
 @pytest.mark.usefixtures("workers_are_threads")
 @settings(max_examples=examples(125))
-@given(chains(most=8, one_pass=True), st.integers(0, 2 * MAX_ROWS), st.integers(0, 2))
+@given(chains(most=8, one_pass=True), st.integers(0, MAX_ELEMENTS), st.integers(0, 2))
 def test_random_chains_resume(recipe: Recipe, position: int, epoch: int) -> None:
-    laws.resuming_gives_the_rest(recipe, position, epoch=epoch)
+    laws.resuming_gives_the_rest(recipe, place(recipe, position, epoch=epoch), epoch=epoch)

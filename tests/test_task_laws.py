@@ -7,10 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flowdsl.testing import laws
-from flowdsl.testing.catalogue import MAX_ROWS
-from flowdsl.testing.recipes import Recipe
+from flowdsl.testing.recipes import MAX_ELEMENTS, Recipe
 from tests.paces import paced, whims
-from tests.sampling import examples
+from tests.sampling import examples, place
 from tests.strategies import OPERATORS, chains
 
 pytestmark = pytest.mark.slow
@@ -28,12 +27,13 @@ class TestTasks:
     def test_each_operator_obeys_the_laws(self, operator: str) -> None:
         chain = chains(most=2, last=operator, prefetched=True)
 
-        @settings(max_examples=examples(40))
-        @given(chain, few, st.integers(0, MAX_ROWS), epochs, whims)
+        @settings(max_examples=examples(30))
+        @given(chain, few, st.integers(0, MAX_ELEMENTS), epochs, whims)
         def check(recipe: Recipe, procs: int, position: int, epoch: int, sizes: list[int]) -> None:
             with paced(sizes):
                 laws.running_gives_the_reference(recipe, procs, epoch)
-                laws.resuming_gives_the_rest(recipe, position, procs, procs, epoch)
+                resumed = place(recipe, position, procs, epoch)
+                laws.resuming_gives_the_rest(recipe, resumed, procs, procs, epoch)
 
         check()
 
@@ -63,7 +63,7 @@ class TestTasks:
             laws.unordered_is_a_permutation(recipe, procs, threads, epoch)
 
     @settings(max_examples=examples(100))
-    @given(prefetched, procs, procs, st.integers(0, 2 * MAX_ROWS), epochs, whims)
+    @given(prefetched, procs, procs, st.integers(0, MAX_ELEMENTS), epochs, whims)
     def test_random_chains_resume(
         self,
         recipe: Recipe,
@@ -74,7 +74,8 @@ class TestTasks:
         sizes: list[int],
     ) -> None:
         with paced(sizes):
-            laws.resuming_gives_the_rest(recipe, position, procs, then_procs, epoch)
+            resumed = place(recipe, position, procs, epoch)
+            laws.resuming_gives_the_rest(recipe, resumed, procs, then_procs, epoch)
 
 
 @settings(max_examples=examples(40))
@@ -84,8 +85,8 @@ def test_random_chains_with_processes(recipe: Recipe, procs: int, epoch: int) ->
 
 
 @settings(max_examples=examples(20))
-@given(chains(most=5, prefetched=True), few, st.integers(0, 2), st.integers(0, MAX_ROWS))
+@given(chains(most=5, prefetched=True), few, st.integers(0, 2), st.integers(0, MAX_ELEMENTS))
 def test_random_chains_resume_with_processes(
     recipe: Recipe, procs: int, then_procs: int, position: int
 ) -> None:
-    laws.resuming_gives_the_rest(recipe, position, procs, then_procs)
+    laws.resuming_gives_the_rest(recipe, place(recipe, position, procs), procs, then_procs)

@@ -56,7 +56,7 @@ def test_patches_of_photographs_are_classified(tmp_path: Path) -> None:
     assert [*(tmp_path / "patches" / "max-validation_accuracy").glob("*.index")]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_lines_of_any_length_are_learned(tmp_path: Path) -> None:
     said = run(tmp_path, "text", "--epochs=3")
     (bits, pairs) = map(float, re.findall(r"\d+\.\d+", said.splitlines()[-1]))

@@ -120,6 +120,9 @@ reordered_resampled_unsized_endless = reordered_unsized.repeat()
 
 ROWS = re.findall(r"^(\w+) = ", SETUP[SETUP.index("exact = ") :], re.MULTILINE)
 
+MET = {"exact", "reordered_resampled_unsized", "reordered_resampled_unsized_endless"}
+"""The rows that every row is combined with, besides itself: no tag, and all that go together."""
+
 SOURCES = [
     "fl.from_range(6)",
     "fl.from_items([1, 2, 3])",
@@ -380,7 +383,7 @@ def _chains() -> list[Chain]:
     chains = [Chain.over(call) for call in (*SOURCES, *LONG, *DIFFERENT)]
     for call in OPERATORS:
         if re.search(r"\by\b[.,)]", call):
-            chains += [Chain.over(call, x, y) for x in ROWS for y in ROWS]
+            chains += [Chain.over(call, x, y) for x in ROWS for y in ROWS if x == y or {x, y} & MET]
         else:
             chains += [Chain.over(call, x) for x in ROWS]
     return chains

@@ -371,7 +371,7 @@ class TestFork:
         in_fork(child)
         assert {pid for _, pid in flow} == before
 
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_works_after_tensorflow_is_imported(self) -> None:
         out = says("""
             import os

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import flowdsl as fl
 from flowdsl.tensorflow import queues
+from tests.sampling import examples
 from tests.waiting import eventually
 
 
@@ -99,7 +100,7 @@ def test_tensors_of_one_evaluation_belong_together() -> None:
     assert sorted(seen) == list(range(50))
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(60))
 @given(st.integers(0, 20), st.integers(1, 6), st.integers(1, 3), st.booleans())
 def test_each_row_occurs_once_per_epoch(n: int, size: int, epochs: int, shuffle: bool) -> None:
     producer = queues.input_producer(np.arange(n), num_epochs=epochs, shuffle=shuffle)

@@ -29,6 +29,7 @@ from flowdsl.tensorflow.train import (
     TrainConfig,
     Trainer,
 )
+from tests.sampling import examples
 from tests.tensorflow.train.regression import Floats, Linear, points, sgd
 
 
@@ -66,7 +67,7 @@ class Calls(Callback):
         self.steps.append(self.trainer.global_step)
 
 
-@settings(max_examples=8)
+@settings(max_examples=examples(40))
 @given(
     n=st.integers(2, 12),
     towers=st.integers(1, 2),

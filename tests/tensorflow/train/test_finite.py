@@ -24,6 +24,7 @@ from flowdsl.tensorflow.train import (
     TrainConfig,
     Trainer,
 )
+from tests.sampling import examples
 from tests.tensorflow.train.regression import sgd
 
 ROWS, SIZE = 96, 4
@@ -76,7 +77,7 @@ def read_again(error: NonFiniteLoss, flow: fl.Flow[Any, Any]) -> list[Any]:
     return given if isinstance(given, list) else [given]
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(60))
 @given(st.integers(0, ROWS - 1), st.sampled_from([1, 2]), st.booleans(), st.booleans())
 def test_the_error_names_the_step_and_its_rows(
     bad: int, towers: int, staged: bool, shuffled: bool
