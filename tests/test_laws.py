@@ -55,6 +55,13 @@ def _begins(operator: type) -> bool:
     return issubclass(operator, IndexedSource) or not {"source", "parts"} & fields
 
 
+def test_no_property_of_a_base_hides_a_field() -> None:
+    """It would without slots: a node then reads the property, and not its own argument."""
+    for operator in _operators():
+        for field in attrs.fields(operator):
+            assert not isinstance(inspect.getattr_static(operator, field.name, None), property)
+
+
 def test_every_operator_has_a_strategy() -> None:
     others = [cls for cls in _operators() if cls.__name__ not in BY_THEMSELVES]
     assert {cls.__name__ for cls in others if _begins(cls)} == set(SOURCES)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 A = TypeVar("A")
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class FromEndlessGrain(IndexedMap[Any, Any, E]):
     """The items of an endlessly repeated dataset, read by position."""
 

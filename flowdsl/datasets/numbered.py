@@ -17,7 +17,7 @@ from flowdsl.nodes import IndexedSource, T, cached_per_node, with_inferred
 from flowdsl.ops.sources import Items
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class FromNumbered(IndexedSource[T], Generic[T]):
     """The items of a dataset; each worker has a copy of the dataset."""
 

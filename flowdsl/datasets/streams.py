@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from flowdsl.flow import Flow
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class _Stream(Node[T, E], Generic[T, E]):
     """The elements of a dataset, in its order."""
 

@@ -190,14 +190,15 @@ def cached_per_node(compute: Callable[Concatenate[N, P], A]) -> Callable[Concate
     return cached
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class Node(ABC, Generic[T, E]):
     """One operator of a flow, with its arguments and its sources.
 
     A class with arguments of its own is decorated with ``attrs.frozen``; other classes need no
-    decorator. With ``eq=False`` and ``repr=False`` it keeps the methods of this class: to generate
-    them for each of the hundred operators took a third of ``import flowdsl``. A field for data,
-    such as an array, is compared by identity: ``attrs.field(eq=id)``.
+    decorator. With ``eq=False`` and ``repr=False`` it keeps the methods of this class, and with
+    ``slots=False`` attrs does not build the class a second time: for the hundred operators, that
+    took a third of ``import flowdsl``. A field that takes the place of a property of a base needs
+    slots. A field for data, such as an array, is compared by identity: ``attrs.field(eq=id)``.
     """
 
     adds: ClassVar[frozenset[Tag]] = frozenset()
@@ -226,7 +227,7 @@ class Node(ABC, Generic[T, E]):
     def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
         cls.adds = _tags_written_on(cls)
-        for base in cls.__mro__[1:]:
+        for base in filter(_final_of, cls.__mro__[1:]):
             for name in _final_of(base) & vars(cls).keys():
                 raise TypeError(
                     f"{cls.__name__}.{name}: it cannot be overridden, as {base.__name__} "

@@ -99,7 +99,7 @@ class _Attempted:
         return bool(self.held.node.in_any_order)
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class Attempt(_Attempted, Elementwise[A, Any, E], SkippedByProbe[Any, E], Generic[A, E]):
     """An attempted elementwise operator: if it fails, a failure takes the element's place."""
 
@@ -142,7 +142,7 @@ class AttemptToCount(Attempt[A, E], IndexedMap[A, Any, E], Generic[A, E]):
     """An attempted operator that uses the element's number; failures count too."""
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class _Makeable(Elementwise[A, A, E | Unsized], Generic[A, E]):
     """The elements on which an operator does not fail: its probe uses only these."""
 
@@ -172,7 +172,7 @@ class _Makeable(Elementwise[A, A, E | Unsized], Generic[A, E]):
         return self.source.spec(probe)
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class AttemptToRead(_Attempted, IndexedSource[Any]):
     """An attempted indexed source: if reading a row fails, a failure takes its place."""
 
@@ -214,7 +214,7 @@ class AttemptToReadHere(AttemptToRead):
     in_memory: ClassVar[bool] = True
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class SkipFailed(
     Elementwise[A, A, E | Resampled | Unsized],
     SkippedByProbe[A, E | Resampled | Unsized],

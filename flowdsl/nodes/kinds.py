@@ -137,7 +137,7 @@ class IndexedSource(Node[T, Exact], Generic[T]):
 # -- elementwise -----------------------------------------------------------------------------------
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class Elementwise(MadeFromLatest[U, E], Reshardable[U, E], Generic[A, U, E]):
     """An operator on one element at a time, which keeps the element's position."""
 
@@ -257,7 +257,7 @@ class IndexedMap(Resumable[U, E], Elementwise[A, U, E], Generic[A, U, E]):
 # -- grouping --------------------------------------------------------------------------------------
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class Windowed(Traceable[U, E], Buffering[U, E], Generic[A, U, E]):
     """An operator that makes one element of ``n`` consecutive elements."""
 
@@ -385,7 +385,7 @@ class Batched(Windowed[A, U, E], Resumable[U, E], Reshardable[U, E], Generic[A, 
 # -- indexing --------------------------------------------------------------------------------------
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class IndexTransform(PassThrough[T, E], Generic[T, E]):
     """An operator that chooses or reorders elements without looking at them."""
 
@@ -437,7 +437,7 @@ class IndexTransform(PassThrough[T, E], Generic[T, E]):
         return Provenance.one_each(self.resolve(addresses)) if self.indexable else None
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class Copying(IndexTransform[T, E], Generic[T, E]):
     """``n`` interleaved passes: copy ``k`` in epoch ``e`` is epoch ``e * n + k`` of the source.
 
@@ -488,7 +488,7 @@ def _are_alike(node: Merging[Any, Any], field: object, value: object) -> None:
         raise InvalidFlow(f"{method_name(node)}: {difference}")
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class Merging(PassThrough[T, E], Generic[T, E]):
     """An operator that yields elements of several flows, its parts."""
 
@@ -545,7 +545,7 @@ def _below_identities(node: AnyNode) -> AnyNode:
     return _below_identities(node.source) if isinstance(node, Identity) else node
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class Joining(MadeFromLatest[T, E], Generic[T, E]):
     """An operator that joins the elements at the same position of several flows into one."""
 
@@ -586,7 +586,7 @@ class Joining(MadeFromLatest[T, E], Generic[T, E]):
 # -- placement -------------------------------------------------------------------------------------
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class Identity(PassThrough[T, E], SkippedByProbe[T, E], Reshardable[T, E], Generic[T, E]):
     """A node that yields the elements of its source unchanged."""
 
@@ -623,7 +623,7 @@ class Identity(PassThrough[T, E], SkippedByProbe[T, E], Reshardable[T, E], Gener
         return self.source.depth  # it does not change the draws of seeded operators
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class Placement(Identity[T, E], Generic[T, E]):
     """Sets the workers on which the operators below it run."""
 

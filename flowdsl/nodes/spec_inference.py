@@ -111,7 +111,7 @@ def spec_for_all_elements(node: AnyNode, sources: tuple[Spec, ...]) -> Spec:
         _for_all_elements.reset(token)
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class _Known(SkippedByProbe[Any, Effect]):
     """A flow whose spec is known and not probed."""
 

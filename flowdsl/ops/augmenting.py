@@ -61,7 +61,7 @@ def _are_selectors(node: Any, field: attrs.Attribute[Any], value: tuple[object, 
             )
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class Augment(Elementwise[A, A, E], Generic[A, E]):
     """Transforms, one after another, applied to the images, masks and points of every element."""
 

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 B = TypeVar("B")
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class Stacking(Batched[A, U, E], Generic[A, U, E]):
     """Groups of ``n`` consecutive elements; the last one may be smaller."""
 
@@ -119,7 +119,7 @@ def spec_of_collated(
     )
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class Batch(Stacking[A, U, E], Generic[A, U, E]):
     """Groups of ``n`` consecutive elements, stacked; the last one may be smaller."""
 
@@ -166,7 +166,7 @@ Remainder: TypeAlias = Literal["fill"]
 """What becomes of a last batch with too few rows."""
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class FilledBatch(Batch[A, tuple[Any, NDArray[np.bool_]], E], Generic[A, E]):
     """A ``Batch`` whose last group is filled, with a mask of the real rows."""
 

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 B = TypeVar("B")
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class BucketByLength(Grouped[A, U, E | Reordered | Unsized], Generic[A, U, E]):
     """Padded batches of elements whose lengths are between the same two boundaries."""
 

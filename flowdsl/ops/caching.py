@@ -63,7 +63,7 @@ class Kept(Generic[A]):
         return Kept, ()  # each process has its own cache
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class Cache(KeepsPass[T, E], Traceable[T, E], SkippedByProbe[T, E], Generic[T, E]):
     """Epoch 0 of its source in every pass: computed once, then kept in memory."""
 
@@ -163,7 +163,7 @@ def _own(array: NDArray[Any]) -> NDArray[Any]:
     return kept
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class _CacheFile(StoresPass[T], Generic[T]):
     """Epoch 0 of a flow in every pass, from a file that is written once.
 

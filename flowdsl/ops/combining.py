@@ -51,7 +51,7 @@ F = TypeVar("F", bound=Effect)
 C = TypeVar("C", bound=Counted)
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class Concat(Merging[T, E], Generic[T, E]):
     """All elements of the first flow, then all elements of the next, and so on."""
 
@@ -77,7 +77,7 @@ class Concat(Merging[T, E], Generic[T, E]):
         return enumerate(x for _, x in chain.from_iterable(streams))
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class Mix(Merging[T, E | Reordered], Generic[T, E]):
     """All elements in a random order that keeps the order within each flow.
 

@@ -79,7 +79,7 @@ def _spelled(selector: object) -> str:
     return name_of(selector) if callable(selector) else repr(selector)
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class MapComponent(CodeTemplate[Any, Any, E], Generic[E]):
     """Elements with ``func`` applied to one component."""
 
@@ -143,7 +143,7 @@ class MapComponent(CodeTemplate[Any, Any, E], Generic[E]):
         return with_inferred(self, known, probe)
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class Select(CodeTemplate[Any, Any, E], Generic[E]):
     """The components that selectors or keys pick from every element, in the selectors' order."""
 

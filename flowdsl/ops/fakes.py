@@ -59,7 +59,7 @@ class FakeArray:
         return np.asarray(np.clip(values, low, np.nextafter(high, low)), self.dtype)
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class Fake(IndexedSource[tuple[NDArray[D], ...]], Generic[D]):
     """Arrays of chosen shapes and dtypes, which depend only on the seed and the row."""
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Pattern: TypeAlias = "str | os.PathLike[str]"
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class FromFiles(IndexedSource[str]):
     """The names of the files that matched a pattern, sorted."""
 

@@ -102,7 +102,7 @@ class Group(Generic[A]):
         self.largest = max(self.largest, size)
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class Grouped(Traceable[U, E], Generic[A, U, E]):
     """Groups of elements with equal keys, each when it is full; then the incomplete groups."""
 
@@ -195,7 +195,7 @@ class Grouped(Traceable[U, E], Generic[A, U, E]):
             raise_ending(failure_of_group(self, epoch, group), error)
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class _OfSize(Grouped[A, U, E], Generic[A, U, E]):
     """Groups of ``n`` elements with equal keys, stacked or collated."""
 
@@ -227,7 +227,7 @@ class _OfSize(Grouped[A, U, E], Generic[A, U, E]):
         return batch
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class BatchByKey(_OfSize[A, U, E | Reordered | Unsized], Generic[A, U, E]):
     """Groups of ``n`` elements for which a function returns the same key."""
 
@@ -241,7 +241,7 @@ class BatchByKey(_OfSize[A, U, E | Reordered | Unsized], Generic[A, U, E]):
         return key_of(x, self.key), 0
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class BatchByShape(_OfSize[A, U, E | Reordered | Unsized], Generic[A, U, E]):
     """Groups of ``n`` elements in which an array has the same shape."""
 

@@ -38,7 +38,7 @@ def _is_name(node: AnyNode, field: attrs.Attribute[str | None], value: object) -
         raise InvalidFlow(f"inspect: {field.name} must be a string or None, got {value!r}")
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class Inspect(IndexedMap[A, A, E], SkippedByProbe[A, E], Generic[A, E]):
     """The elements unchanged; the first ``num`` are described on standard error."""
 

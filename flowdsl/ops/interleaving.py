@@ -55,7 +55,7 @@ class Closable(Protocol):
 _CYCLE = 16
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class InterleaveMap(Traceable[U, E | Reordered | Unsized], Generic[A, U, E]):
     """``block`` elements of each of ``cycle`` results of ``func`` in turn."""
 

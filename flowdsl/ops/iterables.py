@@ -115,7 +115,7 @@ class Reopening(Generic[T]):
         return Reopening, (self.make,)  # the last iterator belongs to this process
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class FromIterable(Node[T, Unsized], Generic[T]):
     """The elements of an iterable, or of a new iterable for every pass."""
 

@@ -78,7 +78,7 @@ def _nothing() -> None:
     """Close nothing: the thread that reads a stream drops its last reference to it."""
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class Merge(Merging[T, E | Reordered], AnyOrder[T, E | Reordered], Generic[T, E]):
     """The elements of several streams, each when it comes."""
 
@@ -133,7 +133,7 @@ class Merge(Merging[T, E | Reordered], AnyOrder[T, E | Reordered], Generic[T, E]
                 reader.stop()
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class Latest(
     PassThrough[T, E | Resampled | Unsized], AnyOrder[T, E | Resampled | Unsized], Generic[T, E]
 ):

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 A = TypeVar("A")
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class Shuffle(ByNumber[T, E | Reordered], Generic[T, E]):
     """All elements, or blocks of elements, in a random order."""
 
@@ -97,7 +97,7 @@ class Shuffle(ByNumber[T, E | Reordered], Generic[T, E]):
         return moved
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class WindowShuffle(PassThrough[T, E | Reordered], Buffering[T, E | Reordered], Generic[T, E]):
     """Each element is drawn at random from the next ``buffer`` elements that were not drawn yet."""
 

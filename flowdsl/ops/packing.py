@@ -95,7 +95,7 @@ def _is_some_padding(node: AnyNode, field: attrs.Attribute[Padding], value: obje
         raise InvalidFlow(f"{method_name(node)}: padding must be a value, as rows may need some")
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class _Pack(
     Traceable[Packed[U], E], Restartable[Packed[U], E], Padded[Packed[U], E], Generic[U, E]
 ):
@@ -198,7 +198,7 @@ class _Pack(
         return ElementError(self.title, first, epoch, origin, described)
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class PackConcatenated(_Pack[U, E | Unsized], Generic[U, E]):
     """Rows of ``n`` entries that are cut, one after the other, from the joined sequences."""
 
@@ -233,7 +233,7 @@ class PackConcatenated(_Pack[U, E | Unsized], Generic[U, E]):
             yield group
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class PackWhole(_Pack[U, E | Reordered | Unsized], Generic[U, E]):
     """Rows of ``n`` entries that are filled with whole sequences, ``bins`` rows at a time."""
 

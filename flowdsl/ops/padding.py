@@ -72,7 +72,7 @@ def _is_length(node: AnyNode, field: attrs.Attribute[Any], value: object) -> Non
         )
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class PaddedBatch(Stacking[A, U, E], Generic[A, U, E]):
     """Groups of ``n`` consecutive elements, their arrays padded to one shape and stacked."""
 

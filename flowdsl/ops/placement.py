@@ -86,7 +86,7 @@ def _are_possible(node: Prefetch[Any, Any], field: object, workers: Workers) -> 
             )
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class Prefetch(Placement[T, E], Generic[T, E]):
     """Runs all operators below it ahead of the consumer, in workers of any kind.
 

@@ -36,7 +36,7 @@ class Gettable(Protocol[A_co]):
         ...
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class FromQueue(OneShot[T, Unsized], Generic[T]):
     """The elements put into a queue, up to an end marker."""
 

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from flowdsl.flow import Flow
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class ByNumber(IndexTransform[T, E], Generic[T, E]):
     """Elements of a source of known length, each at a position that is computed for it."""
 
@@ -89,7 +89,7 @@ class ByNumber(IndexTransform[T, E], Generic[T, E]):
             yield position, elements[i]
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class Every(IndexTransform[T, E], Resumable[T, E], Generic[T, E]):
     """Every ``step``-th element, starting with the first."""
 
@@ -119,7 +119,7 @@ class Every(IndexTransform[T, E], Resumable[T, E], Generic[T, E]):
         return enumerate((x for _, x in every), yielded)
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class Backwards(ByNumber[T, E | Reordered], Generic[T, E]):
     """The elements in the opposite order."""
 
@@ -181,7 +181,7 @@ def _is_mask(value: object) -> bool:
     return isinstance(value, np.ndarray) and value.dtype == np.bool_
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class SelectRows(ByNumber[T, E | Reordered | Resampled], Generic[T, E]):
     """The elements at some positions, in the order of the positions."""
 

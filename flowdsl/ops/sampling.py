@@ -69,7 +69,7 @@ class Odds:
         return cls(len(weights), possible, weights[possible], ends)
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class Sample(ByNumber[T, E | Reordered | Resampled], Generic[T, E]):
     """``n`` elements drawn at random, all alike, other ones in each epoch."""
 
@@ -118,7 +118,7 @@ class Sample(ByNumber[T, E | Reordered | Resampled], Generic[T, E]):
         return draw(position, self.source.length or 0, self._key(epoch))
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class WeightedSample(Sample[T, E | Reordered | Resampled], Generic[T, E]):
     """``n`` elements drawn at random, each with a probability in proportion to its weight."""
 

@@ -43,7 +43,7 @@ B = TypeVar("B")
 S = TypeVar("S")
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class Scan(MadeFromLatest[U, E], Generic[A, U, E]):
     """An element and the next state for every element, from it and the state before."""
 
@@ -97,7 +97,7 @@ def _pair(result: tuple[S, B]) -> tuple[S, B]:
     return result
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class _While(MadeFromLatest[T, E], Generic[T, E]):
     """An operator that chooses by the first element for which a condition is false."""
 
@@ -124,7 +124,7 @@ class _While(MadeFromLatest[T, E], Generic[T, E]):
             raise_ending(self.failure(epoch, position, describe_element(x)), error)
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class TakeWhile(_While[T, E | Unsized], Restartable[T, E | Unsized], Generic[T, E]):
     """The elements before the first one for which ``keep`` is false."""
 
@@ -154,7 +154,7 @@ class TakeWhile(_While[T, E | Unsized], Restartable[T, E | Unsized], Generic[T, 
             yield position, x
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class SkipWhile(_While[T, E | Unsized], Resumable[T, E | Unsized], Generic[T, E]):
     """The first element for which ``skip`` is false, and all elements after it."""
 

@@ -37,7 +37,7 @@ Flows: TypeAlias = Iterable[FlowBase[T, F]] | Mapping[str, FlowBase[T, F]]
 Weights: TypeAlias = Sequence[float] | Mapping[str, float] | None
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class Named(CodeTemplate[A, tuple[str, A], E], Generic[A, E]):
     """Each element with the name of its flow."""
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from flowdsl.flow import Flow
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class Shard(IndexTransform[T, E], Resumable[T, E], Reshardable[T, E], Generic[T, E]):
     """Every ``n``-th element, starting with the ``i``-th."""
 
@@ -93,7 +93,7 @@ Even: TypeAlias = Literal["drop", "pad"]
 """How shards become equally long: without the last elements, or with repeated first elements."""
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class EvenShard(Shard[T, E | Resampled], Generic[T, E]):
     """Every ``n``-th element, as many in each of the ``n`` shards."""
 

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from flowdsl.flow import Flow
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class Take(IndexTransform[T, E], Resumable[T, E], Generic[T, E]):
     """The first ``n`` elements."""
 
@@ -80,7 +80,7 @@ class Take(IndexTransform[T, E], Resumable[T, E], Generic[T, E]):
         return islice(sources[0](epoch), self.n - yielded)
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class Skip(IndexTransform[T, E], Resumable[T, E], Generic[T, E]):
     """All elements but the first ``n``."""
 
@@ -140,7 +140,7 @@ class _Repeating(IndexTransform[T, E], Resumable[T, E], Reshardable[T, E], Gener
         return ended_passes, last + 1
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class Repeat(_Repeating[T, E | Resampled], Generic[T, E]):
     """``n`` consecutive passes, each with its own epoch."""
 
@@ -162,7 +162,7 @@ class Repeat(_Repeating[T, E | Resampled], Generic[T, E]):
         return enumerate((x for rows in passes for _, x in rows), yielded)
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class RepeatForever(_Repeating[T, E | Resampled | Endless], Generic[T, E]):
     """Endless consecutive passes, each with its own epoch."""
 
@@ -205,7 +205,7 @@ def _has_failed(x: object) -> bool:
     return isinstance(x, Failed)
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class RepeatEach(IndexTransform[T, E | Resampled], Restartable[T, E | Resampled], Generic[T, E]):
     """Every element ``n`` times in a row."""
 
@@ -247,7 +247,7 @@ class RepeatEach(IndexTransform[T, E | Resampled], Restartable[T, E | Resampled]
         return enumerate(y for _, x in sources[0](epoch) for y in repeat(x, self.n))
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class FixedSize(IndexTransform[T, E | Resampled], Generic[T, E]):
     """Exactly ``n`` elements in every pass, from as many passes over the source as needed."""
 

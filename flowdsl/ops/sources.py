@@ -78,7 +78,7 @@ class Table(Protocol):
     def __arrow_c_stream__(self, requested_schema: Any = None, /) -> Any: ...
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class FromItems(IndexedSource[T], Sliceable[T, Exact], Generic[T]):
     """The items of a sequence in memory."""
 
@@ -467,7 +467,7 @@ def from_items(items: Any) -> Flow[Any, Exact]:
     return flow(FromItems[Any](rows))
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class FromRange(IndexedSource[int]):
     """The integers below ``n``."""
 

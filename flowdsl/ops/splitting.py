@@ -58,7 +58,7 @@ def _are_parts(node: Split[Any, Any], field: object, value: tuple[object, ...]) 
         )
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class Split(IndexTransform[T, E], Generic[T, E]):
     """One of several random parts of the elements, the same in every epoch, in their order."""
 

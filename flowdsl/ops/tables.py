@@ -31,7 +31,7 @@ class TableColumn:
     spec: Spec
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class FromTable(IndexedSource[dict[str, Any]], Sliceable[dict[str, Any], Exact]):
     """The rows of a table in memory, as dicts."""
 

@@ -171,7 +171,7 @@ def _phases_until(order: Order, lengths: _Lengths, position: int) -> list[_Phase
 # -- nodes -----------------------------------------------------------------------------------------
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class TakingTurns(Merging[T, E], Generic[T, E]):
     """Elements of several flows in turn; a flow that has ended has no more turns."""
 
@@ -385,7 +385,7 @@ def ending_with_first(effects: frozenset[Tag], parts: Sequence[AnyNode]) -> froz
     return effects if endless else effects - {Endless}
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class Interleave(TakingTurns[T, E | Reordered], Generic[T, E]):
     """``block`` elements of each flow in turn, or in proportion to weights, without ended flows."""
 
@@ -417,7 +417,7 @@ _MAX_TO_CHOOSE = 10**12
 minutes."""
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class Choose(TakingTurns[T, E | Reordered], Generic[T, E]):
     """Each element from a flow drawn at random, among the flows that have not ended."""
 

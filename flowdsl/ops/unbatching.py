@@ -53,7 +53,7 @@ AnyBatch: TypeAlias = NDArray[Any] | list[Any] | tuple[Any, ...] | Mapping[str, 
 a row is ``Any``, as in NumPy."""
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class Unbatch(Traceable[U, E | Unsized], Restartable[U, E | Unsized], Generic[A, U, E]):
     """The rows of every element, one by one."""
 

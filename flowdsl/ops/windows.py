@@ -145,7 +145,7 @@ def _drops_remainder(node: Any) -> bool:
     return bool(node.remainder == "drop")
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False)  # with slots, which take the place of base properties
 class _Windows(Windowed[A, U, E], Restartable[U, E], Generic[A, U, E]):
     """Windows of ``n`` elements, each ``stride`` elements after the one before it."""
 
@@ -223,12 +223,12 @@ class _Windows(Windowed[A, U, E], Restartable[U, E], Generic[A, U, E]):
             raise_ending(self.failure(epoch, number, describe_group(group)), error)
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class Window(_Windows[A, U, E | Resampled], Generic[A, U, E]):
     """Windows of elements, as tuples."""
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class StackedWindow(_Windows[A, U, E | Resampled], Sliceable[U, E | Resampled], Generic[A, U, E]):
     """Windows of elements, stacked as in a batch; over arrays in memory, views of them."""
 
@@ -287,7 +287,7 @@ class _Stream(Generic[A]):
     read: int = 0
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class WindowByKey(Traceable[U, E | Reordered | Resampled | Unsized], Generic[A, U, E]):
     """The windows of each of several streams: of the elements that have the same key."""
 

@@ -48,7 +48,7 @@ Ts = TypeVarTuple("Ts")
 P = TypeVar("P", bound=Unmoved)
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class Zip(Joining[T, E], Generic[T, E]):
     """The elements of several flows at the same position, joined into one."""
 
@@ -120,7 +120,7 @@ class Zip(Joining[T, E], Generic[T, E]):
             yield position, y
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class ZipNamed(Zip[T, E], Generic[T, E]):
     """The elements of several flows at the same position, in a dict."""
 

@@ -12,7 +12,7 @@ from flowdsl.elements.specs import UNKNOWN, Spec
 from flowdsl.nodes import AnyNode, Node, PassFactory, Row
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class Supplied(Node[Any, Effect]):
     """The input of a program: elements that arrive from the consumer's process.
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 A = TypeVar("A")
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class FromZmq(Acknowledging[T, E], Generic[T, E]):
     """The elements that other processes send."""
 
@@ -49,22 +49,22 @@ class FromZmq(Acknowledging[T, E], Generic[T, E]):
         return numbered(self, self.once, epoch)
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class FromSender(FromZmq[T, Unsized], Generic[T]):
     """The elements that one other process sends, until it ends."""
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class FromSenders(FromZmq[T, Unsized | Reordered], Generic[T]):
     """The elements of several processes, in the order of arrival, until the last one ends."""
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class FromAnySenders(FromZmq[T, Endless | Reordered], Generic[T]):
     """The elements of any number of processes, which may start and end at any time."""
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class FromPushers(FromZmq[T, Endless | Reordered | Resampled], Generic[T]):
     """The elements that any processes push, in a format without acknowledgements."""
 

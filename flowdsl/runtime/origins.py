@@ -139,7 +139,7 @@ def traced(
     return _Followed(tuple(traced(source, ends_at) for source in step.sources), step)
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class _Marked(Elementwise[Any, Any, Effect]):
     """Traces each element to its address at an operator."""
 
@@ -157,7 +157,7 @@ class _Marked(Elementwise[Any, Any, Effect]):
         return UNKNOWN
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class _Followed(Node[Any, Effect]):
     """An operator over traced elements."""
 

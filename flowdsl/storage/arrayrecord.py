@@ -105,7 +105,7 @@ def _reader_of(path: str) -> Any:
     return reader
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class FromArrayRecord(IndexedSource[T], Generic[T]):
     """The source of ``from_arrayrecord``: records of ArrayRecord files, by index."""
 

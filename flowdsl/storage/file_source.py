@@ -14,7 +14,7 @@ from flowdsl.nodes import IndexedSource, T
 from flowdsl.storage.paths import title_of
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class FileSource(IndexedSource[T], Generic[T]):
     """The rows of one file, by index; the file must be the one that the flow was built from."""
 

@@ -259,7 +259,7 @@ def _leaves(recipe: Recipe) -> dict[int, Part]:
     return {step.number: part for step, part in zip(steps, recipe.parts, strict=True)}
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class _Changed(Elementwise[Any, Any, Effect]):
     """The elements of a source, one of them with other data and the same mark."""
 

@@ -220,7 +220,7 @@ def _seconds(work: Callable[[], object]) -> float:
 # -- transport -------------------------------------------------------------------------------------
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class _Replay(IndexedSource[Any]):
     """Elements in a worker's memory, over and over."""
 
@@ -245,7 +245,7 @@ class _Replay(IndexedSource[Any]):
         )  # or a message contains it only once
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class _InAWorker(Placement[Any, Any]):
     """One worker, in this thread."""
 

@@ -457,7 +457,7 @@ class _Dataset:
         return cast("bytes", block[k : k + 1].tobytes())  # block[k] would be in native order
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class FromHdf5(FileSource[T], Generic[T]):
     """The source of ``from_hdf5``: the rows of datasets in an HDF5 file, by index."""
 

@@ -169,7 +169,7 @@ class _Reader:
             raise SourceError(f"{self.path!r}: row {i} is damaged: {error}") from error
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class FromNpy(FileSource[T], Generic[T]):
     """The source of ``from_npy``: the rows of a .npy file, by index."""
 

@@ -375,7 +375,7 @@ class _Reader:
         return row if self.declared is None else restore_classes(row, self.declared)
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class FromNpz(FileSource[T], Generic[T]):
     """The source of ``from_npz``: the rows of a .npz file, by index."""
 

@@ -176,7 +176,7 @@ class _Records(Generic[T]):
         return self.rows.rows(self.dialect.parse(data, skip))
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class FromCsv(FromBlocks[T], Generic[T]):
     """The source of ``from_csv``: the rows of CSV files, by index."""
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from flowdsl.flow import Flow
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class FromImages(IndexedSource[Image]):
     """The source of ``from_images``: the pixels of image files, in the order of the files."""
 

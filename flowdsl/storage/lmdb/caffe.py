@@ -96,7 +96,7 @@ def _require(actual: str, dtype: np.dtype[Any]) -> None:
         raise SourceError(f"its image is {actual}, and not {dtype}{hint}")
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class FromCaffeLmdb(IndexedSource[tuple[NDArray[S], int]], Generic[S]):
     """The source of ``from_caffe_lmdb``: images and labels of an LMDB file, by index."""
 

@@ -74,7 +74,7 @@ def raw_file(reader: str, path: OnePath, keys: Keys | None, db: bytes | None = N
     return RawFile(reader, where, rows, version, db)
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class FromLmdbRaw(IndexedSource[tuple[bytes, bytes]]):
     """The source of ``from_lmdb_raw``: keys and values of an LMDB file, by index."""
 

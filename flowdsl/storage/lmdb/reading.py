@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 A = TypeVar("A")
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class FromLmdb(FileSource[T], Generic[T]):
     """The source of ``from_lmdb``: the rows of an LMDB file, by index."""
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 A = TypeVar("A")
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class FromTensorpackLmdb(IndexedSource[T], Generic[T]):
     """The source of ``from_tensorpack_lmdb``: the datapoints of an LMDB file, by index."""
 

@@ -110,7 +110,7 @@ class ParquetPart:
     """The version of a file whose columns have no digests."""
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class FromParquet(IndexedSource[T], Sliceable[T, Exact], Generic[T]):
     """The source of ``from_parquet``: the rows of Parquet files, by index."""
 

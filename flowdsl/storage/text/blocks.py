@@ -656,7 +656,7 @@ def _is_same(name: str, digest: int, file: LocalFile, size: int) -> bool:
 # -- the node of a format --------------------------------------------------------------------------
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class FromBlocks(IndexedSource[T], Generic[T]):
     """The base of sources that read rows of text files by index."""
 

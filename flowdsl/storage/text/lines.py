@@ -38,7 +38,7 @@ class _Lines:
         return decoded(data, self.encoding)[skip:]
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class FromText(FromBlocks[str]):
     """The source of ``from_text``: the lines of text files, by index."""
 

@@ -126,7 +126,7 @@ class _SampleParser:
         return _Samples(table.indptr, indices, table.data, labels, queries, self.n_features)
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class FromSvmlight(FromBlocks[Sample]):
     """The source of ``from_svmlight``: the samples of SVMlight files, by index."""
 

@@ -21,7 +21,7 @@ from flowdsl.storage.tfrecord.ending import END, decoded, encoded_rows, end_of, 
 from flowdsl.storage.tfrecord.framing import HEADER, checksum_for, cut_short, no_record
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class FromCompressedTFRecord(Node[T, Unsized], Generic[T]):
     """The source of ``from_tfrecord`` for compressed files: their records, in order."""
 

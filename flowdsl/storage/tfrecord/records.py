@@ -82,7 +82,7 @@ def _part(path: str, element: Any, encoded: bool, checksum: Checksum) -> tuple[_
     return _Part(path, rows, index.digest), spec
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class FromTFRecord(IndexedSource[T], Generic[T]):
     """The source of ``from_tfrecord``: the records of TFRecord files, by index."""
 

@@ -205,7 +205,7 @@ class Field:
             raise SpecMismatch(f"{label} is not {self.kind.__name__}: {error}") from error
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False, repr=False, slots=False)
 class FromWebDataset(IndexedSource[T], Generic[T]):
     """The source of ``from_webdataset``: the samples of tar files, by index."""
 
