@@ -67,7 +67,7 @@ class Plan:
             seconds = self.seconds * (3 if "cv2" in WORKS[work].needs else 1)
             for _ in range(self.repetitions):
                 if work == "jpeg":
-                    yield [Turn(work, "flowdsl", "alone", seconds)]
+                    yield [Turn(work, "flowdsl", kind, seconds) for kind in ("alone", "limit")]
                 yield [Turn(work, name, "rate", seconds) for name in of[work]]
 
     def _passes(self, present: list[str], loops: int) -> Iterator[list[Turn]]:

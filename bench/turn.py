@@ -11,7 +11,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from itertools import islice
 from pathlib import Path
@@ -39,15 +39,24 @@ def rate(work: Work, contestant: Contestant, seconds: float) -> dict[str, float]
     """Rows a second, for so long, after the first batches."""
     batches = contestant.prepare(work, ROWS)()
     numbers = [np.array(batch[1]) for batch in islice(batches, WARM_BATCHES)]
-    warm = len(numbers) * work.batch
+    came: list[float] = []
     began = now = time.perf_counter()
     while now - began < seconds:
         numbers.append(np.array(next(batches)[1]))
         now = time.perf_counter()
-    rows = np.concatenate(numbers)
-    _check_numbers(rows, contestant.orderly)
+        came.append(now)
+    _check_numbers(np.concatenate(numbers), contestant.orderly)
     _leave(batches)
-    return {"rate": (len(rows) - warm) / (now - began)}
+    return {"rate": rate_of(came) * work.batch}
+
+
+def rate_of(came: Sequence[float]) -> float:
+    """Batches a second, from the times at which they came: the slope of the line through them.
+
+    Where many come at a time, a count up to the last one misses those that are nearly done: of
+    tasks of 0.15 seconds in two processes, 2.2% of 4.5 seconds.
+    """
+    return float(np.polyfit(np.array(came) - came[0], np.arange(len(came)), 1)[0])
 
 
 def whole(work: Work, contestant: Contestant, batches: float) -> dict[str, float]:
