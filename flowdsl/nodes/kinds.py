@@ -20,6 +20,7 @@ A node of any other class runs in the consuming process, as its ``rows`` method 
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, reduce
 from itertools import combinations, count, islice
@@ -33,7 +34,7 @@ import numpy as np
 from flowdsl.effects import Exact, Reordered
 from flowdsl.elements.preallocated import Allocate, NextRow
 from flowdsl.elements.specs import Spec, differences, join, without_shapes
-from flowdsl.errors import InvalidFlow, Where, raise_ending
+from flowdsl.errors import ElementError, InvalidFlow, Where, raise_ending
 from flowdsl.nodes.base import (
     DROPPED,
     A,
@@ -369,17 +370,42 @@ class Batched(Windowed[A, U, E], Resumable[U, E], Reshardable[U, E], Generic[A, 
     def rows_after(
         self, epoch: int, yielded: int, ended_passes: int, sources: Sequence[PassFactory]
     ) -> Iterator[Row[U]]:
-        elements = (x for _, x in sources[0](epoch))
+        rows, places = sources[0](epoch), deque[int](maxlen=self.n)
+        elements: Iterator[A]
+        if self.source.positions_are_contiguous:  # then they are arithmetic, which costs nothing
+            elements = (x for _, x in rows)
+        else:
+            elements = _noting_places(rows, places)
         for position in count(yielded):
             group = self.group(self.n)
             group.extend(islice(elements, self.n))
-            if not group or (self.drop_remainder and len(group) < self.n):
+            size = len(group)
+            if not group or (self.drop_remainder and size < self.n):
                 return
             try:
                 y = self.gather(group)
             except BaseException as error:
-                raise_ending(self.failure(epoch, position, describe_group(group)), error)
+                members = [*places][-size:]
+                raise_ending(self._failure_of(epoch, position, group, members), error)
             yield position, y
+
+    def _failure_of(
+        self, epoch: int, position: int, group: Sequence[A], members: list[int]
+    ) -> ElementError:
+        """The error for a group; ``members`` are positions in the source, if not arithmetic."""
+        if not members:
+            return self.failure(epoch, position, describe_group(group))
+        first, last = (self.source.origin(epoch, end(members)) for end in (min, max))
+        where = str(first.to(last))
+        return ElementError(self.title, position, epoch, where, describe_group(group))
+
+
+def _noting_places(rows: Iterator[Row[A]], places: deque[int]) -> Iterator[A]:
+    """Yield elements, and note their positions."""
+    note = places.append
+    for position, x in rows:
+        note(position)
+        yield x
 
 
 # -- indexing --------------------------------------------------------------------------------------

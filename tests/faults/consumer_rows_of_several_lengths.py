@@ -34,7 +34,7 @@ except fl.ElementError as error:
 # a step
 # a step
 # ...
-# batch(2) failed on element 2 (element 2 of batch(2)); the group was [(float32[3], 1.0),
-# (float32[6], 1.0)]
+# batch(2) failed on element 2 (row 5 of from_range(9) to row 6 of from_range(9)); the group was
+# [(float32[3], 1.0), (float32[6], 1.0)]
 # the cause: SpecMismatch('element.0: row 0 of the batch is float32[3], row 1 is float32[6];
 # ragged rows do not stack: padded_batch pads them, or make them alike with .map')

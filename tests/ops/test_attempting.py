@@ -236,6 +236,22 @@ class TestRemainingErrors:
         with pytest.raises(ElementError, match=r"^batch\(2\) failed on element 0"):
             skipping_of(flow, **workers)
 
+    @pytest.mark.parametrize("workers", WORKERS, ids=str)
+    def test_a_batch_above_failures_names_its_rows(self, workers: dict[str, Any]) -> None:
+        rows = fl.from_range(12).map(lambda i: np.zeros(1 if i == 9 else 2))
+        kept = rows.prefetch(**workers, on_error="skip")
+        flow = fl.from_range(12).map(lambda i: np.zeros(1 if i == 9 else 2 // (i != 3)))
+        for batches, position, first in (
+            (flow.prefetch(**workers, on_error="skip").batch(4), 2, 9),
+            (flow.batch(4).prefetch(**workers, on_error="skip"), 2, 9),
+            (kept.filter(lambda x: True).batch(6), 1, 6),
+        ):
+            with pytest.raises(ElementError, match="do not stack") as caught:
+                batches.collect()
+            assert caught.value.place == (
+                f"element {position} (row {first} of from_range(12) to row 11 of from_range(12))"
+            )
+
     def test_a_failing_flat_map_function_is_an_error(self) -> None:
         with pytest.raises(ElementError, match=r"^flat_map\(<lambda>\) failed on element 0"):
             skipping_of(fl.from_range(4).flat_map(lambda i: [1 // i]))
