@@ -19,6 +19,8 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 FRAMEWORKS = ["jax", "keras", "pytorch", "tf-data"]
 PAGES = [*FRAMEWORKS, "costs", "language-models", "mixtures", "sensors", "tables"]
+LATER = ["keras", "pytorch"]
+"""Pages whose framework takes longest to import, with the flow of the other frameworks' pages."""
 
 
 def blocks(page: str, language: str) -> str:
@@ -28,7 +30,9 @@ def blocks(page: str, language: str) -> str:
     return "".join(block for block in found if not block.startswith(">>>"))
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, marks=[pytest.mark.long] * (page in LATER)) for page in PAGES]
+)
 def test_the_program_of_a_page_prints_what_the_page_shows(page: str, tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(blocks(page, "python"))
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": str(ROOT)}
@@ -64,6 +68,7 @@ def test_mypy_accepts_the_programs(programs: Path) -> None:
     assert done.returncode == 0, done.stdout
 
 
+@pytest.mark.long
 def test_basedpyright_accepts_the_programs(programs: Path) -> None:
     project = programs / "pyrightconfig.json"
     settings = {

@@ -443,7 +443,7 @@ def test_damage_raises_a_named_error_and_never_crashes(path: Path, size: int) ->
     # A row is in a page with others, in a page of its own, or in pages of its own.
     rows = fl.from_range(100).map(lambda i: (i, np.full(size, i, np.uint8)))
     rows.write_lmdb(path)
-    found = damage(path, "flip", 50)
+    found = damage(path, "flip", 20)
     assert "named" in found
     assert found <= {"named", "whole", "refused at once"}
 
@@ -451,7 +451,7 @@ def test_damage_raises_a_named_error_and_never_crashes(path: Path, size: int) ->
 def test_a_truncated_file_is_refused_at_once(path: Path) -> None:
     # LMDB maps the file: to read a page that is gone would end the process with SIGBUS.
     fl.from_range(200).map(lambda i: np.full(3000, i, np.uint8)).write_lmdb(path)
-    assert damage(path, "cut", 40) == {"refused at once"}
+    assert damage(path, "cut", 20) == {"refused at once"}
 
 
 def test_damaged_row_is_named_and_other_rows_are_read(path: Path) -> None:
