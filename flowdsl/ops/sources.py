@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import wraps
 from typing import (
     TYPE_CHECKING,
     Any,
     ClassVar,
     Generic,
-    Never,
     Protocol,
     TypeAlias,
     TypeVar,
+    cast,
     final,
     overload,
 )
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from flowdsl.flow import Flow
 
 A = TypeVar("A")
+F = TypeVar("F", bound=Callable[..., object])
 A_co = TypeVar("A_co", covariant=True)
 
 AnyArray: TypeAlias = np.ndarray[Any, Any]
@@ -493,7 +495,24 @@ class FromRange(IndexedSource[int]):
         return ValueSpec(int)
 
 
-def from_range(n: int, *others: Never) -> Flow[int, Exact]:
+def _without_first_number(source: F) -> F:
+    """Decorate ``from_range``, so that the arguments of ``range`` are an error with advice."""
+
+    @wraps(source)
+    def called(*numbers: object, **named: object) -> object:
+        if len(numbers) > 1:
+            listed = ", ".join(map(repr, numbers))
+            raise InvalidFlow(
+                f"from_range: it takes one number, of integers from 0, got {listed}; write "
+                f"from_items(range({listed}))"
+            )
+        return source(*numbers, **named)
+
+    return cast("F", called)
+
+
+@_without_first_number
+def from_range(n: int) -> Flow[int, Exact]:
     """Yield the integers 0 to ``n - 1``.
 
     Length: ``n``.
@@ -511,10 +530,4 @@ def from_range(n: int, *others: Never) -> Flow[int, Exact]:
 
     Elsewhere: tensorpack none; tf.data ``range``; Grain ``MapDataset.range``; torchdata none.
     """
-    if others:
-        numbers = ", ".join(map(repr, (n, *others)))
-        raise InvalidFlow(
-            f"from_range: it takes one number, of integers from 0, got {numbers}; write "
-            f"from_items(range({numbers}))"
-        )
     return flow(FromRange(n))

@@ -161,6 +161,12 @@ def test_other_compressions_are_refused(path: Path) -> None:
         fl.from_text(path, compression="bz2")  # type: ignore[arg-type]
 
 
+def test_the_name_of_tf_data_is_an_error_with_advice(path: Path) -> None:
+    from_csv: Any = fl.from_csv
+    with pytest.raises(InvalidFlow, match="or write compression='gzip'"):
+        from_csv(path, compression_type="GZIP")
+
+
 def test_a_file_without_content_has_no_lines(path: Path) -> None:
     path.write_bytes(gzip.compress(b""))
     assert fl.from_text(path).collect() == []

@@ -24,7 +24,7 @@ fl.from_items([1, 2]).map(str.upper)  # E: arg-type
 fl.from_items([np.zeros(3, np.uint8)]).map(str.upper)  # E: arg-type
 fl.from_range("3")  # E: arg-type
 fl.from_range()  # E: call-arg
-fl.from_range(0, 3)  # E: arg-type
+fl.from_range(0, 3)  # E: call-arg
 
 # -- made up ---------------------------------------------------------------------------------------
 fl.fake(3)  # E: call-overload

@@ -283,6 +283,7 @@ def from_csv(
     nrows="write take({n}) after it",
     skiprows="write skip({n}) after it",
     chunksize="write batch({n}) after it",
+    compression_type="leave it out, as names and contents say it, or write compression='gzip'",
 )
 def from_csv(  # pyright: ignore[reportInconsistentOverload]  # nothing reaches the first
     paths: Paths,
