@@ -69,7 +69,7 @@ class Page:
         if not _HEADER.size <= lower <= upper <= len(data) or lower % 2:
             raise SourceError(f"page {number} is damaged: its nodes end at {lower} and {upper}")
         self.number, self.data, self.kind = number, data, kind
-        self.places = struct.unpack_from(f"={(lower - _HEADER.size) // 2}H", data, _HEADER.size)
+        self.places = memoryview(data)[_HEADER.size : lower].cast("H").tolist()
         if self.places and not (
             upper <= min(self.places) and max(self.places) <= len(data) - _NODE.size
         ):
