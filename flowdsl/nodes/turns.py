@@ -131,10 +131,8 @@ def _walked(weights: tuple[int, ...]) -> tuple[Positions, Positions]:
 
     Each turn goes to the part with the earliest deadline, of those that are behind their share.
     """
-    whole, least = (
-        sum(weights),
-        max(2 * len(weights) - 2, 1),
-    )  # the deviation is a multiple of 1/least
+    whole = sum(weights)
+    least = max(2 * len(weights) - 2, 1)  # the deviation is a multiple of its inverse
 
     def begin_of(part: int, rank: int) -> int:
         """The number of turns after which a part is behind, by at least ``1 / least``."""
