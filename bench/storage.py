@@ -210,6 +210,35 @@ def _tensorpack_batches(size: int) -> Pass:
     return lambda: iter(batches)
 
 
+def _litdata_batches(size: int) -> Pass:
+    def write(path: Path) -> None:
+        module: Any = import_module("litdata")
+        rows, numbers = partial(_array, size), list(range(_ROWS_OF[size]))
+        module.optimize(rows, numbers, output_dir=str(path), chunk_bytes="64MB", num_workers=1)
+
+    litdata: Any = import_module("litdata")
+    dataset = litdata.StreamingDataset(_stored(f"litdata-{size}", write), shuffle=False)
+    loader = litdata.StreamingDataLoader(dataset, batch_size=BATCH, num_workers=0)
+    return lambda: iter(loader)
+
+
+def _hugging_face_batches(size: int) -> Pass:
+    """Arrow tables in mapped files, as arrays of NumPy."""
+    datasets: Any = import_module("datasets")
+
+    def write(path: Path) -> None:
+        features = datasets.Features({"x": datasets.Array2D((1, size), "uint8")})
+        rows = datasets.Dataset.from_dict({"i": range(_ROWS_OF[size])})
+        stored = rows.map(
+            lambda row: {"x": _array(size, row["i"])[None]}, features=features, remove_columns="i"
+        )
+        stored.save_to_disk(str(path))
+
+    path = _stored(f"datasets-{size}", write)
+    rows = datasets.load_from_disk(path).with_format("numpy", dtype=np.uint8)
+    return lambda: rows.iter(batch_size=BATCH)
+
+
 # -- records of 10 KB ------------------------------------------------------------------------------
 
 
@@ -393,6 +422,8 @@ _NEEDS = {
     "pyarrow": "pyarrow",
     "Ray Data": "ray",
     "DataLoader": "torch",
+    "LitData": "litdata",
+    "Hugging Face datasets": "datasets",
 }
 
 WORKS = {
@@ -419,6 +450,8 @@ WORKS = {
                 "flowdsl, 2 workers": partial(_our_batches_in_workers, size),
                 "plain lmdb": partial(_plain_batches, size),
                 "tensorpack": partial(_tensorpack_batches, size),
+                "LitData": partial(_litdata_batches, size),
+                "Hugging Face datasets": partial(_hugging_face_batches, size),
             },
             goal=1.3 if size == LARGE else 2.0,
             of="tensorpack",

@@ -222,10 +222,10 @@ def same(a: object, b: object) -> bool:
     if isinstance(a, np.ndarray | np.generic) and isinstance(b, np.ndarray | np.generic):
         if a.dtype != b.dtype or a.shape != b.shape:
             return False
-        has_nan = a.dtype.kind in "fcmM"
-        return bool(np.array_equal(a, b, equal_nan=has_nan)) or (
-            not a.dtype.hasobject and a.tobytes() == b.tobytes()  # NaN of bfloat16, for example
-        )
+        if not a.dtype.hasobject and a.tobytes() == b.tobytes():
+            return True  # also NaN of bfloat16, which NumPy does not know
+        with np.errstate(invalid="ignore"):  # signalling NaN
+            return bool(np.array_equal(a, b, equal_nan=a.dtype.kind in "fcmM"))
     parts, others = parts_of(a), parts_of(b)
     if parts is None or others is None:
         return bool(a == b or (a != a and b != b))
