@@ -330,8 +330,14 @@ class Program:
                 last[phase] = list(group)
 
     def _announce(self, next_row: NextRow, node: AnyNode, path: Path) -> None:
-        """Let the sources read rows to where they are batched, if no function sees them before."""
-        while isinstance(node, IndexTransform | Identity):
+        """Let the sources read rows to where they are batched, if no function sees them before.
+
+        Not below an operator that repeats elements: one may be in two batches, and a function that
+        changes the first batch would change it in the second.
+        """
+        while isinstance(node, Identity) or (
+            isinstance(node, IndexTransform) and not node.repeats_elements
+        ):
             node, path = node.source, (*path, 0)
         if isinstance(node, Merging):
             for k, part in enumerate(node.parts):

@@ -62,6 +62,8 @@ class Layout:
     """The bytes before each array, and after the last one."""
     known: list[bytes]
     """The gaps of an element without other items."""
+    keys: list[str]
+    """The keys of a dict, in their order: the names of the arrays' places depend on it."""
 
     def matches(self, content: bytes, trusted: bool) -> bool:
         """Return True if encoded elements like this one have the layout."""
@@ -101,7 +103,8 @@ class Layout:
         del items[-1]
         if self.form is tuple:
             return tuple(items)
-        return dict(zip(items[::2], items[1::2], strict=True))
+        keys, values = items[::2], items[1::2]
+        return dict(zip(keys, values, strict=True)) if keys == self.keys else None
 
 
 def layout_of(element: object, data: memoryview, trusted: bool = False) -> Layout | None:
@@ -128,7 +131,8 @@ def layout_of(element: object, data: memoryview, trusted: bool = False) -> Layou
             head, items_before = b"", k + 1
     gaps.append(Gap(len(content) - begin, b"", len(items) - items_before, b""))
     known = [gap.head + gap.tail for gap in gaps]
-    layout = Layout(type(element), len(content), tuple(arrays), tuple(gaps), known)
+    keys = list(element) if type(element) is dict else list[str]()
+    layout = Layout(type(element), len(content), tuple(arrays), tuple(gaps), known, keys)
     return layout if layout.matches(content, trusted) else None
 
 
