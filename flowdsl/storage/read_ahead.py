@@ -19,11 +19,11 @@ _GAP_BYTES = 16
 class ReadAhead:
     """Reads a file with growing read-ahead while it is read in order.
 
-    ``most`` limits the bytes that are read at once, and kept; ``gap`` those between two rows.
+    ``most`` limits the bytes that are read at once, and kept.
     """
 
-    def __init__(self, file: ByteFile, most: int = _MOST_BYTES, gap: int = _GAP_BYTES) -> None:
-        self._file, self._most, self._gap = file, most, gap
+    def __init__(self, file: ByteFile, most: int = _MOST_BYTES) -> None:
+        self._file, self._most = file, most
         self._latest = (0, b"")
         self._count = 0
 
@@ -35,7 +35,7 @@ class ReadAhead:
         """
         begin, data = self._latest  # together: another thread may read other bytes meanwhile
         if not begin <= start <= end <= begin + len(data):
-            in_order = begin <= start <= begin + len(data) + self._gap
+            in_order = begin <= start <= begin + len(data) + _GAP_BYTES
             self._count = min(max(4 * self._count, _LEAST_BYTES), self._most) if in_order else 0
             count = end - start
             if 4 * count <= self._most:  # larger ones are read alone, without a further copy

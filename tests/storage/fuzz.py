@@ -174,10 +174,13 @@ def _wrong(sample: Sample, whole: bool) -> str | None:
         if not _names(failed, sample.path):
             return f"no error names the file: {failed!r}"
     if sample.format_.checked:
-        found = element_difference(got, sample.rows[: len(got)])
+        rows = list(sample.rows)
+        if sample.path.suffix == ".gz" and len(got) > len(rows):
+            rows *= 2  # of a short file that was lengthened by itself: it is valid
+        found = element_difference(got, rows[: len(got)])
         if found is not None:
             return f"another row than was written: {found}"
-        if failed is None and len(got) != len(sample.rows):
+        if failed is None and len(got) != len(rows):
             return f"{len(got)} rows came without an error, of {len(sample.rows)}"
     return None
 

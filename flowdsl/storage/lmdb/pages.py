@@ -43,7 +43,7 @@ _ORDERS = {2: "reversed keys", 4: "several values for a key", 8: "integers for k
 _NO_PAGE = 2**64 - 1
 _DEEPEST = 32  # LMDB's own limit
 _MOST_AHEAD = 1 << 16
-_MAX_BRANCHES, _MAX_LEAVES = 1024, 4096  # kept in memory, of some kilobytes each
+_MAX_BRANCHES, MAX_LEAVES = 1024, 4096  # kept in memory, of some kilobytes each
 
 
 class _Root(NamedTuple):
@@ -154,8 +154,7 @@ class Tree:
                 raise SourceError("it is empty (0 bytes), as if its writer or a copy had failed")
             self._free, self._rows, self._last, self.transaction = self._meta()
             self._page_size = self._free.page_size
-            self._leaves_ahead = ReadAhead(self._file, _MOST_AHEAD)
-            self._values_ahead = ReadAhead(self._file, _MOST_AHEAD, self._page_size)
+            self._ahead = ReadAhead(self._file, _MOST_AHEAD)  # leaves of small rows are in order
             self._last_leaf = Leaf(b"", b"", None)  # consecutive rows are mostly on one leaf
             self._branch_pages: dict[int, Branch] = {}
             self._leaf_pages: dict[int, Page] = {}
@@ -215,7 +214,7 @@ class Tree:
             number = children[slot]
         page = self._leaf_pages.get(number)
         if page is None:
-            page = _kept(self._leaf_pages, _MAX_LEAVES, number, self._page(number, _LEAF))
+            page = _kept(self._leaf_pages, MAX_LEAVES, number, self._page(number, _LEAF))
         return Leaf(first, end, page)
 
     def _require_order(self) -> None:
@@ -258,8 +257,7 @@ class Tree:
 
     def _on_pages(self, number: int, size: int, key: bytes) -> memoryview:
         """Read a large value from its overflow pages, which begin at page ``number``."""
-        begin = self._begin(number, PAGE_HEADER_BYTES + size)
-        data = self._values_ahead.read(begin, begin + PAGE_HEADER_BYTES + size)
+        data = self._bytes(number, PAGE_HEADER_BYTES + size)
         if not self._has_value(number, size, data):
             raise SourceError(f"page {number} is damaged: it is not the value of key {key!r}")
         return memoryview(data)[_HEADER.size :]
@@ -367,7 +365,7 @@ class Tree:
 
     def _page(self, number: int, kind: int) -> Page:
         begin = self._begin(number, self._page_size)
-        return Page(number, self._leaves_ahead.read(begin, begin + self._page_size), kind)
+        return Page(number, self._ahead.read(begin, begin + self._page_size), kind)
 
     def _begin(self, number: int, count: int) -> int:
         """Return where a page begins in the file, which must have ``count`` bytes from there."""

@@ -8,10 +8,11 @@ of version 1 have no padding, and a CRC-32 as checksum.
 from __future__ import annotations
 
 import struct
+import sys
 from collections.abc import Callable
 from functools import partial
 from time import monotonic
-from typing import Any, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 from zlib import crc32
 
 import attrs
@@ -26,7 +27,7 @@ from flowdsl.errors import SourceError
 from flowdsl.storage.byte_files import LocalFile, guard_file
 from flowdsl.storage.codec import Decoder, SameTupleNames, encode, spec_from_plain, spec_to_plain
 from flowdsl.storage.layout import NO_PLACES, Layout, Places, layout_of
-from flowdsl.storage.lmdb.pages import BIG, PAGE_HEADER_BYTES, Tree
+from flowdsl.storage.lmdb.pages import BIG, MAX_LEAVES, PAGE_HEADER_BYTES, Page, Tree
 
 VERSION = 2
 MARGIN_BYTES = 1 << 17
@@ -101,8 +102,19 @@ _UNSEAL: dict[int, _Unseal] = {1: _unseal_1, VERSION: unseal}
 _NODE_OF_ROW = struct.Struct("=HHHH10sQ")
 """The low and high half of a size, flags, key length, key, and the page of a large row."""
 _KEY_END = _NODE_OF_ROW.size - 8
+_STRIDES_A_LEAF = 8
+"""Leaves are cached by row number divided by a stride, an eighth of the rows of a leaf."""
+_MAX_STRIDES = _STRIDES_A_LEAF * MAX_LEAVES
 
 _OF_ANOTHER = "fl.from_lmdb_raw(path) reads a store of any other program"
+
+
+class _Leaf(NamedTuple):
+    """A leaf, and the range of rows that it may have: from ``first`` up to ``end``."""
+
+    first: int
+    end: int
+    page: Page | None
 
 
 @attrs.frozen(eq=False)
@@ -151,6 +163,9 @@ class RowsFile(Tree):
         self._trusted = trusted
         self._unseal: _Unseal = unseal
         self._decode = Decoder(trusted)
+        self._stride = max(1, self.entries // max(1, self._rows.leaves) // _STRIDES_A_LEAF)
+        self._leaves: dict[int, _Leaf] = {}
+        self._leaf = _Leaf(0, 0, None)
         self._in_place: _InPlace | None = None
         needed = (self._last + 1) * self._page_size + MARGIN_BYTES
         if self._file.size < needed:
@@ -255,9 +270,11 @@ class RowsFile(Tree):
 
     def _look_up(self, i: int) -> bytes | memoryview | tuple[int, int]:
         """Return the stored bytes of a row, or the first page and the size of a large one."""
-        key = b"%010d" % i
-        first, _, page = self.leaf_of(key)
-        slot = i - int(first) if first.isdigit() else i  # the rows of a leaf are consecutive
+        leaf = self._leaf
+        if not leaf.first <= i < leaf.end:
+            leaf = self._leaf = self._leaf_with(i)
+        first, _, page = leaf
+        key, slot = b"%010d" % i, i - first  # the rows of a leaf are consecutive
         if page is not None and 0 <= slot < len(page.places):
             begin = page.places[slot]
             if begin + _NODE_OF_ROW.size <= len(page.data):
@@ -271,6 +288,23 @@ class RowsFile(Tree):
         if stored is None:
             raise SourceError("it is missing")
         return stored
+
+    def _leaf_with(self, i: int) -> _Leaf:
+        """Return the leaf that contains row ``i``."""
+        stride = i // self._stride
+        leaf = self._leaves.get(stride)
+        if leaf is not None and leaf.first <= i < leaf.end:
+            return leaf
+        first, end, page = self.find(key_of(i))
+        leaf = _Leaf(
+            int(first) if first.isdigit() else 0,
+            int(end) if end is not None and end.isdigit() else sys.maxsize,
+            page,
+        )
+        if len(self._leaves) >= _MAX_STRIDES:
+            self._leaves = {}
+        self._leaves[stride] = leaf
+        return leaf
 
 
 def _has_rows(
