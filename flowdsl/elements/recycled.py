@@ -25,6 +25,12 @@ _LEAST_BYTES = 1 << 20
 _MOST_FREE = 2
 """A consumer refers to one batch while the next one is made; the last of a pass may be smaller."""
 
+_MOST_BYTES = 1 << 26
+"""The memory of a larger array is not kept: it would stay after a run."""
+
+_HUGE_BYTES = 1 << 22
+"""From this size on, memory is requested in huge pages, where the system has them."""
+
 
 @attrs.define(eq=False)
 class RecycledMemory:
@@ -35,7 +41,7 @@ class RecycledMemory:
     def allocate(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
         """Return a new uninitialized array."""
         nbytes = prod(shape) * dtype.itemsize
-        if nbytes < _LEAST_BYTES or dtype.hasobject:
+        if not _LEAST_BYTES <= nbytes <= _MOST_BYTES or dtype.hasobject:
             return np.empty(shape, dtype)
         block = self._block(nbytes)
         # Views of the array refer to it and not to the block, which is not an array.
@@ -49,4 +55,12 @@ class RecycledMemory:
                 block = self._free.popleft()
                 if len(block) == nbytes:
                     return block
-        return mmap.mmap(-1, nbytes, access=mmap.ACCESS_COPY)  # not shared with forks
+        block = mmap.mmap(-1, nbytes, access=mmap.ACCESS_COPY)  # not shared with forks
+        if nbytes >= _HUGE_BYTES and hasattr(mmap, "MADV_HUGEPAGE"):
+            with suppress(OSError):  # of a system without them
+                block.madvise(mmap.MADV_HUGEPAGE)
+        return block
+
+
+RECYCLED = RecycledMemory()
+"""The memory that all runs of this process share, which may be short."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import attrs
 
-from flowdsl.elements.recycled import RecycledMemory
+from flowdsl.elements.recycled import RECYCLED
 from flowdsl.executor.codegen import Path
 from flowdsl.executor.costs import costs_of
 from flowdsl.executor.execute import ReportSkip
@@ -40,7 +40,7 @@ class Inline:
         failed = partial(failure_in, stage)
         self._program = _ReportingProgram(
             stage.program,
-            RecycledMemory().allocate,
+            RECYCLED.allocate,
             time_operators=time_operators,
             error=failed,
             stage=stage,

@@ -17,7 +17,7 @@ from typing import Any
 
 import attrs
 
-from flowdsl.elements.recycled import RecycledMemory
+from flowdsl.elements.recycled import RECYCLED
 from flowdsl.executor.execute import execute, executor_of
 from flowdsl.plan.plan import Stage
 from flowdsl.resources.limits import start_thread
@@ -132,8 +132,7 @@ def _serve(
     leave: threading.Event,
 ) -> None:
     try:
-        allocate = RecycledMemory().allocate
-        making = executor_of(stage.program, stage.end_to_end, allocate, time_operators)
+        making = executor_of(stage.program, stage.end_to_end, RECYCLED.allocate, time_operators)
         while (task_input := worker.inbox.get()) is not None and not leave.is_set():
             task = task_input.task
             outcome = execute(making, task.addresses(), task_input.rows, task.most_bytes)

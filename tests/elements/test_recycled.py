@@ -51,6 +51,7 @@ def test_arrays_of_another_size_or_small_ones_are_new() -> None:
     larger = memory.allocate((8, 1 << 20), UINT8)
     assert larger.nbytes == 8 << 20
     assert memory.allocate((3,), UINT8).base is None
+    assert memory.allocate((65, 1 << 20), UINT8).base is None
     assert memory.allocate((1 << 18,), np.dtype(object)).dtype == object
 
 

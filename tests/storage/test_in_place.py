@@ -21,6 +21,7 @@ from flowdsl.storage import byte_files
 from flowdsl.storage.byte_files import LocalFile
 from flowdsl.storage.codec import decode, encode
 from flowdsl.storage.layout import layout_of
+from flowdsl.storage.lmdb import rows as lmdb_rows
 from flowdsl.storage.lmdb.rows import RowsFile
 from flowdsl.testing.elements import same
 
@@ -98,6 +99,18 @@ def test_a_layout_finds_the_arrays_of_an_element_like_the_first(
             begin += size
     found = layout.element(gaps, arrays)
     assert found is None or same(found, decode(data))
+
+
+def test_rows_of_many_layouts_make_few_guesses(
+    tmp_path: Path, read_in_place: Counter[bool]
+) -> None:
+    rows = [(image(i), "x" * (i % 40)) for i in range(200)]
+    fl.from_items(rows).write_lmdb(tmp_path / "a.lmdb")
+    flow: fl.Flow[Any, Any] = fl.from_lmdb(tmp_path / "a.lmdb")
+    with mock.patch.object(lmdb_rows, "layout_of", wraps=layout_of) as guesses:
+        assert same(flow.batch(20).collect(), flow.map(lambda x: x).batch(20).collect())
+    assert len(guesses.mock_calls) <= 8
+    assert read_in_place[True] > 0  # of the layout that was guessed last
 
 
 @pytest.mark.parametrize(

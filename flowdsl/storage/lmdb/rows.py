@@ -167,6 +167,7 @@ class RowsFile(Tree):
         self._leaves: dict[int, _Leaf] = {}
         self._leaf = _Leaf(0, 0, None)
         self._in_place: _InPlace | None = None
+        self._misses = 0
         needed = (self._last + 1) * self._page_size + MARGIN_BYTES
         if self._file.size < needed:
             raise SourceError(
@@ -237,7 +238,7 @@ class RowsFile(Tree):
             data = self._unseal(i, self._on_pages(*found, key_of(i)))
             row = self._decode(data)
             if places and self._unseal is unseal:
-                self._in_place = _in_place(layout_of(row, data, self._trusted))
+                self._guess(row, data)
             return row
         except SourceError as error:
             if self.changed():
@@ -246,6 +247,12 @@ class RowsFile(Tree):
                     f"row {i} is gone: build a new flow"
                 ) from error
             raise SourceError(f"{self.path!r}: row {i} cannot be read: {error}") from error
+
+    def _guess(self, row: object, data: memoryview) -> None:
+        """Take the layout of a row that did not match; ever more rarely, as each guess costs."""
+        self._misses += 1
+        if self._misses & (self._misses - 1) == 0:  # 1, 2, 4, 8, ...
+            self._in_place = _in_place(layout_of(row, data, self._trusted))
 
     def _row_into(self, i: int, number: int, size: int, places: Places) -> Any:
         """Read a row of the layout of the row before it; None if this is another one."""
