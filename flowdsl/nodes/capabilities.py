@@ -16,6 +16,7 @@ from typing import Any, Generic, TypeAlias, final
 import attrs
 
 from flowdsl.effects import Exact
+from flowdsl.elements.nbytes import nbytes_of
 from flowdsl.errors import FlowError
 from flowdsl.nodes.base import A, AnyNode, E, Failed, Node, PassFactory, Row, T
 from flowdsl.resources.any_depth import any_depth
@@ -243,6 +244,11 @@ class Traced(Generic[A]):
     places: OriginPlaces
     of_row: Callable[[int], OriginPlaces] | None = None
     """The places of each row of a batch; None if every row has all the places."""
+
+    @property
+    def nbytes(self) -> int:
+        """The approximate bytes of the element."""
+        return nbytes_of(self.element)
 
 
 def trace(

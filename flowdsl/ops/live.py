@@ -94,8 +94,12 @@ class Merge(Merging[T, E | Reordered], AnyOrder[T, E | Reordered], Generic[T, E]
         raise AssertionError("the order of arrival is not arithmetic")
 
     @property
-    def looks_back(self) -> int | None:
-        return ROWS_AHEAD + 1  # of each stream
+    def looks_back(self) -> None:
+        return None  # rows wait in the threads of the streams
+
+    @property
+    def yields_all(self) -> bool:
+        return True
 
     def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[T]]:
         arrivals = _Arrivals()

@@ -31,7 +31,14 @@ from flowdsl.plan.plan import Stage
 from flowdsl.plan.tree import Step, is_of_prefetch
 from flowdsl.resources.any_depth import any_depth
 from flowdsl.resources.read_ahead import ReadAhead
-from flowdsl.runtime.delivery import Delivered, LookingBack, OutOfOrder, RowNotes, WholePass
+from flowdsl.runtime.delivery import (
+    Delivered,
+    LookingBack,
+    OutOfOrder,
+    RowNotes,
+    WholePass,
+    without_numbers,
+)
 from flowdsl.runtime.filters import HostedFilter
 from flowdsl.runtime.inline import Inline
 from flowdsl.runtime.resume_points import OperatorProgress, Place, Places, after_more, passes_on
@@ -260,8 +267,8 @@ class HostedChannel:
     """Counts what the operator keeps; None if it is not a filter."""
     _reading: list[tuple[int, _Reader]] = attrs.field(factory=list[Any], init=False)
     """What follows the rows that the operator reads, with the number of the operator's source."""
-    _in_place: OutOfOrder | None = attrs.field(default=None, init=False)
-    """What follows the rows of an operator that yields them in another order."""
+    _out_of_order: dict[int, OutOfOrder] = attrs.field(factory=dict[int, OutOfOrder], init=False)
+    """What follows the rows of each source of an operator that yields them in another order."""
     _open: WeakSet[Reading] = attrs.field(factory=WeakSet[Reading], init=False)
     _occupied: int = attrs.field(default=0, init=False)
     _entries: int = attrs.field(default=0, init=False)
@@ -312,11 +319,10 @@ class HostedChannel:
             self._reading.append((k, looking_back := LookingBack(count, node.looks_back)))
             return looking_back
         if isinstance(node, Traceable) and node.yields_all:
-            if self._in_place is None:
-                self._in_place = OutOfOrder()
-            if (k, self._in_place) not in self._reading:
-                self._reading.append((k, self._in_place))
-            return self._in_place.follow(count)
+            if k not in self._out_of_order:
+                self._out_of_order[k] = OutOfOrder()
+                self._reading.append((k, self._out_of_order[k]))
+            return self._out_of_order[k].follow(count)
         return lambda: 0
 
     def rows(self, epoch: int) -> Iterator[Row[Any]]:
@@ -329,8 +335,8 @@ class HostedChannel:
             sources[k] = reader.reading(sources[k])
         if self.filter is not None:
             sources[0] = self.filter.seeing(sources[0])
-        if self._in_place is not None and isinstance(node, Traceable):
-            rows = self._in_place.leaving(self._read(node.rows_with_places(epoch, sources)))
+        if self._out_of_order and isinstance(node, Traceable):
+            rows = without_numbers(self._read(node.rows_with_places(epoch, sources)))
         elif self.progress is not None and isinstance(node, Resumable):
             delivered, source_pass = self.progress.begin()
             rows = self._read(node.rows_after(epoch, delivered, source_pass, sources))

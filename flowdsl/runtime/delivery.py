@@ -180,15 +180,17 @@ class LookingBack:
 
 @attrs.define(eq=False)
 class OutOfOrder:
-    """Numbers the rows that enter an operator, and counts those that have left it.
+    """Numbers the rows that enter an operator from a source, and counts those that have left it.
 
-    There is one numbering for all sources of the operator.
+    A thread may read the source while the consumer asks for answers.
     """
 
     _counts: list[Callable[[], int]] = attrs.field(factory=list[Callable[[], int]])
-    """The answers of the channels below, one for each source that is followed."""
+    """The answers of the channel below, one for each source that is followed."""
     _answers: deque[tuple[int, ...]] = attrs.field(factory=deque[tuple[int, ...]])
     """What is delivered with each row, from number ``_first`` on."""
+    _entered: int = 0
+    """The number of rows that have entered; only the reader of the source changes it."""
     _first: int = 0
     _left: set[int] = attrs.field(factory=set[int])
     """The numbers of rows from ``_first`` on that have left the operator."""
@@ -205,18 +207,14 @@ class OutOfOrder:
         def read(epoch: int) -> Iterator[Row[Any]]:
             for position, x in source(epoch):
                 self._answers.append(tuple(count() for count in self._counts))
-                yield position, Traced(x, (self._first + len(self._answers) - 1,))
+                number, self._entered = self._entered, self._entered + 1
+                yield position, Traced(x, ((self, number),))
 
         return read
 
-    def leaving(self, rows: Iterator[Row[Any]]) -> Iterator[Row[Any]]:
-        """Yield the elements as they are without numbers."""
-        for position, x in rows:
-            if isinstance(x, Traced):
-                self._left.update(x.places)
-                yield position, x.element
-            else:
-                yield position, x
+    def leave(self, number: int) -> None:
+        """Count a row that has left."""
+        self._left.add(number)
 
     def _now(self) -> tuple[int, ...]:
         while self._first in self._left:
@@ -224,6 +222,17 @@ class OutOfOrder:
             self._answer = self._answers.popleft()
             self._first += 1
         return self._answer
+
+
+def without_numbers(rows: Iterator[Row[Any]]) -> Iterator[Row[Any]]:
+    """Yield the elements of an operator without the numbers of ``OutOfOrder``, which it counts."""
+    for position, x in rows:
+        if isinstance(x, Traced):
+            for entered, number in x.places:
+                entered.leave(number)
+            yield position, x.element
+        else:
+            yield position, x
 
 
 @attrs.define(eq=False)

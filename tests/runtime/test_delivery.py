@@ -295,6 +295,18 @@ class TestRowsAreDelivered:
             next(run)
         assert tuple(of_one.delivered for of_one in receipts) == delivered
 
+    @pytest.mark.parametrize("above", ["", "map", "ahead"])
+    def test_of_merged_streams_those_that_came(self, above: str) -> None:
+        (first, of_first), (second, of_second) = numbers(200), numbers(200, start=1000)
+        merged = first.merge(second)
+        seen = [0, 0]
+        with iter(STEPS[above](merged) if above else merged) as run:
+            for _ in range(150):
+                assert of_first.delivered <= seen[0]
+                assert of_second.delivered <= seen[1]
+                assert of_first.delivered + of_second.delivered >= sum(seen) - 1
+                seen[min(rows_in(next(run))) >= 1000] += 1
+
     @pytest.mark.parametrize(
         ("above", "delivered"),
         [
