@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 
 import click
 
 from flowdsl.cli.printing import element_text, json_option, print_json
-from flowdsl.cli.targets import Target, target_argument
+from flowdsl.cli.targets import BadInput, Target, target_argument
 from flowdsl.plan.lower import plan_of
 from flowdsl.report.bottleneck import verdict
 from flowdsl.report.diagram import diagram_of
@@ -16,6 +18,15 @@ from flowdsl.report.picture import picture
 from flowdsl.statistics.speed import measure as speed_of
 
 SVG = click.Path(dir_okay=False, writable=True, path_type=Path)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Report a file that cannot be written as bad input."""
+    try:
+        yield
+    except OSError as error:
+        raise BadInput(f"{str(path)!r} cannot be written: {error.strerror}") from error
 
 
 @click.command()
@@ -27,7 +38,8 @@ def explain(target: Target, svg: Path | None) -> None:
         click.echo(target.flow.explain())
     else:
         drawn = picture(diagram_of(plan_of(target.flow.node))).svg()
-        svg.write_text(drawn, encoding="utf-8")
+        with writing(svg):
+            svg.write_text(drawn, encoding="utf-8")
 
 
 @click.command()
@@ -43,7 +55,8 @@ def profile(target: Target, seconds: float, size: int | None, save: Path | None)
     found = flow.profile(seconds)
     click.echo(str(found))
     if save is not None:
-        found.save(save)
+        with writing(save):
+            found.save(save)
 
 
 @click.command()
@@ -76,7 +89,14 @@ def measure(target: Target, size: int, warmup: int, as_json: bool) -> None:
 
 @click.command()
 @target_argument
-@click.option("-n", "count", default=5, show_default=True, help="Print this many elements.")
+@click.option(
+    "-n",
+    "count",
+    type=click.IntRange(0),
+    default=5,
+    show_default=True,
+    help="Print this many elements.",
+)
 def head(target: Target, count: int) -> None:
     """Print the first elements of a flow; large arrays by dtype and shape."""
     with iter(target.flow) as run:

@@ -65,14 +65,14 @@ FORMATS = (
     StorageFormat("HDF5", "from_hdf5", "arrays.hdf5", "write_hdf5", "hdf5", (".h5", ".hdf5")),
     StorageFormat("NPZ", "from_npz", "arrays.npz", "write_npz", suffixes=(".npz",)),
     StorageFormat("NPY", "from_npy", "arrays.npy", suffixes=(".npy",)),
-    StorageFormat("CSV", "from_csv", "csv.reading", "write_csv", suffixes=(".csv",)),
-    StorageFormat("text", "from_text", "text.lines", "write_text", suffixes=(".txt",)),
+    StorageFormat("CSV", "from_csv", "csv.reading", "write_csv", suffixes=(".csv", ".csv.gz")),
+    StorageFormat("text", "from_text", "text.lines", "write_text", suffixes=(".txt", ".txt.gz")),
     StorageFormat(
         "SVMLight",
         "from_svmlight",
         "text.svmlight",
         extra="svmlight",
-        suffixes=(".svm", ".svmlight", ".libsvm"),
+        suffixes=(".svm", ".svmlight", ".libsvm", ".svm.gz"),
     ),
     StorageFormat(
         "images",

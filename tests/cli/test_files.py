@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import NamedTuple
@@ -147,3 +148,11 @@ def test_suffixes_belong_to_one_format() -> None:
     suffixes = [suffix for one in FORMATS for suffix in one.suffixes]
     assert len(suffixes) == len(set(suffixes))
     assert all(one.suffixes for one in FORMATS if one.writer)
+
+
+def test_a_compressed_table_is_inspected_and_converted(project: Project) -> None:
+    with gzip.open("a.csv.gz", "wt", encoding="utf-8") as file:
+        file.write("x,y\n1,2\n3,4\n")
+    assert "rows    2" in project.succeeds("inspect", "a.csv.gz")
+    assert "2 rows" in project.succeeds("convert", "a.csv.gz", "b.csv")
+    assert Path("b.csv").read_text(encoding="utf-8").split() == ["x,y", "1,2", "3,4"]

@@ -68,3 +68,12 @@ def test_measure_refuses_what_it_cannot_time(project: Project, option: tuple[str
 def test_head_prints_elements(project: Project) -> None:
     assert project.succeeds("head", "train.py:text") == "'a'\n'b'\n"
     assert len(project.succeeds("head", "train.py:train").splitlines()) == 5
+
+
+def test_a_picture_in_a_missing_folder_is_bad_input(project: Project) -> None:
+    refused = project.refuses("explain", "train.py:train", "--svg", "no/plan.svg")
+    assert refused == "'no/plan.svg' cannot be written: No such file or directory"
+
+
+def test_head_prints_no_negative_number_of_elements(project: Project) -> None:
+    assert "-1 is not in the range" in project.refuses("head", "train.py:train", "-n", "-1")
