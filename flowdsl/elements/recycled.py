@@ -18,6 +18,8 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
+from flowdsl.resources.systems import private_memory
+
 _LEAST_BYTES = 1 << 20
 """Smaller arrays are allocated as usual: the C library keeps their memory."""
 
@@ -55,7 +57,7 @@ class RecycledMemory:
                 block = self._free.popleft()
                 if len(block) == nbytes:
                     return block
-        block = mmap.mmap(-1, nbytes, access=mmap.ACCESS_COPY)  # not shared with forks
+        block = private_memory(nbytes)
         if nbytes >= _HUGE_BYTES and hasattr(mmap, "MADV_HUGEPAGE"):
             with suppress(OSError):  # of a system without them
                 block.madvise(mmap.MADV_HUGEPAGE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 from collections.abc import Callable, Sequence
 from threading import Lock
@@ -31,6 +32,13 @@ _MANY_FILES = 1 << 14
 """More than this are not used, even if the system has no limit."""
 
 _one_at_a_time = Lock()
+
+
+def private_memory(nbytes: int) -> mmap.mmap:
+    """Return new memory that a fork of this process does not share."""
+    if hasattr(mmap, "MAP_PRIVATE"):
+        return mmap.mmap(-1, nbytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    return mmap.mmap(-1, nbytes)  # Windows has no forks
 
 
 def _read_at(file: int, count: int, start: int) -> bytes:
