@@ -150,7 +150,7 @@ class BatchRows(list[Any]):
     def _put(self, name: str, part: Any) -> Any:
         """The part in its place in the batch; the part itself if it has no place there."""
         batch = self._batches.get(name)
-        if batch is None or part is self._places.get(name):
+        if batch is None or (part is not None and part is self._places.get(name)):
             return part
         like = type(part) is np.ndarray and part.dtype == batch.dtype
         if not like or part.shape != batch.shape[1:]:

@@ -23,12 +23,8 @@ from flowdsl.resources.systems import private_memory
 _LEAST_BYTES = 1 << 20
 """Smaller arrays are allocated as usual: the C library keeps their memory."""
 
-
-_MOST_FREE = 2
-"""A consumer refers to one batch while the next one is made; the last of a pass may be smaller."""
-
-_MOST_BYTES = 1 << 26
-"""The memory of a larger array is not kept: it would stay after a run."""
+_MOST_BYTES = 1 << 27
+"""The most bytes that are kept, also after a run. Arrays of more than half of it are new."""
 
 _HUGE_BYTES = 1 << 22
 """From this size on, memory is requested in huge pages, where the system has them."""
@@ -38,30 +34,56 @@ _HUGE_BYTES = 1 << 22
 class RecycledMemory:
     """Allocates arrays, and keeps the memory of the last ones that were collected for the next."""
 
-    _free: deque[mmap.mmap] = attrs.field(factory=lambda: deque(maxlen=_MOST_FREE), init=False)
+    _free: deque[mmap.mmap] = attrs.field(factory=deque["mmap.mmap"], init=False)
+    """Each operation on it is atomic, as arrays are collected in any thread."""
 
     def allocate(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
         """Return a new uninitialized array."""
         nbytes = prod(shape) * dtype.itemsize
-        if not _LEAST_BYTES <= nbytes <= _MOST_BYTES or dtype.hasobject:
+        if not _LEAST_BYTES <= nbytes <= _MOST_BYTES // 2 or dtype.hasobject:
             return np.empty(shape, dtype)
-        block = self._block(nbytes)
+        block = self._take(nbytes) or _new(nbytes)
         # Views of the array refer to it and not to the block, which is not an array.
         array: NDArray[Any] = np.ndarray(shape, dtype, block)
-        weakref.finalize(array, self._free.append, block).atexit = False
+        weakref.finalize(array, self._keep, block).atexit = False
         return array
 
-    def _block(self, nbytes: int) -> mmap.mmap:
-        while self._free:
-            with suppress(IndexError):  # another thread may have dropped it
+    def _take(self, nbytes: int) -> mmap.mmap | None:
+        """Return a free block of this size, if there is one; a batch may have several sizes."""
+        for _ in range(len(self._free)):
+            with suppress(IndexError):  # another thread may have taken the last one
                 block = self._free.popleft()
                 if len(block) == nbytes:
                     return block
-        block = private_memory(nbytes)
-        if nbytes >= _HUGE_BYTES and hasattr(mmap, "MADV_HUGEPAGE"):
-            with suppress(OSError):  # of a system without them
-                block.madvise(mmap.MADV_HUGEPAGE)
-        return block
+                self._free.append(block)
+        return None
+
+    def _keep(self, block: mmap.mmap) -> None:
+        self._free.append(block)
+        while sum(map(len, list(self._free))) > _MOST_BYTES:
+            with suppress(IndexError):
+                self._free.popleft()
+
+
+def _new(nbytes: int) -> mmap.mmap:
+    block = private_memory(nbytes)
+    if nbytes >= _HUGE_BYTES and hasattr(mmap, "MADV_HUGEPAGE"):
+        with suppress(OSError):  # of a system without them
+            block.madvise(mmap.MADV_HUGEPAGE)
+    return block
+
+
+def has_memory_of_its_own(array: NDArray[Any]) -> bool:
+    """Return True if no more memory is kept than the array has.
+
+    >>> array = RECYCLED.allocate((1 << 20,), np.dtype(np.uint8))
+    >>> has_memory_of_its_own(array), has_memory_of_its_own(array[:9])
+    (True, False)
+    """
+    base: object = array.base
+    if type(array) is np.ndarray and isinstance(base, mmap.mmap):
+        return len(base) == array.nbytes
+    return array.flags.owndata
 
 
 RECYCLED = RecycledMemory()

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowdsl.effects import Endless, Finite, Tag
+from flowdsl.elements.recycled import has_memory_of_its_own
 from flowdsl.elements.specs import Spec
 from flowdsl.elements.structure import read_only
 from flowdsl.errors import InvalidFlow
@@ -154,12 +155,12 @@ def _varying(node: AnyNode) -> AnyNode | None:
 
 
 def _own(array: NDArray[Any]) -> NDArray[Any]:
-    """The array for the cache, read-only: copied if it is a view.
+    """The array for the cache, read-only: copied if it is a view of more memory.
 
     A view keeps the whole memory behind it alive. Arrays from workers are views of shared memory,
     and a process can keep only a limited number of shared memory blocks.
     """
-    kept: NDArray[Any] = read_only(array if array.flags.owndata else array.copy(order="K"))
+    kept: NDArray[Any] = read_only(array if has_memory_of_its_own(array) else array.copy(order="K"))
     return kept
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import mmap
 
 import numpy as np
 import pytest
@@ -43,6 +44,31 @@ def test_memory_is_not_used_again_while_there_is_a_view(view: object) -> None:
     for other in others:
         other[:] = 1
     assert np.all(np.asarray(kept).view(np.uint8) == 7)
+
+
+def test_memory_of_several_sizes_is_used_again() -> None:
+    memory = RecycledMemory()
+    sizes = [(4, 1 << 20), (2, 1 << 20), (4, 1 << 20), (3, 1 << 20)]
+    addresses = set[int]()
+    for _ in range(10):
+        batch = [memory.allocate(size, UINT8) for size in sizes]
+        addresses |= {address(array) for array in batch}
+        del batch
+    assert len(addresses) == len(sizes)
+
+
+def test_memory_beyond_a_limit_is_not_kept() -> None:
+    memory = RecycledMemory()
+    arrays = [memory.allocate((32, 1 << 20), UINT8) for _ in range(6)]
+    del arrays
+    assert sum(map(len, memory._free)) <= 128 << 20
+
+
+def test_a_cache_keeps_batches_without_a_copy() -> None:
+    flow = fl.from_range(16).map(lambda i: np.full(1 << 18, i, np.uint8)).batch(8).cache()
+    first, again = flow.collect(), flow.collect()
+    assert [address(x) for x in first] == [address(x) for x in again]
+    assert all(isinstance(x.base.base, mmap.mmap) for x in again if x.base is not None)
 
 
 def test_arrays_of_another_size_or_small_ones_are_new() -> None:
