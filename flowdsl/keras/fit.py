@@ -145,7 +145,8 @@ class Fit(DataAdapter):
         if Endless in self._flow.effects and _steps_of(sys._getframe(1)) is None:
             raise InvalidFlow(
                 f"to_keras: {self._flow!r} never ends, so neither would the first epoch; pass "
-                f"steps_per_epoch=n to fit, or steps=n to evaluate and predict"
+                f"steps_per_epoch=n to fit, validation_steps=n for its validation_data, or steps=n "
+                f"to evaluate and predict"
             )
         # Keras reads this when a call of fit begins
         self._length_is_of_resumed_epoch = self._epoch_has_begun = False

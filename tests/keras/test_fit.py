@@ -250,7 +250,7 @@ for wrong, said in (
     (fl.from_range(3).map(lambda i: (i, i, i, i)).batch(2), "4 components"),
     (fl.from_range(3), "write .batch(n)"),
     (rows, "write .batch(n)"),
-    (rows.batch(2).repeat(), "steps_per_epoch=n"),
+    (rows.batch(2).repeat(), "steps_per_epoch=n to fit, validation_steps=n"),
 ):
     try:
         model_of().fit(wrong.to_keras(), verbose=0)
