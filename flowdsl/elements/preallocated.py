@@ -107,6 +107,8 @@ class BatchRows(list[Any]):
         parts = [("", x)] if self._kind is np.ndarray else components(x) or []
         if is_named_tuple(self._kind):
             self._numbers = {name: str(k) for k, (name, _) in enumerate(parts)}
+        elif self._kind not in (np.ndarray, tuple, dict):
+            self.next_row = None  # a constructor would see the places, and may exchange arrays
         try:
             self._batches = {
                 name: self._allocate((self._size, *part.shape), part.dtype)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
 
+import attrs
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -219,6 +220,25 @@ def test_rows_of_several_files_are_read_in_place(
     flow = fl.interleave(flows).shuffle(seed=1)
     assert same(flow.batch(8).collect(), flow.map(lambda x: x).batch(8).collect())
     assert read_in_place[True] > 12
+
+
+@attrs.define
+class Exchanged:
+    image: NDArray[np.float32]
+    mask: NDArray[np.float32]
+
+    def __attrs_post_init__(self) -> None:
+        self.image, self.mask = self.mask, self.image
+
+
+def test_a_constructor_never_sees_memory_of_a_batch(
+    tmp_path: Path, read_in_place: Counter[bool]
+) -> None:
+    rows = fl.from_range(12).map(lambda i: {"image": image(i), "mask": image(-i)})
+    rows.write_lmdb(tmp_path / "a.lmdb")
+    flow = fl.from_lmdb(tmp_path / "a.lmdb", Exchanged)
+    assert same(flow.batch(4).collect(), flow.map(lambda x: x).batch(4).collect())
+    assert not read_in_place
 
 
 def test_a_function_never_sees_memory_of_a_batch(
