@@ -87,7 +87,7 @@ def try_case(case: Case, tally: Tally, real: bool = False) -> None:
     if real:  # each death costs the start of a process
         poison = case.poison if case.deaths <= 3 else ()
         case = attrs.evolve(case, procs=min(case.procs, 2), threads=0, poison=poison)
-        fork_server()  # it stays, and is not left behind
+    fork_server()  # a run starts it, and it stays
     before = _left_behind()
     with tempfile.TemporaryDirectory() as folder, _limited(), _backend(case, real) as end_one:
         try:
