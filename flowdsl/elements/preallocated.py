@@ -154,8 +154,11 @@ class BatchRows(list[Any]):
         batch = self._batches.get(name)
         if batch is None or (part is not None and part is self._places.get(name)):
             return part
-        like = type(part) is np.ndarray and part.dtype == batch.dtype
-        if not like or part.shape != batch.shape[1:]:
+        if (
+            type(part) is not np.ndarray
+            or part.dtype != batch.dtype
+            or part.shape != batch.shape[1:]
+        ):
             del self._batches[name]
             return part
         place = batch[len(self)]
