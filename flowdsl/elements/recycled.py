@@ -18,7 +18,7 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from flowdsl.resources.systems import private_memory
+from flowdsl.resources.systems import PrivateMemory
 
 _LEAST_BYTES = 1 << 20
 """Smaller arrays are allocated as usual: the C library keeps their memory."""
@@ -34,7 +34,7 @@ _HUGE_BYTES = 1 << 22
 class RecycledMemory:
     """Allocates arrays, and keeps the memory of the last ones that were collected for the next."""
 
-    _free: deque[mmap.mmap] = attrs.field(factory=deque["mmap.mmap"], init=False)
+    _free: deque[PrivateMemory] = attrs.field(factory=deque[PrivateMemory], init=False)
     """Each operation on it is atomic, as arrays are collected in any thread."""
 
     def allocate(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
@@ -48,7 +48,7 @@ class RecycledMemory:
         weakref.finalize(array, self._keep, block).atexit = False
         return array
 
-    def _take(self, nbytes: int) -> mmap.mmap | None:
+    def _take(self, nbytes: int) -> PrivateMemory | None:
         """Return a free block of this size, if there is one; a batch may have several sizes."""
         for _ in range(len(self._free)):
             with suppress(IndexError):  # another thread may have taken the last one
@@ -58,15 +58,15 @@ class RecycledMemory:
                 self._free.append(block)
         return None
 
-    def _keep(self, block: mmap.mmap) -> None:
+    def _keep(self, block: PrivateMemory) -> None:
         self._free.append(block)
         while sum(map(len, list(self._free))) > _MOST_BYTES:
             with suppress(IndexError):
                 self._free.popleft()
 
 
-def _new(nbytes: int) -> mmap.mmap:
-    block = private_memory(nbytes)
+def _new(nbytes: int) -> PrivateMemory:
+    block = PrivateMemory(nbytes)
     if nbytes >= _HUGE_BYTES and hasattr(mmap, "MADV_HUGEPAGE"):
         with suppress(OSError):  # of a system without them
             block.madvise(mmap.MADV_HUGEPAGE)
@@ -81,7 +81,7 @@ def has_memory_of_its_own(array: NDArray[Any]) -> bool:
     (True, False)
     """
     base: object = array.base
-    if type(array) is np.ndarray and isinstance(base, mmap.mmap):
+    if type(array) is np.ndarray and isinstance(base, PrivateMemory):
         return len(base) == array.nbytes
     return array.flags.owndata
 

@@ -6,6 +6,7 @@ import mmap
 import os
 from collections.abc import Callable, Sequence
 from threading import Lock
+from typing import Self
 
 BINARY: int = getattr(os, "O_BINARY", 0)
 """A flag of ``os.open``: without it, Windows translates the ends of lines."""
@@ -34,11 +35,14 @@ _MANY_FILES = 1 << 14
 _one_at_a_time = Lock()
 
 
-def private_memory(nbytes: int) -> mmap.mmap:
-    """Return new memory that a fork of this process does not share."""
-    if hasattr(mmap, "MAP_PRIVATE"):
-        return mmap.mmap(-1, nbytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    return mmap.mmap(-1, nbytes)  # Windows has no forks
+class PrivateMemory(mmap.mmap):
+    """New memory that a fork of this process does not share."""
+
+    def __new__(cls, nbytes: int) -> Self:
+        """Allocate memory of zeros."""
+        if hasattr(mmap, "MAP_PRIVATE"):
+            return super().__new__(cls, -1, nbytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        return super().__new__(cls, -1, nbytes)  # Windows has no forks
 
 
 def _read_at(file: int, count: int, start: int) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import mmap
+from pathlib import Path
 from unittest import mock
 
 import numpy as np
@@ -70,6 +71,16 @@ def test_a_cache_keeps_batches_without_a_copy() -> None:
     first, again = flow.collect(), flow.collect()
     assert [address(x) for x in first] == [address(x) for x in again]
     assert all(isinstance(x.base.base, mmap.mmap) for x in again if x.base is not None)
+
+
+def test_a_cache_copies_what_is_in_a_file_of_the_users(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(bytes(1 << 21))
+    with open(tmp_path / "a", "r+b") as file, mmap.mmap(file.fileno(), 0) as content:
+        flow = fl.from_range(1).map(lambda _: np.ndarray((1 << 21,), np.uint8, content)).cache()
+        assert [int(x[0]) for x in flow] == [0]
+        content[0] = 7
+        assert [int(x[0]) for x in flow] == [0]
+        gc.collect()
 
 
 def test_arrays_of_another_size_or_small_ones_are_new() -> None:
