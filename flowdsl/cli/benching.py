@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from flowdsl.cli.printing import json_option, print_json, print_table
+from flowdsl.cli.printing import json_option, print_json, print_table, writing
 from flowdsl.cli.sampling import Request, sample_in_a_process
 from flowdsl.cli.targets import BadInput, Target, load_target
 from flowdsl.report.bench.comparing import Change, changes
@@ -86,7 +86,8 @@ def bench(
         costs = Costs(flows={flow.name: _measured(flow, count, seconds) for flow in flows})
         _print_costs(costs, as_json)
         if save is not None:
-            costs.save(save)
+            with writing(save):
+                costs.save(save)
     else:
         found = {
             flow.name: _compared(flow, _saved(before, flow), processes, seconds, fail_above)

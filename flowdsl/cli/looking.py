@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 
 import click
 
-from flowdsl.cli.printing import element_text, json_option, print_json
-from flowdsl.cli.targets import BadInput, Target, target_argument
+from flowdsl.cli.printing import element_text, json_option, print_json, writing
+from flowdsl.cli.targets import Target, target_argument
 from flowdsl.plan.lower import plan_of
 from flowdsl.report.bottleneck import verdict
 from flowdsl.report.diagram import diagram_of
@@ -18,15 +16,6 @@ from flowdsl.report.picture import picture
 from flowdsl.statistics.speed import measure as speed_of
 
 SVG = click.Path(dir_okay=False, writable=True, path_type=Path)
-
-
-@contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Report a file that cannot be written as bad input."""
-    try:
-        yield
-    except OSError as error:
-        raise BadInput(f"{str(path)!r} cannot be written: {error.strerror}") from error
 
 
 @click.command()

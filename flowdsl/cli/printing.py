@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
 
+from flowdsl.cli.targets import BadInput
 from flowdsl.nodes.validation import BriefRepr
 
 _SMALL = 16
@@ -60,3 +63,12 @@ def element_text(element: object) -> str:
     '(uint8[224, 224, 3], int64[2] [1, 2])'
     """
     return " ".join(_ElementRepr().repr(element).splitlines())
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Report a file that cannot be written as bad input."""
+    try:
+        yield
+    except OSError as error:
+        raise BadInput(f"{str(path)!r} cannot be written: {error.strerror}") from error

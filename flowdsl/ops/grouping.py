@@ -65,7 +65,7 @@ def key_of(x: A, function: Callable[[A], Key]) -> Key:
     """The key of an element.
 
     Raises:
-        SpecMismatch: The function returned something that is not hashable.
+        SpecMismatch: The function returned something that is not hashable, or NaN.
     """
     key = function(x)
     try:
@@ -75,6 +75,11 @@ def key_of(x: A, function: Callable[[A], Key]) -> Key:
             f"the key must be hashable, such as an int, text, or a tuple of them; "
             f"{name_of(function)} returned {type(key).__name__}"
         ) from error
+    if isinstance(key, float | np.generic) and key != key:  # each would be a group of its own
+        raise SpecMismatch(
+            f"the key must equal itself, and {key} does not; let {name_of(function)} return "
+            f"another value for it, such as None"
+        )
     return key
 
 

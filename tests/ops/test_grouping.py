@@ -296,3 +296,11 @@ class TestByKey:
     def test_the_title(self) -> None:
         flow = fl.from_range(3).batch_by_key(2, str, drop_remainder=True, collate=len)
         assert flow.node.title == "batch_by_key(2, str, drop_remainder=True, collate=len)"
+
+
+@pytest.mark.parametrize("key", [float("nan"), np.float32("nan"), np.datetime64("NaT")])
+def test_a_key_that_does_not_equal_itself_is_an_error(key: float) -> None:
+    flow = fl.from_range(6)
+    for grouped in (flow.window(2, key=lambda _: key), flow.batch_by_key(2, lambda _: key)):
+        with pytest.raises(fl.ElementError, match=r"element 0.*equal itself, and (nan|NaT) does"):
+            grouped.collect()
