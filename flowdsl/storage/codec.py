@@ -26,7 +26,14 @@ from numpy.typing import NDArray
 
 from flowdsl.elements.specs import ArraySpec, ListSpec, Spec, StructSpec, ValueSpec
 from flowdsl.errors import SourceError, SpecMismatch
-from flowdsl.storage.values import components_to_store, dtype_of, is_array, is_scalar, spelling_of
+from flowdsl.storage.values import (
+    components_to_store,
+    dtype_of,
+    is_array,
+    is_scalar,
+    spelling_of,
+    takes_any_bytes,
+)
 
 _TUPLE, _ARRAY, _SCALAR, _COMPLEX, _PICKLED, _NUMPY_TEXT = 1, 2, 3, 4, 5, 6
 _COMPLEX_PARTS = struct.Struct("<dd")
@@ -88,7 +95,7 @@ class Decoder:
             if array.flags.aligned:
                 return array
         element = decode(data, self._trusted)
-        if type(element) is np.ndarray and element.dtype.kind in "iufcmM" and data.readonly:
+        if type(element) is np.ndarray and takes_any_bytes(element.dtype) and data.readonly:
             head = bytes(data[: len(data) - element.nbytes])
             self._last = LikeTheLast(len(data), head, element.dtype, element.shape)
         return element

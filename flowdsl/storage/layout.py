@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from flowdsl.errors import SourceError
 from flowdsl.storage.codec import array_header, decode
+from flowdsl.storage.values import takes_any_bytes
 
 Places: TypeAlias = Mapping[str, NDArray[Any]]
 """Arrays to which those of a row may be read, by the names of its components."""
@@ -137,11 +138,7 @@ def layout_of(element: object, data: memoryview, trusted: bool = False) -> Layou
 
 
 def _is_array(part: Any) -> bool:
-    return (
-        type(part) is np.ndarray
-        and part.nbytes >= _LEAST_BYTES
-        and part.dtype.kind in "iufcmM"  # any bytes are valid
-    )
+    return type(part) is np.ndarray and part.nbytes >= _LEAST_BYTES and takes_any_bytes(part.dtype)
 
 
 def _items(element: Any) -> Sequence[tuple[str, Any]]:

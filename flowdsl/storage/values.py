@@ -45,7 +45,7 @@ def is_array(x: object) -> TypeIs[NDArray[Any]]:
     """Return True for an array, also in a mapped file; False for subclasses with other methods.
 
     >>> is_array(np.zeros(2)), is_array(np.ma.array([1.0])), is_array(np.float32(1))
-    (True, False, False)
+    [True, False, False]
     """
     return type(x) in (np.ndarray, np.memmap)
 
@@ -73,6 +73,15 @@ def spelling_of(dtype: np.dtype[Any]) -> str | None:
         return dtype.str if np.dtype(dtype.str) == dtype else None
     except TypeError:  # of another package, such as an 8-bit float
         return None
+
+
+def takes_any_bytes(dtype: np.dtype[Any]) -> bool:
+    """Return True if any bytes are valid for a dtype: not for bool or characters.
+
+    >>> [takes_any_bytes(np.dtype(each)) for each in ("f4", "?", "U3")]
+    [True, False, False]
+    """
+    return dtype.kind in "iufcmM"
 
 
 def is_small(dtype: np.dtype[Any]) -> bool:

@@ -25,7 +25,7 @@ from flowdsl.storage.digests import Version, versions_of
 from flowdsl.storage.file_source import FileSource
 from flowdsl.storage.paths import OnePath, one_path
 from flowdsl.storage.schema import checked_against
-from flowdsl.storage.values import is_small
+from flowdsl.storage.values import is_small, takes_any_bytes
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -106,7 +106,7 @@ class NpyRows:
             and self._whole is None
             and place.dtype == column.dtype
             and place.shape == column.shape
-            and column.dtype.kind in "iufcmM"  # any bytes are valid
+            and takes_any_bytes(column.dtype)
             and self._file.read_into(
                 [cast("Buffer", place)], self._at + i * column.nbytes, column.nbytes
             )
