@@ -45,7 +45,7 @@ def is_array(x: object) -> TypeIs[NDArray[Any]]:
     """Return True for an array, also in a mapped file; False for subclasses with other methods.
 
     >>> is_array(np.zeros(2)), is_array(np.ma.array([1.0])), is_array(np.float32(1))
-    [True, False, False]
+    (True, False, False)
     """
     return type(x) in (np.ndarray, np.memmap)
 
