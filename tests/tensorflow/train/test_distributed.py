@@ -59,7 +59,6 @@ def rows_of(epochs: int, rows: int) -> list[list[list[int]]]:
     return [[row.tolist() for row, _, _ in one] for one in passes]
 
 
-@pytest.mark.long
 def test_two_processes_train_what_one_device_trains_on_the_joined_batches(tmp_path: Path) -> None:
     run = Together(tmp_path, "worker", 2, rows=92)  # 23 batches: one is left over in each pass
     assert run.end() == [0, 0], run.said
