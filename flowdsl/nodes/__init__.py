@@ -114,6 +114,7 @@ from flowdsl.nodes.validation import (
     rejects_keywords,
     validate_callable,
     validate_flag,
+    validate_key,
 )
 
 __all__ = [
@@ -207,6 +208,7 @@ __all__ = [
     "uniform",
     "validate_callable",
     "validate_flag",
+    "validate_key",
     "with_inferred",
     "with_sources",
     "wrong",

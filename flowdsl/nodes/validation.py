@@ -74,10 +74,17 @@ def _int_error(argument: str, value: object, minimum: int, below: int | None) ->
 def validate_callable(node: Titled, field: attrs.Attribute[Any], value: object) -> None:
     """An attrs validator: the field must be callable."""
     if not callable(value):
-        remedy = f"; for a component write lambda x: x[{value!r}]" * isinstance(value, str)
+        raise InvalidFlow(f"{method_name(node)}: {field.name} must be callable, got {value!r}")
+
+
+def validate_key(node: Titled, field: attrs.Attribute[Any], value: object) -> None:
+    """An attrs validator: a function of an element, for which other libraries take a name too."""
+    if isinstance(value, str):
         raise InvalidFlow(
-            f"{method_name(node)}: {field.name} must be callable, got {value!r}{remedy}"
+            f"{method_name(node)}: {field.name} must be callable, got {value!r}; for a component "
+            f"write lambda x: x[{value!r}]"
         )
+    validate_callable(node, field, value)
 
 
 def validate_flag(node: Titled, field: attrs.Attribute[bool], value: object) -> None:

@@ -33,6 +33,7 @@ from flowdsl.nodes import (
     probed,
     rejects_keywords,
     validate_callable,
+    validate_key,
 )
 from flowdsl.ops.batching import spec_of_collated, spelled_collate
 from flowdsl.ops.grouping import Group, Grouped, Key
@@ -50,9 +51,7 @@ class BucketByLength(Grouped[A, U, E | Reordered | Unsized], Generic[A, U, E]):
     """Padded batches of elements whose lengths are between the same two boundaries."""
 
     function: Callable[[A], int] = attrs.field(
-        validator=lambda node, field, value: validate_callable(
-            node, field.evolve(name="length"), value
-        )
+        validator=lambda node, field, value: validate_key(node, field.evolve(name="length"), value)
     )
     boundaries: tuple[int, ...]
     batch_sizes: tuple[int, ...] | None

@@ -45,8 +45,8 @@ from flowdsl.nodes import (
     refuse_mismatch,
     rejects_keywords,
     trace,
-    validate_callable,
     validate_flag,
+    validate_key,
 )
 from flowdsl.ops.batching import spec_of_collated, spelled_collate, validate_collate
 
@@ -236,7 +236,7 @@ class _OfSize(Grouped[A, U, E], Generic[A, U, E]):
 class BatchByKey(_OfSize[A, U, E | Reordered | Unsized], Generic[A, U, E]):
     """Groups of ``n`` elements for which a function returns the same key."""
 
-    key: Callable[[A], Key] = attrs.field(validator=validate_callable)
+    key: Callable[[A], Key] = attrs.field(validator=validate_key)
 
     @property
     def title(self) -> str:
@@ -250,7 +250,7 @@ class BatchByKey(_OfSize[A, U, E | Reordered | Unsized], Generic[A, U, E]):
 class BatchByShape(_OfSize[A, U, E | Reordered | Unsized], Generic[A, U, E]):
     """Groups of ``n`` elements in which an array has the same shape."""
 
-    selector: Callable[[A], NDArray[np.generic]] = attrs.field(validator=validate_callable)
+    selector: Callable[[A], NDArray[np.generic]] = attrs.field(validator=validate_key)
 
     @property
     def title(self) -> str:

@@ -56,7 +56,7 @@ from flowdsl.nodes import (
     refuse_mismatch,
     rejects_keywords,
     trace,
-    validate_callable,
+    validate_key,
 )
 from flowdsl.nodes.validation import checked_flag
 from flowdsl.ops.batching import spans_of
@@ -297,7 +297,7 @@ class WindowByKey(Traceable[U, E | Reordered | Resampled | Unsized], Generic[A, 
     dilation: int = attrs.field(converter=plain_int, validator=at_least(1))
     remainder: Remainder = attrs.field(validator=_is_remainder)
     stacks: bool
-    key: Callable[[A], Key] = attrs.field(validator=validate_callable)
+    key: Callable[[A], Key] = attrs.field(validator=validate_key)
 
     def __attrs_post_init__(self) -> None:
         refuse_mismatch(self)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import ClassVar, Generic
+from typing import Any, ClassVar, Generic
 
 import attrs
 
+from flowdsl.elements.preallocated import NextRow
 from flowdsl.elements.specs import Spec
 from flowdsl.errors import SourceError
 from flowdsl.nodes import IndexedSource, T
+from flowdsl.storage.layout import Places
 from flowdsl.storage.paths import title_of
 
 
@@ -51,6 +53,21 @@ class FileSource(IndexedSource[T], Generic[T]):
     @abstractmethod
     def opened(self) -> tuple[int, int, Callable[[int], T]]:
         """Open the file; return its number of rows, its digest, and a reader of rows by number."""
+
+
+@attrs.define(eq=False)
+class RowReader:
+    """Reads rows by number; their arrays to places in a batch, if there are any."""
+
+    read: Callable[[int, Places], Any]
+    """Returns a row, with its arrays in these places if possible."""
+    convert: Callable[[int, Any], Any] | None = None
+    """Converts a row to the declared classes."""
+    next_row: NextRow = attrs.field(factory=NextRow, init=False)
+
+    def __call__(self, i: int) -> Any:
+        row = self.read(i, self.next_row.places)
+        return row if self.convert is None else self.convert(i, row)
 
 
 def file_has_changed(path: str) -> SourceError:

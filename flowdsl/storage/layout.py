@@ -25,7 +25,7 @@ from flowdsl.storage.codec import array_header, decode
 from flowdsl.storage.values import takes_any_bytes
 
 Places: TypeAlias = Mapping[str, NDArray[Any]]
-"""Arrays to which those of a row may be read, by the names of its components."""
+"""Memory for the arrays of a row, by the names of its components."""
 NO_PLACES: Places = {}
 
 _LEAST_BYTES = 256

@@ -21,7 +21,6 @@ from xxhash import xxh3_64_digest, xxh3_64_intdigest
 
 from flowdsl import nodes
 from flowdsl.effects import Exact
-from flowdsl.elements.preallocated import NextRow
 from flowdsl.elements.specs import (
     UNKNOWN,
     ArraySpec,
@@ -37,7 +36,7 @@ from flowdsl.storage.arrays.columns import FORMS, Column
 from flowdsl.storage.arrays.npy import NpyRows, Pickled
 from flowdsl.storage.byte_files import ByteFile, guard_file, open_file, rows_are_verified
 from flowdsl.storage.digests import versions_of
-from flowdsl.storage.file_source import FileSource
+from flowdsl.storage.file_source import FileSource, RowReader
 from flowdsl.storage.layout import NO_PLACES, Places
 from flowdsl.storage.paths import OnePath, one_path
 from flowdsl.storage.schema import checked_against
@@ -362,19 +361,6 @@ def _is_pickled(head: bytes) -> bool:
     return re.search(rb"'descr': '\|O\d*'", head[:256]) is not None
 
 
-@attrs.define(eq=False)
-class _Reader:
-    """The reader of a file's rows, in the declared classes."""
-
-    file: RowsFile
-    declared: Spec | None
-    next_row: NextRow = attrs.field(factory=NextRow, init=False)
-
-    def __call__(self, i: int) -> Any:
-        row = self.file.row(i, self.next_row.places)
-        return row if self.declared is None else restore_classes(row, self.declared)
-
-
 @attrs.frozen(eq=False, repr=False, slots=False)
 class FromNpz(FileSource[T], Generic[T]):
     """The source of ``from_npz``: the rows of a .npz file, by index."""
@@ -385,8 +371,9 @@ class FromNpz(FileSource[T], Generic[T]):
 
     def opened(self) -> tuple[int, int, Callable[[int], T]]:
         file = RowsFile(self.path, self.trusted, check=True, declared=self.row_spec)
-        spec = self.row_spec if names_classes(self.row_spec) else None
-        return file.length, file.digest, _Reader(file, spec)
+        spec = self.row_spec
+        convert = (lambda _, row: restore_classes(row, spec)) if names_classes(spec) else None
+        return file.length, file.digest, RowReader(file.row, convert)
 
 
 @overload

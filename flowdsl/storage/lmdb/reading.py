@@ -10,10 +10,9 @@ from typing_extensions import TypeForm
 
 from flowdsl import nodes
 from flowdsl.effects import Exact
-from flowdsl.elements.preallocated import NextRow
 from flowdsl.errors import SourceError
 from flowdsl.nodes import T
-from flowdsl.storage.file_source import FileSource
+from flowdsl.storage.file_source import FileSource, RowReader
 from flowdsl.storage.lmdb.rows import RowsFile
 from flowdsl.storage.paths import OnePath, local_path
 from flowdsl.storage.schema import SchemaRows, checked_against
@@ -36,20 +35,8 @@ class FromLmdb(FileSource[T], Generic[T]):
         file = RowsFile(self.path, self.trusted)
         header, stored = file.header()
         checked = SchemaRows("from_lmdb", self.path, self.row_spec, stored)
-        return header.length, header.digest, _Rows(file, checked if checked.changes else None)
-
-
-@attrs.define(eq=False)
-class _Rows:
-    """The reader of a file's rows, in the declared classes."""
-
-    file: RowsFile
-    checked: SchemaRows | None
-    next_row: NextRow = attrs.field(factory=NextRow, init=False)
-
-    def __call__(self, i: int) -> Any:
-        row = self.file.row(i, self.next_row.places)
-        return row if self.checked is None else self.checked.row(i, row)
+        convert = checked.row if checked.changes else None
+        return header.length, header.digest, RowReader(file.row, convert)
 
 
 @overload
