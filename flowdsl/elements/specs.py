@@ -351,7 +351,17 @@ def meet(declared: Spec, seen: Spec, path: str = "element") -> Spec:
         return seen
     if isinstance(seen, ValueSpec) and issubclass(class_of(declared), seen.type):
         return declared
-    raise SpecMismatch(f"{path}: declared {declared}, got {seen}{_names_of(seen)}")
+    more = f"{_names_of(seen)}{_advice_on_scalars(declared, seen)}"
+    raise SpecMismatch(f"{path}: declared {declared}, got {seen}{more}")
+
+
+def _advice_on_scalars(declared: Spec, seen: Spec) -> str:
+    """A message suffix where a number of Python is declared for one of NumPy."""
+    if not isinstance(declared, ValueSpec) or declared.type not in (bool, int, float):
+        return ""
+    if not isinstance(seen, ArraySpec) or seen.shape != () or seen.dtype is None:
+        return ""
+    return f"; a number of NumPy is declared as np.{seen.dtype.type.__name__}"
 
 
 def _names_of(seen: Spec) -> str:

@@ -19,6 +19,7 @@ class ToKeras(FlowBase[T, E]):
         shuffle="write .shuffle(seed=...) in the chain",
         workers="write .prefetch(procs={n}).to_keras()",
         buffer="write ahead={n}",
+        epochs="write model.fit(flow.to_keras(), epochs={n})",
     )
     def to_keras(self, *, ahead: int = 2) -> Fit:
         """Return the elements as batches for ``fit``, ``evaluate`` and ``predict`` of Keras 3.

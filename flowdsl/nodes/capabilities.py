@@ -201,6 +201,28 @@ class Receipts:
                 self._rest.close()
 
 
+@attrs.define(eq=False, repr=False)
+class Retained:
+    """The rows that an operator has read and may still use in this pass."""
+
+    first: int = 0
+    """The position of the first of them: the operator uses no row before it any more."""
+
+
+class Retaining(Node[T, E], Generic[T, E]):
+    """Knows which of the rows that it has read it may still use, where their number varies."""
+
+    @abstractmethod
+    def rows_retaining(
+        self, epoch: int, sources: Sequence[PassFactory], retained: Retained
+    ) -> Iterator[Row[T]]:
+        """Yield ``rows``; set ``retained.first`` before each, if it has changed."""
+
+    @final
+    def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[T]]:
+        return self.rows_retaining(epoch, sources, Retained())
+
+
 class Acknowledging(OneShot[T, E], Generic[T, E]):
     """Acknowledges its rows, which come from elsewhere, once they were delivered."""
 

@@ -170,6 +170,23 @@ BATCH_KEYWORD_ADVICE = {
 }
 """Advice for other libraries' names for the arguments of batching operators."""
 
+_READERS_ADVICE = "read with several processes by prefetch(procs={n}) after it"
+READER_KEYWORD_ADVICE = {
+    "shuffle": "write {name}(...).shuffle(seed=...)",
+    "batch_size": "write {name}(...).batch({n})",
+    "transform": "write {name}(...).map(f)",
+    "num_epochs": "loop over {name}(...).epochs({n})",
+    "num_parallel_reads": _READERS_ADVICE,
+    "num_workers": _READERS_ADVICE,
+    "num_proc": _READERS_ADVICE,
+    "procs": _READERS_ADVICE,
+    "on_error": "failures are left out below a prefetch: write prefetch(on_error={})",
+    "streaming": "leave it out, as rows are read when they are needed",
+    "mmap_mode": "leave it out, as rows are read when they are needed",
+    "allow_pickle": "pickled objects run code when they are read; convert them to arrays",
+}
+"""Advice for arguments that other libraries have on their readers of files."""
+
 
 def method_name(node: Titled) -> str:
     """The name of the operator's method, taken from its title.

@@ -18,6 +18,8 @@ from flowdsl.nodes import (
     FlowBase,
     Node,
     PassFactory,
+    Retained,
+    Retaining,
     Row,
     T,
     Traceable,
@@ -56,7 +58,9 @@ _CYCLE = 16
 
 
 @attrs.frozen(eq=False, repr=False, slots=False)
-class InterleaveMap(Traceable[U, E | Reordered | Unsized], Generic[A, U, E]):
+class InterleaveMap(
+    Traceable[U, E | Reordered | Unsized], Retaining[U, E | Reordered | Unsized], Generic[A, U, E]
+):
     """``block`` elements of each of ``cycle`` results of ``func`` in turn."""
 
     source: Node[A, E]
@@ -78,19 +82,28 @@ class InterleaveMap(Traceable[U, E | Reordered | Unsized], Generic[A, U, E]):
     def spec(self, probe: bool) -> Spec:
         return with_inferred(self, spec_of_items(self.func), probe)
 
-    def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[U]]:
-        return enumerate(y for y, _ in self._elements(epoch, sources[0]))
+    def rows_retaining(
+        self, epoch: int, sources: Sequence[PassFactory], retained: Retained
+    ) -> Iterator[Row[U]]:
+        return enumerate(y for y, _ in self._elements(epoch, sources[0], retained))
 
     def rows_with_places(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[Any]]:
         read = TracedReader(sources[0], deque(maxlen=1))
-        for position, (y, (_, x)) in enumerate(self._elements(epoch, read, read.latest)):
+        for position, (y, (_, x)) in enumerate(
+            self._elements(epoch, read, Retained(), read.latest)
+        ):
             yield position, trace(y, [x.places])
 
     def _elements(
-        self, epoch: int, source: PassFactory, latest: deque[Row[Any]] | None = None
+        self,
+        epoch: int,
+        source: PassFactory,
+        retained: Retained,
+        latest: deque[Row[Any]] | None = None,
     ) -> Iterator[tuple[U, Row[Any]]]:
         """The elements, each with the row of the source that it was made from."""
         waiting = source(epoch)
+        unread = 0  # the position of the next row of the source, or one before it
         slots, unused = deque[_Result[U] | None](), self.cycle  # a slot is added at its first turn
         try:
             while slots or unused:
@@ -105,6 +118,8 @@ class InterleaveMap(Traceable[U, E | Reordered | Unsized], Generic[A, U, E]):
                         unused = 0
                         continue
                     result = slots[0] = _Result(self, epoch, row, latest[0] if latest else row)
+                    unread = row[0] + 1
+                    retained.first = _first_position(slots, unread)
                 size = 0
                 for y in islice(result.elements, self.block):
                     size += 1
@@ -112,6 +127,7 @@ class InterleaveMap(Traceable[U, E | Reordered | Unsized], Generic[A, U, E]):
                 slots.rotate(-1)
                 if size < self.block:
                     slots[-1] = None  # the next result begins at the next turn of this slot
+                    retained.first = _first_position(slots, unread)
         finally:
             for result in filter(None, slots):
                 result.close()
@@ -124,6 +140,7 @@ class _Result(Generic[U]):
         self, node: InterleaveMap[Any, U, Any], epoch: int, row: Row[Any], origin: Row[Any]
     ) -> None:
         self._node, self._epoch, self._row = node, epoch, row
+        self.position = row[0]
         self.origin = origin
         self.elements = self._read()
 
@@ -149,6 +166,11 @@ class _Result(Generic[U]):
             detail = f"{describe_element(x)}, after {yielded} of its elements"
             failed = ElementError(self._node.title, position, self._epoch, origin, detail)
             raise_ending(failed, error)
+
+
+def _first_position(slots: Iterable[_Result[Any] | None], unread: int) -> int:
+    """The position of the first row whose result is open; ``unread`` if none is."""
+    return min((result.position for result in slots if result is not None), default=unread)
 
 
 class Interleaving(FlowBase[T, E]):

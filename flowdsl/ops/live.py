@@ -28,6 +28,8 @@ from flowdsl.nodes import (
     PassFactory,
     PassThrough,
     Positions,
+    Retained,
+    Retaining,
     Row,
     T,
     at_least,
@@ -139,7 +141,10 @@ class Merge(Merging[T, E | Reordered], AnyOrder[T, E | Reordered], Generic[T, E]
 
 @attrs.frozen(eq=False, repr=False, slots=False)
 class Latest(
-    PassThrough[T, E | Resampled | Unsized], AnyOrder[T, E | Resampled | Unsized], Generic[T, E]
+    PassThrough[T, E | Resampled | Unsized],
+    Retaining[T, E | Resampled | Unsized],
+    AnyOrder[T, E | Resampled | Unsized],
+    Generic[T, E],
 ):
     """The last ``n`` elements that have come when one is asked for; older ones are dropped."""
 
@@ -157,15 +162,13 @@ class Latest(
     def length(self) -> None:
         return None
 
-    @property
-    def looks_back(self) -> int | None:
-        return self.n + 1
-
     @cached_per_node
     def spec(self, probe: bool) -> Spec:
         return self.source.spec(probe)
 
-    def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[T]]:
+    def rows_retaining(
+        self, epoch: int, sources: Sequence[PassFactory], retained: Retained
+    ) -> Iterator[Row[T]]:
         arrivals, dropped = _Arrivals(), count()
 
         def drop(element: Any) -> None:
@@ -194,7 +197,9 @@ class Latest(
                     if reader.error is not None:
                         raise reader.error
                     return
-                yield number, rows[0][1]
+                position, x = rows[0]
+                retained.first = position + 1  # older ones were dropped, or yielded
+                yield number, x
                 number += 1
         finally:
             reader.stop()

@@ -15,9 +15,11 @@ from flowdsl.nodes import (
     A,
     E,
     FlowBase,
+    Indices,
     MadeFromLatest,
     Node,
     PassFactory,
+    Provenance,
     Restartable,
     Restarts,
     Resumable,
@@ -68,7 +70,7 @@ class Scan(MadeFromLatest[U, E], Generic[A, U, E]):
 
     @property
     def looks_back(self) -> int | None:
-        return None
+        return 0
 
     @cached_per_node
     def spec(self, probe: bool) -> Spec:
@@ -77,6 +79,9 @@ class Scan(MadeFromLatest[U, E], Generic[A, U, E]):
         if isinstance(result, StructSpec) and len(result.fields) == 2:
             known = result.fields[1][1]
         return with_inferred(self, known, probe)
+
+    def made_of(self, addresses: Indices) -> Provenance:
+        return Provenance.one_each(addresses)
 
     def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[U]]:
         state = deepcopy(self.state)
@@ -189,8 +194,9 @@ class Scanning(FlowBase[T, E]):
         what it puts into an element should not change later. It runs in the consumer's process,
         as every element needs the state after the elements before it; operators below and above may
         run in workers. After a resume the delivered elements are computed again, for their state.
-        An element has the origins of ``x``; rows that are only in the state are not
-        traced.
+        An element has the origins of ``x``; rows that are only in the state are not traced.
+        ``from_zmq`` acknowledges ``x`` with its element, so a stream that goes on with another
+        receiver begins there with ``state``.
 
         Length: the source's.
 

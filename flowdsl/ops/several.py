@@ -16,7 +16,7 @@ import attrs
 from flowdsl.effects import Counted, Effect, Reordered, Resampled, Unmoved, Unsized
 from flowdsl.elements.specs import Spec, StructSpec, ValueSpec
 from flowdsl.errors import InvalidFlow
-from flowdsl.nodes import A, CodeTemplate, E, FlowBase, cached_per_node, flow
+from flowdsl.nodes import A, CodeTemplate, E, FlowBase, cached_per_node, flow, rejects_keywords
 from flowdsl.ops.combining import Concat, Parts, Stop, check_flows, chosen, interleaved, mixed
 from flowdsl.ops.live import Merge
 from flowdsl.ops.zipping import Zip, ZipNamed
@@ -35,6 +35,8 @@ A3 = TypeVar("A3")
 
 Flows: TypeAlias = Iterable[FlowBase[T, F]] | Mapping[str, FlowBase[T, F]]
 Weights: TypeAlias = Sequence[float] | Mapping[str, float] | None
+
+_WEIGHTS = "write weights={}"
 
 
 @attrs.frozen(eq=False, repr=False, slots=False)
@@ -181,6 +183,7 @@ def choose(
     stop: Stop,
     with_names: Literal[True],
 ) -> Flow[tuple[str, T], F | Reordered | Resampled | Unsized]: ...
+@rejects_keywords(probs=_WEIGHTS, probabilities=_WEIGHTS, p=_WEIGHTS)
 def choose(
     flows: Flows[Any, Any],
     *,
@@ -211,6 +214,10 @@ def mix(
 def mix(
     flows: Mapping[str, FlowBase[T, C]], *, seed: int = 0, with_names: Literal[True]
 ) -> Flow[tuple[str, T], C | Reordered]: ...
+@rejects_keywords(
+    weights="mix has every element once, in random order; write choose(flows, weights={})",
+    probabilities="mix has every element once, in random order; write choose(flows, weights={})",
+)
 def mix(flows: Flows[Any, Any], *, seed: int = 0, with_names: bool = False) -> Flow[Any, Any]:
     """Mix a list or dict of flows evenly, as ``first.mix(*others)`` does.
 

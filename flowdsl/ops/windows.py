@@ -38,6 +38,8 @@ from flowdsl.nodes import (
     PassFactory,
     Restartable,
     Restarts,
+    Retained,
+    Retaining,
     Row,
     Sliceable,
     T,
@@ -285,10 +287,30 @@ class _Stream(Generic[A]):
     complete: int
     """The number of its elements with which its next window is complete."""
     read: int = 0
+    first: int = POSITION_LIMIT
+    """The position of the first of its elements that its next window has, if there is one."""
+
+    def add(self, row: Row[A], span: int) -> bool:
+        """Add an element; return True if the next window is complete."""
+        if self.read == self.complete - span:
+            self.first = row[0]
+        self.latest.append(row)
+        self.read += 1
+        return self.read == self.complete
+
+    def move(self, stride: int, span: int) -> None:
+        """Go on to the window after the next one."""
+        self.complete += stride
+        start = self.complete - span - (self.read - len(self.latest))
+        self.first = self.latest[start][0] if start < len(self.latest) else POSITION_LIMIT
 
 
 @attrs.frozen(eq=False, repr=False, slots=False)
-class WindowByKey(Traceable[U, E | Reordered | Resampled | Unsized], Generic[A, U, E]):
+class WindowByKey(
+    Traceable[U, E | Reordered | Resampled | Unsized],
+    Retaining[U, E | Reordered | Resampled | Unsized],
+    Generic[A, U, E],
+):
     """The windows of each of several streams: of the elements that have the same key."""
 
     source: Node[A, E]
@@ -323,21 +345,29 @@ class WindowByKey(Traceable[U, E | Reordered | Resampled | Unsized], Generic[A, 
             rows = with_sizes(self.source.spec(True), rows)
         return self._maker.spec(rows)
 
-    def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[U]]:
-        groups = self._groups(epoch, sources[0](epoch), lambda x: x)
+    def rows_retaining(
+        self, epoch: int, sources: Sequence[PassFactory], retained: Retained
+    ) -> Iterator[Row[U]]:
+        groups = self._groups(epoch, sources[0](epoch), lambda x: x, retained)
         return enumerate(self._window(epoch, group) for group in groups)
 
     def rows_with_places(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[Any]]:
         traced = ((i, x if isinstance(x, Traced) else Traced(x, ())) for i, x in sources[0](epoch))
-        for position, group in enumerate(self._groups(epoch, traced, lambda x: x.element)):
+        groups = self._groups(epoch, traced, lambda x: x.element, Retained())
+        for position, group in enumerate(groups):
             window = self._window(epoch, [(i, x.element) for i, x in group])
             yield position, trace(window, [x.places for _, x in group], self.stacks)
 
     def _groups(
-        self, epoch: int, rows: Iterator[Row[B]], element_of: Callable[[B], A]
+        self,
+        epoch: int,
+        rows: Iterator[Row[B]],
+        element_of: Callable[[B], A],
+        retained: Retained,
     ) -> Iterator[list[Row[B]]]:
         span = min((self.n - 1) * self.dilation + 1, POSITION_LIMIT)  # no pass is longer
         streams = dict[Key, _Stream[B]]()
+        is_known = False  # True if a stream has the row at ``retained.first``
         for position, x in rows:
             try:
                 key = key_of(element_of(x), self.key)
@@ -346,11 +376,15 @@ class WindowByKey(Traceable[U, E | Reordered | Resampled | Unsized], Generic[A, 
                 raise_ending(failure_of_group(self, epoch, [(position, element_of(x))]), error)
             if stream is None:
                 streams[key] = stream = _Stream(deque(maxlen=span), span)
-            stream.latest.append((position, x))
-            stream.read += 1
-            if stream.read == stream.complete:
-                yield [*islice(stream.latest, 0, None, self.dilation)]
-                stream.complete += self.stride
+            if stream.add((position, x), span):
+                group = [*islice(stream.latest, 0, None, self.dilation)]
+                was_oldest = stream.first == retained.first
+                stream.move(self.stride, span)
+                if was_oldest or not is_known:  # else another stream still has the oldest row
+                    oldest = min(stream.first for stream in streams.values())
+                    is_known = oldest <= position
+                    retained.first = oldest if is_known else position + 1
+                yield group
         if self.remainder != "drop":
             for stream in streams.values():
                 before = stream.read - len(stream.latest)

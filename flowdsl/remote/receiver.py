@@ -181,7 +181,12 @@ class Receiver:
             )
             if self.sender_timeout is not None and self.senders is not None:
                 raise SourceError(f"{text}; of the senders, {receive_state.describe_senders()}")
-            _log.warning("%s; others continue", text)
+            ends = (
+                ""
+                if self.timeout
+                else "; with timeout=s, it is an error if none does for s seconds"
+            )
+            _log.warning("%s; others may continue%s", text, ends)
 
     def _check_failed(self, receive_state: ReceiveState) -> None:
         """Record failed senders; raise an error if their elements are awaited."""

@@ -107,8 +107,9 @@ class SendBuffer:
             raise SourceError(
                 f"the receiver has read {self.held} elements and delivered none of them to its "
                 f"consumer, and this sender keeps at most {MAX_HELD_BYTES / 2**30:g} GiB for it to "
-                f"send them again; let the receiver commit more often (auto_commit=False), or "
-                f"have smaller buffers"
+                f"send them again. A buffer of its flow may have kept the first of them: a large "
+                f"shuffle, or a key whose window or batch is not complete. With "
+                f"auto_commit=False, commit more often"
             )
 
     def end(self, failure: str | None = None) -> None:

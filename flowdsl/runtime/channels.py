@@ -23,6 +23,8 @@ from flowdsl.nodes import (
     Restartable,
     Restarts,
     Resumable,
+    Retained,
+    Retaining,
     Row,
     Traceable,
 )
@@ -36,6 +38,7 @@ from flowdsl.runtime.delivery import (
     LookingBack,
     OutOfOrder,
     RowNotes,
+    StillUsed,
     WholePass,
     without_numbers,
 )
@@ -246,7 +249,7 @@ def _closable(rows: Iterator[Row[Any]]) -> Iterator[Row[Any]]:
     yield from rows
 
 
-_Reader: TypeAlias = WholePass | LookingBack | OutOfOrder
+_Reader: TypeAlias = WholePass | LookingBack | StillUsed | OutOfOrder
 
 
 @attrs.define(eq=False)
@@ -269,6 +272,8 @@ class HostedChannel:
     """What follows the rows that the operator reads, with the number of the operator's source."""
     _out_of_order: dict[int, OutOfOrder] = attrs.field(factory=dict[int, OutOfOrder], init=False)
     """What follows the rows of each source of an operator that yields them in another order."""
+    _retained: Retained = attrs.field(factory=Retained, init=False)
+    """What the operator may still use of its source, if it knows."""
     _open: WeakSet[Reading] = attrs.field(factory=WeakSet[Reading], init=False)
     _occupied: int = attrs.field(default=0, init=False)
     _entries: int = attrs.field(default=0, init=False)
@@ -318,6 +323,9 @@ class HostedChannel:
         if node.looks_back is not None:
             self._reading.append((k, looking_back := LookingBack(count, node.looks_back)))
             return looking_back
+        if isinstance(node, Retaining):
+            self._reading.append((k, still_used := StillUsed(count, self._retained)))
+            return still_used
         if isinstance(node, Traceable) and node.yields_all:
             if k not in self._out_of_order:
                 self._out_of_order[k] = OutOfOrder()
@@ -347,13 +355,15 @@ class HostedChannel:
             rows = self._read(node.rows_from(epoch, yielded, offset, sources, restarts))
             rows = self.progress.counted(rows)
             rows = islice(rows, again, None) if again else rows
+        elif isinstance(node, Retaining):
+            rows = self._read(node.rows_retaining(epoch, sources, self._retained))
         elif isinstance(node, SkipFailed):
             report = partial(self.report_skip, self.step)
             rows = self._read(node.rows_reporting(epoch, sources, report))
         else:
             rows = self._read(node.rows(epoch, sources))
         for _, reader in self._reading:
-            if isinstance(reader, LookingBack):
+            if isinstance(reader, LookingBack | StillUsed):
                 rows = chain(rows, reader.ending())
         if self.filter is not None:
             rows = self.filter.keeping(rows)

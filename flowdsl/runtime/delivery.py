@@ -11,6 +11,8 @@ first, no later element can be made from (``follow``):
 - Most operators in the consumer's thread hold nothing between two elements, so their answer is the
   answer of their source. Some need the last few elements that they read (``Node.looks_back``), so
   theirs is what their source answered before these.
+- Some know which rows they may still use (``Retaining``), such as windows of several streams. Their
+  answer is what their source answered before the first of these.
 - A buffer such as ``shuffle`` yields the elements in another order. They are numbered as they enter
   it and counted as they leave it.
 - Threads and pools read ahead, so each row that they read is noted with the answer below it.
@@ -32,7 +34,7 @@ from typing import Any, TypeVar
 
 import attrs
 
-from flowdsl.nodes import POSITION_LIMIT, PassFactory, Receipts, Row, Traced
+from flowdsl.nodes import POSITION_LIMIT, PassFactory, Receipts, Retained, Row, Traced
 
 A = TypeVar("A")
 
@@ -176,6 +178,53 @@ class LookingBack:
 
     def __call__(self) -> int:
         return self._before[0] if self._before else self.count()
+
+
+@attrs.define(eq=False)
+class StillUsed:
+    """Reads the source of an operator that knows which rows it may still use.
+
+    A thread may read the source while the consumer asks for the answer.
+    """
+
+    count: Callable[[], int]
+    """The answer of the source."""
+    retained: Retained
+    _before: deque[Row[int]] = attrs.field(factory=deque[Row[int]])
+    """The position of each row from the first of these, and what was delivered before it."""
+    _coming: int | None = None
+    """What was delivered before the row that is being read; None between two of them."""
+
+    def reading(self, source: PassFactory) -> PassFactory:
+        def read(epoch: int) -> Iterator[Row[Any]]:
+            self.retained.first = 0
+            rows = source(epoch)
+            while True:
+                self._coming = before = self.count()
+                if (row := next(rows, None)) is None:
+                    self._coming = None
+                    return
+                self._before.append((row[0], before))
+                self._coming = None
+                yield row
+                del row  # the operator releases it first
+
+        return read
+
+    def ending(self) -> Iterator[Row[Any]]:
+        """Yield nothing, after the elements of the operator, which needs no rows any more."""
+        self._before.clear()
+        yield from ()
+
+    def __call__(self) -> int:
+        before, first = self._before, self.retained.first
+        # In this order: a row that the source has counted by now is found in one of the two.
+        count, coming = self.count(), self._coming
+        while before and before[0][0] < first:
+            before.popleft()
+        if before:
+            return before[0][1]
+        return count if coming is None else coming
 
 
 @attrs.define(eq=False)

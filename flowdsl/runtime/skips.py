@@ -57,12 +57,11 @@ class Skips:
 
     def log_total(self) -> None:
         """Log the number of skipped elements at the end of the pass."""
-        if self.count:
-            _log.warning(
-                "%d elements failed and were left out, the first: %s",
-                self.count,
-                self.first[0].error,
-            )
+        if self.count == 1:
+            _log.warning("1 element failed and was left out: %s", self.first[0].error)
+        elif self.count:
+            first = self.first[0].error
+            _log.warning("%d elements failed and were left out, the first: %s", self.count, first)
 
 
 def _number(skipping: Step, failed: Failed) -> int:

@@ -15,7 +15,14 @@ from flowdsl import nodes
 from flowdsl.effects import Exact, Finite
 from flowdsl.elements.specs import Spec, ValueSpec, spec_declared, spec_of
 from flowdsl.errors import SourceError, SpecMismatch
-from flowdsl.nodes import FlowBase, IndexedSource, T, checked_int
+from flowdsl.nodes import (
+    READER_KEYWORD_ADVICE,
+    FlowBase,
+    IndexedSource,
+    T,
+    checked_int,
+    rejects_keywords,
+)
 from flowdsl.storage.byte_files import ByteFile, open_file
 from flowdsl.storage.codec import SameTupleNames, decode, encode
 from flowdsl.storage.digests import Version, versions_of
@@ -182,6 +189,7 @@ class _Decoder:
 def from_arrayrecord(paths: Paths) -> Flow[bytes, Exact]: ...
 @overload
 def from_arrayrecord(paths: Paths, element: TypeForm[A]) -> Flow[A, Exact]: ...
+@rejects_keywords(**READER_KEYWORD_ADVICE)
 def from_arrayrecord(paths: Paths, element: Any = bytes) -> Flow[Any, Exact]:
     """Read the records of ArrayRecord files, by index: as ``bytes`` or as decoded elements.
 

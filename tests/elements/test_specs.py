@@ -114,6 +114,15 @@ def test_a_contradiction_names_both_specs(declared: Spec, seen: Spec, said: str)
     assert str(caught.value).startswith(f"map: element 0: declared {said}")
 
 
+@pytest.mark.parametrize("kind", [bool, int])
+def test_a_number_of_numpy_that_is_declared_as_a_number_of_python_is_an_error_with_advice(
+    kind: type,
+) -> None:
+    stored: np.dtype[Any] = np.dtype(kind)
+    with pytest.raises(SpecMismatch, match=f"declared as np.{stored.type.__name__}$"):
+        meet(ValueSpec(kind), ArraySpec(stored, ()), "label")
+
+
 def test_a_nested_contradiction_names_the_component() -> None:
     with pytest.raises(SpecMismatch, match=r"^row\.y\.0: declared int, got str$"):
         meet(spec_of(Pair(1, (2,))), spec_of(Pair(1, ("a",))), "row")

@@ -26,7 +26,7 @@ print(items.prefetch(procs=1, on_error="skip").collect())
 items.batch(2).prefetch(procs=1).collect()
 
 # Seen:
-# 1 elements failed and were left out, the first: from_dataset(Files, 4 items) failed on element 2
+# 1 element failed and was left out: from_dataset(Files, 4 items) failed on element 2
 # (row 2 of from_dataset(Files, 4 items)): OSError('the file is cut off')
 # [0, 1, 3]
 # flowdsl.errors.ElementError: from_dataset(Files, 4 items) failed on element 2 (row 2 of

@@ -26,7 +26,7 @@ print(flow.collect(), flow.prefetch(procs=1, on_error="skip").collect())
 flow.prefetch(procs=1).collect()
 
 # Seen:
-# 1 elements failed and were left out, the first: map(number) failed on element 1 (element 1 of
+# 1 element failed and was left out: map(number) failed on element 1 (element 1 of
 # from_iterable(rows)): TypeError("cannot pickle '_thread.lock' object"); the element was {'i': 1,
 # 'guard': <unlocked _thread.lock object at ...>}
 # [0, 1, 2, 3] [0, 2, 3]

@@ -33,7 +33,7 @@ print(flow.prefetch(procs=2, on_error="skip").collect())
 flow.prefetch(procs=2).collect()
 
 # Seen:
-# 1 elements failed and were left out, the first: from_items(5 items) failed on element 2 (row 2 of
+# 1 element failed and was left out: from_items(5 items) failed on element 2 (row 2 of
 # from_items(5 items)): NotShippable("the element cannot be loaded by a worker process:
 # ValueError('the header of scan 2 is damaged')"); the element was Scan(2)
 # [0, 1, 3, 4]

@@ -33,7 +33,7 @@ print(flow.prefetch(procs=2, on_error="skip").collect())
 flow.prefetch(procs=2).collect()
 
 # Seen:
-# 1 elements failed and were left out, the first: map(handle) failed on element 2 (row 2 of
+# 1 element failed and was left out: map(handle) failed on element 2 (row 2 of
 # from_range(5)): NotShippable("the element cannot be loaded by the consumer's process:
 # RuntimeError('the handle belongs to another process')")
 # [0, 1, 3, 4]

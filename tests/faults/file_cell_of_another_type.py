@@ -23,7 +23,7 @@ print(words.prefetch(on_error="skip").collect())
 words.collect()
 
 # Seen:
-# 1 elements failed and were left out, the first: from_csv('words.csv') failed on element 1 (row 1
+# 1 element failed and was left out: from_csv('words.csv') failed on element 1 (row 1
 # of from_csv('words.csv')): SpecMismatch("'words.csv', line 3 (byte 16): column 'times': 'two' is
 # not of the declared type, int")
 # [Word(text='to', times=2), Word(text='or', times=1)]

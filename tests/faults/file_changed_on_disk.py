@@ -18,7 +18,7 @@ print(rows.prefetch(on_error="skip").collect())
 rows.collect()
 
 # Seen:
-# 1 elements failed and were left out, the first: from_lmdb('rows.lmdb') failed on element 1
+# 1 element failed and was left out: from_lmdb('rows.lmdb') failed on element 1
 # (row 1 of from_lmdb('rows.lmdb')): SourceError("'rows.lmdb': row 1 cannot be read: its bytes are
 # not those that were written: the checksum differs")
 # ['aaaaaaaaa', 'ccccccccc']

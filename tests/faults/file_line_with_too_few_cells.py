@@ -16,7 +16,7 @@ print(words.prefetch(on_error="skip").collect())
 words.collect()
 
 # Seen:
-# 1 elements failed and were left out, the first: from_csv('words.csv') failed on element 1 (row 1
+# 1 element failed and was left out: from_csv('words.csv') failed on element 1 (row 1
 # of from_csv('words.csv')): SourceError("'words.csv', line 3 (byte 16): the row has 1 cell, but
 # there are 2 columns")
 # [{'text': 'to', 'count': '2'}, {'text': 'or', 'count': '1'}]

@@ -23,7 +23,7 @@ print([image.shape for image in images.prefetch(on_error="skip")])
 images.collect()
 
 # Seen:
-# 1 elements failed and were left out, the first: augment(warmer) failed on element 1 (row 1 of
+# 1 element failed and was left out: augment(warmer) failed on element 1 (row 1 of
 # from_items(3 items)): ValueError('operands could not be broadcast together with shapes (8,8) (3,)
 # (8,8) '); the element was float64[8, 8]
 # [(8, 8, 3), (8, 8, 3)]

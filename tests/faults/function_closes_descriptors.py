@@ -23,7 +23,7 @@ print(flow.prefetch(procs=1, on_error="skip").collect())
 
 # Seen:
 # ...
-# 1 elements failed and were left out, the first: map(careless) failed on element 2 (row 2 of
+# 1 element failed and was left out: map(careless) failed on element 2 (row 2 of
 # from_range(5)): WorkerDied('3 workers died, one after another, at work on element 2 of
 # map(careless) (row 2 of from_range(5)); the last of them was worker process ... (signal SIGABRT)')
 # [0, 1, 3, 4]

@@ -23,7 +23,7 @@ print(flow.prefetch(procs=1, deaths=1, on_error=skipped.append).collect(), len(s
 flow.prefetch(procs=1, deaths=1).collect()
 
 # Seen:
-# 1 elements failed and were left out, the first: ...
+# 1 element failed and was left out: ...
 # [0, 1, 2, 4, 5] 1
 # flowdsl.errors.WorkerDied: ... died... at work on element 3 of map(read) (row 3 of
 # from_range(6)); ... worker process ... (signal SIGSEGV)

@@ -13,7 +13,7 @@ print(rows.prefetch(procs=2, on_error="skip").collect())
 rows.prefetch(procs=2).collect()
 
 # Seen:
-# 1 elements failed and were left out, the first: map(<lambda>) failed on element 2 (row 2 of
+# 1 element failed and was left out: map(<lambda>) failed on element 2 (row 2 of
 # from_items(4 items)): ZeroDivisionError('integer division or modulo by zero'); the element was 0
 # [2, 4, 8]
 # flowdsl.errors.ElementError: map(<lambda>) failed on element 2 (row 2 of from_items(4 items)):

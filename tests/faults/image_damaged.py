@@ -21,7 +21,7 @@ print([int(image.max()) for image in images.prefetch(on_error="skip")])
 images.collect()
 
 # Seen:
-# 1 elements failed and were left out, the first: from_images('0.png', 3 files) failed on element 1
+# 1 element failed and was left out: from_images('0.png', 3 files) failed on element 1
 # (row 1 of from_images('0.png', 3 files)): SourceError("from_images: '1.png' cannot be read: this
 # PNG image is cut off: it has ... bytes, and no end")
 # [0, 2]

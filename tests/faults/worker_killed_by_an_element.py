@@ -21,7 +21,7 @@ print(rows.prefetch(procs=2, on_error="skip").collect())
 rows.prefetch(procs=2).collect()
 
 # Seen:
-# 1 elements failed and were left out, the first: map(read) failed on element 2 (row 2 of
+# 1 element failed and was left out: map(read) failed on element 2 (row 2 of
 # from_range(4)): WorkerDied('3 workers died, one after another, at work on element 2 of map(read)
 # (row 2 of from_range(4)); the last of them was worker process ... (exit status 9)')
 # [0, 1, 3]

@@ -22,7 +22,7 @@ print(fl.from_range(3).map(check).prefetch(procs=1, on_error="skip").collect())
 fl.from_range(3).map(check).prefetch(procs=1).collect()
 
 # Seen:
-# 1 elements failed and were left out, the first: map(check) failed on element 1 (row 1 of
+# 1 element failed and was left out: map(check) failed on element 1 (row 1 of
 # from_range(3)): UserWarning('a suspicious row'); the element was 1
 # [0, 2]
 # flowdsl.errors.ElementError: map(check) failed on element 1 (row 1 of from_range(3)):

@@ -84,7 +84,7 @@ class TestSilence:
             release.join()
         silent.end()
         assert got == list(range(5))
-        assert "has not been heard for 0.2 s, after 2 elements; others continue" in caplog.text
+        assert "has not been heard for 0.2 s, after 2 elements; others may continue" in caplog.text
         assert "is heard again" in caplog.text
 
     def test_the_tally_has_the_age_of_the_last_message_of_each_sender(self) -> None:

@@ -502,7 +502,9 @@ class TestStops:
         monkeypatch.setattr("flowdsl.remote.send_buffer.MAX_HELD_BYTES", 10_000)
         sender = sending(fl.from_range(90).map(lambda _: bytes(1000)), ipc, hwm=4)
         run = iter(fl.from_zmq(ipc, timeout=WAIT, auto_commit=False))
-        with pytest.raises(SourceError, match=r"failed after .* let the receiver commit more"):
+        with pytest.raises(
+            SourceError, match=r"failed after .* auto_commit=False, commit more often"
+        ):
             list(run)
         with pytest.raises(SourceError, match="and delivered none of them to its consumer"):
             sender.outcome()

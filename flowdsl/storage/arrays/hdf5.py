@@ -18,7 +18,7 @@ from flowdsl import nodes
 from flowdsl.effects import Exact
 from flowdsl.elements.specs import UNKNOWN, Spec, StructSpec, names_classes, restore_classes
 from flowdsl.errors import InvalidFlow, SourceError
-from flowdsl.nodes import T
+from flowdsl.nodes import READER_KEYWORD_ADVICE, T, rejects_keywords
 from flowdsl.storage.arrays.columns import FORMS, LIST, TEXT, Column
 from flowdsl.storage.byte_files import LocalFile, guard_file, rows_are_verified
 from flowdsl.storage.digests import Version, versions_of
@@ -497,6 +497,7 @@ def from_hdf5(path: OnePath, data_paths: str | Sequence[str]) -> Flow[Any, Exact
 def from_hdf5(
     path: OnePath, data_paths: str | Sequence[str], element: TypeForm[A]
 ) -> Flow[A, Exact]: ...
+@rejects_keywords(**READER_KEYWORD_ADVICE)
 def from_hdf5(
     path: OnePath, data_paths: str | Sequence[str], element: Any = object
 ) -> Flow[Any, Exact]:

@@ -18,7 +18,7 @@ from flowdsl.effects import Exact
 from flowdsl.elements.preallocated import NextRow
 from flowdsl.elements.specs import ArraySpec, Spec, spec_declared
 from flowdsl.errors import SourceError
-from flowdsl.nodes import T
+from flowdsl.nodes import READER_KEYWORD_ADVICE, T, rejects_keywords
 from flowdsl.storage.arrays.columns import Column
 from flowdsl.storage.byte_files import ByteFile, LocalFile, open_file
 from flowdsl.storage.digests import Version, versions_of
@@ -186,6 +186,7 @@ class FromNpy(FileSource[T], Generic[T]):
 def from_npy(path: OnePath) -> Flow[Any, Exact]: ...
 @overload
 def from_npy(path: OnePath, element: TypeForm[A]) -> Flow[A, Exact]: ...
+@rejects_keywords(**READER_KEYWORD_ADVICE)
 def from_npy(path: OnePath, element: Any = object) -> Flow[Any, Exact]:
     """Read the rows of an array in a ``.npy`` file of ``np.save``, along its first axis.
 

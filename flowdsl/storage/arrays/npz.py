@@ -31,7 +31,7 @@ from flowdsl.elements.specs import (
     spec_declared,
 )
 from flowdsl.errors import SourceError
-from flowdsl.nodes import T
+from flowdsl.nodes import READER_KEYWORD_ADVICE, T, rejects_keywords
 from flowdsl.storage.arrays.columns import FORMS, Column
 from flowdsl.storage.arrays.npy import NpyRows, Pickled
 from flowdsl.storage.byte_files import ByteFile, guard_file, open_file, rows_are_verified
@@ -380,6 +380,7 @@ class FromNpz(FileSource[T], Generic[T]):
 def from_npz(path: OnePath, *, trusted: bool = False) -> Flow[Any, Exact]: ...
 @overload
 def from_npz(path: OnePath, element: TypeForm[A], *, trusted: bool = False) -> Flow[A, Exact]: ...
+@rejects_keywords(**READER_KEYWORD_ADVICE | {"allow_pickle": "write trusted={}"})
 def from_npz(path: OnePath, element: Any = object, *, trusted: bool = False) -> Flow[Any, Exact]:
     """Read the rows of the arrays in a ``.npz`` file: their entries along the first axis, zipped.
 

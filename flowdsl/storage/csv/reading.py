@@ -6,7 +6,7 @@ import csv
 import os
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Generic, Literal, Never, TypeVar, overload
 
@@ -17,7 +17,7 @@ from flowdsl import nodes
 from flowdsl.effects import Exact
 from flowdsl.elements.specs import Spec, StructSpec
 from flowdsl.errors import FlowError, InvalidFlow, SourceError, SpecMismatch
-from flowdsl.nodes import ListOf, T, checked_names, rejects_keywords
+from flowdsl.nodes import READER_KEYWORD_ADVICE, ListOf, T, checked_names, rejects_keywords
 from flowdsl.storage.csv.cells import (
     CellRows,
     CellType,
@@ -283,6 +283,7 @@ def from_csv(
     nrows="write take({n}) after it",
     skiprows="write skip({n}) after it",
     chunksize="write batch({n}) after it",
+    **READER_KEYWORD_ADVICE,
     compression_type="leave it out, as names and contents say it, or write compression='gzip'",
 )
 def from_csv(  # pyright: ignore[reportInconsistentOverload]  # nothing reaches the first
@@ -337,10 +338,10 @@ def from_csv(  # pyright: ignore[reportInconsistentOverload]  # nothing reaches 
     read, or of another type. ``SourceError`` when the flow is built, for a file that is missing,
     damaged, or compressed other than by gzip, a header that is empty or repeats a name, headers
     that differ, and a quote that is never closed, or closed only by a later line in the middle of a
-    cell. ``SpecMismatch`` when the flow is built, if the header or the first row does not match
-    ``element``. At the row, with file, line and column: ``SourceError`` for more or fewer cells
-    than columns and for text that is not in the encoding; ``SpecMismatch`` for a cell of another
-    type.
+    cell. ``SpecMismatch`` when the flow is built, if the header or none of the first ten rows
+    matches ``element``. At the row, with file, line and column: ``SourceError`` for more or fewer
+    cells than columns and for text that is not in the encoding; ``SpecMismatch`` for a cell of
+    another type.
 
     >>> import flowdsl as fl, tempfile
     >>> from typing import NamedTuple
@@ -398,7 +399,7 @@ def from_csv(  # pyright: ignore[reportInconsistentOverload]  # nothing reaches 
     if header is None and declared is not None and not declared.is_named:
         _check_is_header(files[0].path, rows, first[0] or [])
     source = FromCsv[Any](files, _Records(dialect, rows), spec, begins)
-    _check_first_row(source, declared)
+    _check_first_rows(source, declared)
     return nodes.flow(source)
 
 
@@ -602,9 +603,21 @@ def _as_declared(
     return tuple(names)
 
 
-def _check_first_row(source: FromCsv[Any], declared: DeclaredCells | None) -> None:
-    """Check the first row when an element is declared; otherwise rows are checked when read."""
+ROWS_CHECKED = 10
+"""The number of rows of which one must match what is declared when a flow is built."""
+
+
+def _check_first_rows(source: FromCsv[Any], declared: DeclaredCells | None) -> None:
+    """Refuse a declaration that none of the first rows matches, such as one for other columns.
+
+    A single row that does not match is an error when it is read, where ``on_error`` can skip it.
+    """
     if declared is None or not source.length:
         return
     with _errors_when_built():
-        source.open()(0)
+        read = source.open()
+        for i in range(min(source.length, ROWS_CHECKED)):
+            with suppress(FlowError):
+                read(i)
+                return
+        read(0)  # raises its error

@@ -14,7 +14,7 @@ from flowdsl.elements.specs import ArraySpec, Spec, ValueSpec
 EXAMPLES: dict[type, str] = {
     date: "date, such as 2024-01-31",
     datetime: "datetime, such as 2024-01-31T12:30",
-    np.datetime64: "np.datetime64, such as 2024-01-31T12:30, without a time zone",
+    np.datetime64: ("np.datetime64 of microseconds, such as 2024-01-31T12:30, without a time zone"),
 }
 """The classes of days and times, each as messages describe it."""
 

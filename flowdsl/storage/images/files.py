@@ -14,7 +14,7 @@ from flowdsl import nodes
 from flowdsl.effects import Exact
 from flowdsl.elements.specs import ArraySpec, Spec
 from flowdsl.errors import SourceError
-from flowdsl.nodes import IndexedSource, cached_per_node
+from flowdsl.nodes import READER_KEYWORD_ADVICE, IndexedSource, cached_per_node, rejects_keywords
 from flowdsl.resources.file_names import names_digest
 from flowdsl.storage.byte_files import open_file
 from flowdsl.storage.images.decoding import Image, decoded
@@ -70,6 +70,7 @@ class FromImages(IndexedSource[Image]):
         return row
 
 
+@rejects_keywords(**READER_KEYWORD_ADVICE)
 def from_images(
     files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,

@@ -14,7 +14,7 @@ from flowdsl import nodes
 from flowdsl.effects import Exact
 from flowdsl.elements.specs import ArraySpec, Spec, StructSpec, ValueSpec
 from flowdsl.errors import InvalidFlow, SourceError
-from flowdsl.nodes import IndexedSource, checked_int
+from flowdsl.nodes import READER_KEYWORD_ADVICE, IndexedSource, checked_int, rejects_keywords
 from flowdsl.storage.images.decoding import stored_pixels
 from flowdsl.storage.images.options import MAX_PIXELS
 from flowdsl.storage.libraries import library
@@ -156,6 +156,7 @@ def from_caffe_lmdb(
     dtype: Literal["float32"],
     most_pixels: int = MAX_PIXELS,
 ) -> Flow[tuple[NDArray[np.float32], int], Exact]: ...
+@rejects_keywords(**READER_KEYWORD_ADVICE)
 def from_caffe_lmdb(
     path: OnePath,
     keys: Keys | None = None,

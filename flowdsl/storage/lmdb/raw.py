@@ -11,7 +11,7 @@ from flowdsl import nodes
 from flowdsl.effects import Exact
 from flowdsl.elements.specs import Spec, StructSpec, ValueSpec
 from flowdsl.errors import InvalidFlow, SourceError
-from flowdsl.nodes import IndexedSource
+from flowdsl.nodes import READER_KEYWORD_ADVICE, IndexedSource, rejects_keywords
 from flowdsl.storage.digests import Version, versions_of
 from flowdsl.storage.lmdb.keys import Keys, KeysOfRows, RowReader, keys_of_rows
 from flowdsl.storage.lmdb.pages import Pages, shown
@@ -99,6 +99,7 @@ class FromLmdbRaw(IndexedSource[tuple[bytes, bytes]]):
         return self.raw.open()
 
 
+@rejects_keywords(**READER_KEYWORD_ADVICE)
 def from_lmdb_raw(
     path: OnePath, keys: Keys | None = None, *, db: str | bytes | None = None
 ) -> Flow[tuple[bytes, bytes], Exact]:

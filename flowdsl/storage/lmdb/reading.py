@@ -11,7 +11,7 @@ from typing_extensions import TypeForm
 from flowdsl import nodes
 from flowdsl.effects import Exact
 from flowdsl.errors import SourceError
-from flowdsl.nodes import T
+from flowdsl.nodes import READER_KEYWORD_ADVICE, T, rejects_keywords
 from flowdsl.storage.file_source import FileSource, RowReader
 from flowdsl.storage.lmdb.rows import RowsFile
 from flowdsl.storage.paths import OnePath, local_path
@@ -47,6 +47,7 @@ def from_lmdb(
 def from_lmdb(
     path: OnePath, element: TypeForm[A], *, trusted: bool = False, partial: bool = False
 ) -> Flow[A, Exact]: ...
+@rejects_keywords(**READER_KEYWORD_ADVICE)
 def from_lmdb(
     path: OnePath, element: Any = object, *, trusted: bool = False, partial: bool = False
 ) -> Flow[Any, Exact]:

@@ -18,7 +18,7 @@ from flowdsl import nodes
 from flowdsl.effects import Exact
 from flowdsl.elements.specs import Spec, spec_declared
 from flowdsl.errors import InvalidFlow, SourceError
-from flowdsl.nodes import IndexedSource, T
+from flowdsl.nodes import READER_KEYWORD_ADVICE, IndexedSource, T, rejects_keywords
 from flowdsl.storage.lmdb.keys import is_pickle
 from flowdsl.storage.lmdb.raw import RawFile, raw_file
 from flowdsl.storage.paths import OnePath
@@ -129,6 +129,7 @@ def from_tensorpack_lmdb(path: OnePath, *, trusted: bool = False) -> Flow[Any, E
 def from_tensorpack_lmdb(
     path: OnePath, element: TypeForm[A], *, trusted: bool = False
 ) -> Flow[A, Exact]: ...
+@rejects_keywords(**READER_KEYWORD_ADVICE)
 def from_tensorpack_lmdb(
     path: OnePath, element: Any = object, *, trusted: bool = False
 ) -> Flow[Any, Exact]:

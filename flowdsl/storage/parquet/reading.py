@@ -35,7 +35,16 @@ from flowdsl.elements.specs import (
 )
 from flowdsl.elements.stacking import stack
 from flowdsl.errors import InvalidFlow, SourceError, SpecMismatch
-from flowdsl.nodes import IndexedSource, ListOf, Sliceable, T, checked_int, checked_names
+from flowdsl.nodes import (
+    READER_KEYWORD_ADVICE,
+    IndexedSource,
+    ListOf,
+    Sliceable,
+    T,
+    checked_int,
+    checked_names,
+    rejects_keywords,
+)
 from flowdsl.storage.digests import Version, versions_of
 from flowdsl.storage.file_source import file_has_changed
 from flowdsl.storage.filling import Fill, checked_fill, value_for
@@ -321,6 +330,7 @@ def from_parquet(
     fill: Fill | None = None,
     max_bytes: int | None = None,
 ) -> Flow[A, Exact]: ...
+@rejects_keywords(**READER_KEYWORD_ADVICE)
 def from_parquet(
     paths: Paths,
     element: Any = object,

@@ -12,7 +12,7 @@ from flowdsl import nodes
 from flowdsl.effects import Exact, Finite
 from flowdsl.elements.specs import Spec, ValueSpec
 from flowdsl.errors import SpecMismatch
-from flowdsl.nodes import FlowBase
+from flowdsl.nodes import READER_KEYWORD_ADVICE, FlowBase, rejects_keywords
 from flowdsl.storage.compression import compression_of_name, created
 from flowdsl.storage.paths import OnePath, Paths, all_paths
 from flowdsl.storage.text.blocks import FromBlocks, checked_encoding, decoded, text_file
@@ -56,6 +56,7 @@ class FromText(FromBlocks[str]):
         return ValueSpec(str)
 
 
+@rejects_keywords(**READER_KEYWORD_ADVICE)
 def from_text(
     paths: Paths, *, encoding: str = "utf-8", compression: TextCompression = "infer"
 ) -> Flow[str, Exact]:

@@ -14,6 +14,7 @@ from flowdsl import nodes
 from flowdsl.effects import Exact
 from flowdsl.elements.specs import ArraySpec, Spec, StructSpec, ValueSpec
 from flowdsl.errors import InvalidFlow, SourceError
+from flowdsl.nodes import READER_KEYWORD_ADVICE, rejects_keywords
 from flowdsl.storage.byte_files import ByteFile
 from flowdsl.storage.index import Table
 from flowdsl.storage.libraries import library
@@ -202,6 +203,7 @@ def from_svmlight(
     multilabel: Literal[True],
     query_id: Literal[True],
 ) -> Flow[tuple[NDArray[np.float64], NDArray[np.float64], int], Exact]: ...
+@rejects_keywords(**READER_KEYWORD_ADVICE)
 def from_svmlight(
     paths: Paths,
     *,

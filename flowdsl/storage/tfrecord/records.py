@@ -22,7 +22,7 @@ from flowdsl import nodes
 from flowdsl.effects import Exact, Unsized
 from flowdsl.elements.specs import Spec, ValueSpec, join, spec_declared
 from flowdsl.errors import InvalidFlow
-from flowdsl.nodes import IndexedSource, T, cached_per_node
+from flowdsl.nodes import READER_KEYWORD_ADVICE, IndexedSource, T, cached_per_node, rejects_keywords
 from flowdsl.storage.byte_files import ByteFile, LocalFile, guard_file, open_file
 from flowdsl.storage.compression import Compression, check_compression
 from flowdsl.storage.digests import versions_of
@@ -170,6 +170,7 @@ def from_tfrecord(
     size: int | None = None,
     compression: Literal["gzip", "zlib"],
 ) -> Flow[A, Unsized]: ...
+@rejects_keywords(**READER_KEYWORD_ADVICE)
 def from_tfrecord(
     path: Paths,
     element: Any = bytes,

@@ -32,7 +32,7 @@ from flowdsl.elements.specs import (
 )
 from flowdsl.elements.structure import assemble
 from flowdsl.errors import InvalidFlow, SourceError, SpecMismatch
-from flowdsl.nodes import FlowBase, IndexedSource, T
+from flowdsl.nodes import READER_KEYWORD_ADVICE, FlowBase, IndexedSource, T, rejects_keywords
 from flowdsl.storage.byte_files import ByteFile, open_file
 from flowdsl.storage.digests import Version, versions_of
 from flowdsl.storage.index import Index, Shards, index_of
@@ -265,6 +265,7 @@ class FromWebDataset(IndexedSource[T], Generic[T]):
 def from_webdataset(paths: Paths) -> Flow[dict[str, Any], Exact]: ...
 @overload
 def from_webdataset(paths: Paths, element: TypeForm[A]) -> Flow[A, Exact]: ...
+@rejects_keywords(**READER_KEYWORD_ADVICE)
 def from_webdataset(paths: Paths, element: Any = dict) -> Flow[Any, Exact]:
     """Read the samples of WebDataset tar files: each a dict from file extension to file content.
 
