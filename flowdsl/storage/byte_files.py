@@ -21,7 +21,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from flowdsl.errors import SourceError
-from flowdsl.resources.systems import read_at, read_into
+from flowdsl.resources import systems
+from flowdsl.resources.systems import read_at
 from flowdsl.storage.open_files import Descriptor, NotAFile, Reopened
 from flowdsl.storage.paths import is_url
 
@@ -129,10 +130,10 @@ class LocalFile:
         opened = self._opened
         opened.used = True
         file = opened.handle
-        if read_into is None or file is None:
+        if systems.read_into is None or file is None:
             return False
         try:
-            filled = read_into(file.number, buffers, start)
+            filled = systems.read_into(file.number, buffers, start)
         except OSError:
             return False
         return filled == count and self._is_opened(file)
@@ -193,6 +194,11 @@ class LocalFile:
                 f"{self.path!r} cannot be read at byte {start}: {error.strerror}"
             ) from error
         return b"".join(parts)
+
+
+def read_into(file: ByteFile, buffers: Sequence[Buffer], start: int, count: int) -> bool:
+    """Fill buffers as ``read_into`` of a local file does; return False for a remote one."""
+    return isinstance(file, LocalFile) and file.read_into(buffers, start, count)
 
 
 def guard_file(file: ByteFile, guard: Guard) -> None:

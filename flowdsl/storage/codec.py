@@ -101,12 +101,17 @@ class Decoder:
         return element
 
 
-_NUMBER_BYTES = 6
+NUMBER_BYTES = 6
 
 
 def encode_numbered(i: int, element: object) -> bytes:
     """Return the bytes of row ``i``, for files whose own checksums do not cover the row number."""
-    return encode(element) + i.to_bytes(_NUMBER_BYTES, "little")
+    return encode(element) + bytes_of_number(i)
+
+
+def bytes_of_number(i: int) -> bytes:
+    """Return the bytes after the element of row ``i``."""
+    return i.to_bytes(NUMBER_BYTES, "little")
 
 
 def decode_numbered(i: int, data: bytes | memoryview) -> Any:
@@ -115,8 +120,8 @@ def decode_numbered(i: int, data: bytes | memoryview) -> Any:
     Raises:
         SourceError: The bytes are not an element, or belong to another row.
     """
-    element = decode(memoryview(data)[:-_NUMBER_BYTES])
-    number = int.from_bytes(data[-_NUMBER_BYTES:], "little")
+    element = decode(memoryview(data)[:-NUMBER_BYTES])
+    number = int.from_bytes(data[-NUMBER_BYTES:], "little")
     if number != i:
         raise SourceError(f"it was written as row {number}")
     return element

@@ -12,9 +12,9 @@ does not, it is read again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 import attrs
 import numpy as np
@@ -24,9 +24,14 @@ from flowdsl.errors import SourceError
 from flowdsl.storage.codec import array_header, decode
 from flowdsl.storage.values import takes_any_bytes
 
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
 Places: TypeAlias = Mapping[str, NDArray[Any]]
 """Memory for the arrays of a row, by the names of its components."""
 NO_PLACES: Places = {}
+Parts: TypeAlias = "list[Buffer]"
+"""The bytes of an encoded element: its arrays, and what is around each."""
 
 _LEAST_BYTES = 256
 """Smaller arrays are decoded with the items around them."""
@@ -76,6 +81,19 @@ class Layout:
             end += gap.size + nbytes
         arrays = [np.empty(0)] * len(self.arrays)
         return self.element(gaps, arrays, trusted) is not None
+
+    def parts(self, gaps: Sequence[bytearray], places: Places) -> tuple[list[NDArray[Any]], Parts]:
+        """Return arrays, in places that fit them, and the parts of an element with these arrays."""
+        arrays: list[NDArray[Any]] = []
+        parts: Parts = [gaps[0]]
+        for (name, dtype, shape), gap in zip(self.arrays, gaps[1:], strict=True):
+            place = places.get(name)
+            if place is None or place.dtype != dtype or place.shape != shape:
+                place = np.empty(shape, dtype)
+            arrays.append(place)
+            parts.append(cast("Buffer", place))  # for NumPy's stubs, from Python 3.12 on
+            parts.append(gap)
+        return arrays, parts
 
     def element(
         self,
@@ -157,3 +175,56 @@ def _header_bytes(form: type, content: bytes) -> int:
     if form is np.ndarray:
         return 0
     return 1 if form is dict else 1 + (4 if content[0] == 0xC8 else 6)
+
+
+class _Buffers(NamedTuple):
+    """Buffers for rows of one layout, without the arrays."""
+
+    layout: Layout
+    before: bytearray
+    gaps: list[bytearray]
+    after: bytearray
+
+
+@attrs.define(eq=False)
+class InPlace:
+    """Reads rows of the layout that was guessed last, with their arrays in places of a batch."""
+
+    frame: Callable[[int], tuple[int, int]]
+    """Returns how many bytes a file stores before and after an encoded element of a size."""
+    trusted: bool = False
+    _size: int = -1
+    """The size of a stored row that may have the layout; no row has -1."""
+    _buffers: _Buffers | None = None
+    _misses: int = 0
+
+    def row(
+        self,
+        size: int,
+        places: Places,
+        fill: Callable[[bytearray, Parts, bytearray], bool],
+    ) -> Any:
+        """Return a row of ``size`` stored bytes; None if it has to be read as a whole.
+
+        ``fill`` reads it to buffers: the bytes before the element, its parts, and the bytes after
+        it. It returns False if it cannot, or if they are not what was written.
+        """
+        if size != self._size or not places:
+            return None
+        layout, before, gaps, after = cast("_Buffers", self._buffers)
+        arrays, parts = layout.parts(gaps, places)
+        return layout.element(gaps, arrays, self.trusted) if fill(before, parts, after) else None
+
+    def guess(self, row: object, data: memoryview) -> None:
+        """Take the layout of a row that did not match; ever more rarely, as each guess costs."""
+        self._misses += 1
+        if self._misses & (self._misses - 1):  # not 1, 2, 4, 8, ...
+            return
+        layout = layout_of(row, data, self.trusted)
+        if layout is None:
+            self._size, self._buffers = -1, None
+            return
+        before, after = self.frame(layout.size)
+        gaps = [bytearray(gap.size) for gap in layout.gaps]
+        self._size = before + layout.size + after
+        self._buffers = _Buffers(layout, bytearray(before), gaps, bytearray(after))

@@ -23,7 +23,7 @@ class ReadAhead:
     """
 
     def __init__(self, file: ByteFile, most: int = _MOST_BYTES) -> None:
-        self._file, self._most = file, most
+        self.file, self._most = file, most
         self._latest = (0, b"")
         self._count = 0
 
@@ -40,11 +40,11 @@ class ReadAhead:
             count = end - start
             if 4 * count <= self._most:  # larger ones are read alone, without a further copy
                 count = max(count, self._count)
-            begin, data = start, self._file.read(start, count)
+            begin, data = start, self.file.read(start, count)
             self._latest = begin, data
             if len(data) < end - start:
                 raise SourceError(
-                    f"{self._file.path!r} ends at byte {start + len(data)}, but rows continued to "
+                    f"{self.file.path!r} ends at byte {start + len(data)}, but rows continued to "
                     f"byte {end} when this flow was built"
                 )
         return data[start - begin : end - begin]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
@@ -18,12 +19,12 @@ from numpy.typing import NDArray
 
 import flowdsl as fl
 from flowdsl.elements import preallocated
-from flowdsl.storage import byte_files
+from flowdsl.resources import systems
+from flowdsl.storage import layout as layouts
 from flowdsl.storage.byte_files import LocalFile
-from flowdsl.storage.codec import decode, encode
+from flowdsl.storage.codec import decode, encode, encode_numbered
 from flowdsl.storage.layout import layout_of
-from flowdsl.storage.lmdb import rows as lmdb_rows
-from flowdsl.storage.lmdb.rows import RowsFile
+from flowdsl.storage.tfrecord.framing import framed
 from flowdsl.testing.elements import same
 
 READ_INTO = LocalFile.read_into
@@ -57,17 +58,54 @@ class Labelled(NamedTuple):
     label: int
 
 
+class Store(NamedTuple):
+    """A format: how a flow is written, and read again."""
+
+    write: Callable[[fl.Flow[Any, Any], Path], object]
+    read: Callable[..., fl.Flow[Any, Any]]
+
+
+STORES = {
+    "lmdb": Store(lambda flow, path: flow.write_lmdb(path), fl.from_lmdb),
+    "tfrecord": Store(
+        lambda flow, path: flow.write_tfrecord(path),
+        lambda path, element=object: fl.from_tfrecord(path, element),
+    ),
+    "npz": Store(lambda flow, path: flow.write_npz(path), fl.from_npz),
+}
+ENCODED = ["lmdb", "tfrecord"]
+"""The formats whose rows may have any structure."""
+every_format = pytest.mark.parametrize("suffix", STORES)
+every_encoded_format = pytest.mark.parametrize("suffix", ENCODED)
+
+
+def stored(
+    suffix: str, rows: fl.Flow[Any, Any], folder: Path, element: Any = object
+) -> fl.Flow[Any, Any]:
+    """The rows of a file of this format, which is written first."""
+    path = folder / f"rows.{suffix}"
+    STORES[suffix].write(rows, path)
+    return STORES[suffix].read(path, element)
+
+
+def damage(path: Path, part: bytes) -> None:
+    """Flip a bit within the part of a file."""
+    data = bytearray(path.read_bytes())
+    data[data.index(part) + len(part) // 2] ^= 1
+    path.write_bytes(data)
+
+
 @pytest.fixture
 def read_in_place() -> Iterator[Counter[bool]]:
-    """Count the large rows that are read to places, and those for which this was not possible."""
-    counts, read = Counter[bool](), RowsFile._row_into
+    """Count the reads to places, by whether they filled them."""
+    counts = Counter[bool]()
 
-    def counted(self: RowsFile, *args: Any) -> Any:
-        row = read(self, *args)
-        counts[row is not None] += 1
-        return row
+    def counted(self: LocalFile, *args: Any) -> bool:
+        filled = READ_INTO(self, *args)
+        counts[filled] += 1
+        return filled
 
-    with mock.patch.object(RowsFile, "_row_into", counted):
+    with mock.patch.object(LocalFile, "read_into", counted):
         yield counts
 
 
@@ -102,42 +140,55 @@ def test_a_layout_finds_the_arrays_of_an_element_like_the_first(
     assert found is None or same(found, decode(data))
 
 
+@every_encoded_format
 def test_rows_of_many_layouts_make_few_guesses(
-    tmp_path: Path, read_in_place: Counter[bool]
+    suffix: str, tmp_path: Path, read_in_place: Counter[bool]
 ) -> None:
-    rows = [(image(i), "x" * (i % 40)) for i in range(200)]
-    fl.from_items(rows).write_lmdb(tmp_path / "a.lmdb")
-    flow: fl.Flow[Any, Any] = fl.from_lmdb(tmp_path / "a.lmdb")
-    with mock.patch.object(lmdb_rows, "layout_of", wraps=layout_of) as guesses:
-        assert same(flow.batch(20).collect(), flow.map(lambda x: x).batch(20).collect())
+    rows = fl.from_items([(image(i), "x" * (i % 40)) for i in range(200)])
+    flow = stored(suffix, rows, tmp_path)
+    with mock.patch.object(layouts, "layout_of", wraps=layout_of) as guesses:
+        assert same(flow.batch(20).collect(), rows.batch(20).collect())
     assert len(guesses.mock_calls) <= 8
     assert read_in_place[True] > 0  # of the layout that was guessed last
 
 
+@every_encoded_format
 @pytest.mark.parametrize(
     "other",
     [("ab", image(2), 200), ("a", image(2).astype("<i4"), 300), ("a", image(2).T.copy(), 300)],
     ids=["another place", "another dtype", "another shape"],
 )
 def test_rows_of_another_layout_are_not_taken_for_the_first(
-    other: tuple[str, NDArray[Any], int], tmp_path: Path
+    suffix: str, other: tuple[str, NDArray[Any], int], tmp_path: Path
 ) -> None:
     first = ("a", image(1), 300)
     assert len(encode(first)) == len(encode(other))
-    fl.from_items([first, first, other, first]).write_lmdb(tmp_path / "a.lmdb")
-    flow: fl.Flow[Any, Any] = fl.from_lmdb(tmp_path / "a.lmdb")
+    flow = stored(suffix, fl.from_items([first, first, other, first]), tmp_path)
     assert same(outcome(flow.batch(4)), outcome(flow.map(lambda x: x).batch(4)))
 
 
-def test_arrays_have_their_names_when_dicts_differ_in_the_order_of_keys(tmp_path: Path) -> None:
+@every_encoded_format
+def test_a_row_of_the_last_layout_is_not_read_to_the_places_of_a_batch_of_another_dtype(
+    suffix: str, tmp_path: Path
+) -> None:
+    kinds = ["<i4"] * 4 + ["<f4", "<i4", "<f4", "<f4"]
+    rows = fl.from_items([np.full((70, 100), i, kind) for i, kind in enumerate(kinds)])
+    flow = stored(suffix, rows, tmp_path)
+    assert same(outcome(flow.batch(4)), outcome(flow.map(lambda x: x).batch(4)))
+
+
+@every_encoded_format
+def test_arrays_have_their_names_when_dicts_differ_in_the_order_of_keys(
+    suffix: str, tmp_path: Path
+) -> None:
     rows = [{"x": image(i), "y": image(-i)} for i in range(12)]
     rows[1::2] = [{"y": row["y"], "x": row["x"]} for row in rows[1::2]]
-    fl.from_items(rows).write_lmdb(tmp_path / "a.lmdb")
-    flow: fl.Flow[Any, Any] = fl.from_lmdb(tmp_path / "a.lmdb")
+    flow = stored(suffix, fl.from_items(rows), tmp_path)
     assert same(flow.batch(6).collect(), fl.from_items(rows).batch(6).collect())
 
 
-@settings(max_examples=40)
+@every_encoded_format
+@settings(max_examples=30)
 @given(
     form=st.sampled_from(FORMS),
     values=st.lists(VALUES, min_size=1, max_size=8),
@@ -145,79 +196,76 @@ def test_arrays_have_their_names_when_dicts_differ_in_the_order_of_keys(tmp_path
     n=st.integers(1, 5),
 )
 def test_batches_of_stored_rows_equal_batches_of_the_rows(
-    form: Any, values: list[Any], alike: bool, n: int
+    suffix: str, form: Any, values: list[Any], alike: bool, n: int
 ) -> None:
     rows = [form(*(values[0][:2] + v[2:] if alike else v)) for v in values]
     with tempfile.TemporaryDirectory() as folder, mock.patch.object(preallocated, "LEAST", 2048):
-        path = f"{folder}/rows.lmdb"
-        fl.from_items(rows).write_lmdb(path)
-        stored: fl.Flow[Any, Any] = fl.from_lmdb(path)
-        for flow in (stored, stored.shuffle(seed=3)):
-            assert same(outcome(flow.batch(n)), outcome(flow.map(lambda x: x).batch(n)))
+        flow = stored(suffix, fl.from_items(rows), Path(folder))
+        for ordered in (flow, flow.shuffle(seed=3)):
+            assert same(outcome(ordered.batch(n)), outcome(ordered.map(lambda x: x).batch(n)))
 
 
+@every_encoded_format
 @pytest.mark.parametrize("form", range(len(FORMS) - 3))
 def test_rows_of_one_layout_are_read_in_place(
-    form: int, tmp_path: Path, read_in_place: Counter[bool]
+    suffix: str, form: int, tmp_path: Path, read_in_place: Counter[bool]
 ) -> None:
     make = FORMS[form]
-    flow = fl.from_range(12).map(lambda i: make(image(i), image(-i), i, f"row {i:02}"))
-    flow.write_lmdb(tmp_path / "a.lmdb")
-    stored: fl.Flow[Any, Any] = fl.from_lmdb(tmp_path / "a.lmdb")
-    assert same(stored.batch(4).collect(), flow.batch(4).collect())
-    assert read_in_place == {True: 8, False: 1}  # the first row of a batch has no place yet
+    rows = fl.from_range(12).map(lambda i: make(image(i), image(-i), i, f"row {i:02}"))
+    flow = stored(suffix, rows, tmp_path)
+    assert same(flow.batch(4).collect(), rows.batch(4).collect())
+    assert read_in_place == {True: 8}  # the first row of a batch has no place yet, one no layout
 
 
-def test_namedtuples_are_read_in_place(tmp_path: Path, read_in_place: Counter[bool]) -> None:
-    rows = fl.from_range(12).map(lambda i: Labelled(image(i), i))
-    rows.write_lmdb(tmp_path / "a.lmdb")
-    flow = fl.from_lmdb(tmp_path / "a.lmdb", Labelled).batch(4)
-    assert same(flow.collect(), rows.batch(4).collect())
-    assert read_in_place[True] == 8
+@every_format
+@pytest.mark.parametrize("form", [0, 2, 3])
+def test_each_format_reads_rows_in_place(
+    suffix: str, form: int, tmp_path: Path, read_in_place: Counter[bool]
+) -> None:
+    rows = fl.from_range(14).map(lambda i: FORMS[form](image(i), image(-i), i, "row"))
+    flow = stored(suffix, rows, tmp_path)
+    batches = flow.batch(4).collect()
+    assert same(batches, rows.batch(4).collect())
+    assert same(batches, flow.map(lambda x: x).batch(4).collect())
+    assert read_in_place[True] >= 9
+    arrays = [part for batch in batches for part in (batch if form else [batch])]
+    assert all(array.flags.writeable for array in arrays)
 
 
-@pytest.mark.parametrize("suffix", ["npz", "lmdb"])
-@pytest.mark.parametrize("form", [0, 2, 3, 5])
-def test_each_format_reads_rows_in_place(suffix: str, form: int, tmp_path: Path) -> None:
-    make = FORMS[form]
-    flow = fl.from_range(12).map(lambda i: make(image(i), image(-i), i, "row"))
-    path = tmp_path / f"rows.{suffix}"
-    flow.write_npz(path) if suffix == "npz" else flow.write_lmdb(path)
-    stored: fl.Flow[Any, Any] = fl.from_npz(path) if suffix == "npz" else fl.from_lmdb(path)
-    with mock.patch.object(LocalFile, "read_into", autospec=True, side_effect=READ_INTO) as calls:
-        assert same(stored.batch(4).collect(), flow.batch(4).collect())
-    assert len(calls.mock_calls) >= 8
-
-
-def test_rows_of_npy_files_are_read_in_place(tmp_path: Path) -> None:
-    images = np.stack([image(i) for i in range(12)])
-    np.save(tmp_path / "a.npy", images)
+def test_rows_of_npy_files_are_read_in_place(tmp_path: Path, read_in_place: Counter[bool]) -> None:
+    np.save(tmp_path / "a.npy", np.stack([image(i) for i in range(12)]))
     flow = fl.from_npy(tmp_path / "a.npy", NDArray[np.float32]).shuffle(seed=1)
-    with mock.patch.object(LocalFile, "read_into", autospec=True, side_effect=READ_INTO) as calls:
-        assert same(flow.batch(4).collect(), flow.map(lambda x: x).batch(4).collect())
-    assert len(calls.mock_calls) == 9
+    assert same(flow.batch(4).collect(), flow.map(lambda x: x).batch(4).collect())
+    assert read_in_place == {True: 9}
 
 
-def test_damaged_rows_of_npz_files_raise_the_same_error_in_batches(tmp_path: Path) -> None:
-    fl.from_range(12).map(image).write_npz(tmp_path / "a.npz")
-    data = bytearray((tmp_path / "a.npz").read_bytes())
-    data[data.index(image(5).tobytes()) + 20_000] ^= 1
-    (tmp_path / "a.npz").write_bytes(data)
-    flow = fl.from_npz(tmp_path / "a.npz", NDArray[np.float32])
-    with pytest.raises(fl.ElementError, match="not those that were written") as alone:
-        flow.collect()
-    with pytest.raises(fl.ElementError) as batched:
-        flow.batch(4).collect()
-    assert str(batched.value) == str(alone.value)
-
-
-def test_rows_of_several_files_are_read_in_place(
-    tmp_path: Path, read_in_place: Counter[bool]
+@every_format
+def test_namedtuples_are_read_in_place(
+    suffix: str, tmp_path: Path, read_in_place: Counter[bool]
 ) -> None:
+    rows = fl.from_range(12).map(lambda i: Labelled(image(i), i))
+    flow = stored(suffix, rows, tmp_path, Labelled)
+    assert same(flow.batch(4).collect(), rows.batch(4).collect())
+    assert read_in_place[True] >= 8
+
+
+@every_format
+def test_rows_of_several_files_are_read_in_place(
+    suffix: str, tmp_path: Path, read_in_place: Counter[bool]
+) -> None:
+    flows = list[fl.Flow[Any, Any]]()
     for name in "ab":
-        fl.from_range(12).map(image).write_lmdb(tmp_path / f"{name}.lmdb")
-    flows = [fl.from_lmdb(tmp_path / f"{name}.lmdb", NDArray[np.float32]) for name in "ab"]
+        (tmp_path / name).mkdir()
+        flows.append(stored(suffix, fl.from_range(12).map(image), tmp_path / name))
     flow = fl.interleave(flows).shuffle(seed=1)
+    assert same(flow.batch(8).collect(), flow.map(lambda x: x).batch(8).collect())
+    assert read_in_place[True] > 12
+
+
+def test_rows_of_shards_are_read_in_place(tmp_path: Path, read_in_place: Counter[bool]) -> None:
+    for name in "ab":
+        fl.from_range(12).map(image).write_tfrecord(tmp_path / f"{name}.tfrecord")
+    flow = fl.from_tfrecord(tmp_path / "*.tfrecord", NDArray[np.float32]).shuffle(seed=1)
     assert same(flow.batch(8).collect(), flow.map(lambda x: x).batch(8).collect())
     assert read_in_place[True] > 12
 
@@ -231,33 +279,33 @@ class Exchanged:
         self.image, self.mask = self.mask, self.image
 
 
+@every_encoded_format
 def test_a_constructor_never_sees_memory_of_a_batch(
-    tmp_path: Path, read_in_place: Counter[bool]
+    suffix: str, tmp_path: Path, read_in_place: Counter[bool]
 ) -> None:
     rows = fl.from_range(12).map(lambda i: {"image": image(i), "mask": image(-i)})
-    rows.write_lmdb(tmp_path / "a.lmdb")
-    flow = fl.from_lmdb(tmp_path / "a.lmdb", Exchanged)
+    flow = stored(suffix, rows, tmp_path, Exchanged)
     assert same(flow.batch(4).collect(), flow.map(lambda x: x).batch(4).collect())
     assert not read_in_place
 
 
+@every_format
 def test_a_function_never_sees_memory_of_a_batch(
-    tmp_path: Path, read_in_place: Counter[bool]
+    suffix: str, tmp_path: Path, read_in_place: Counter[bool]
 ) -> None:
-    fl.from_range(12).map(image).write_lmdb(tmp_path / "a.lmdb")
-    flow = fl.from_lmdb(tmp_path / "a.lmdb", NDArray[np.float32])
+    flow = stored(suffix, fl.from_range(12).map(image), tmp_path)
     writeable = flow.map(lambda x: bool(x.flags.writeable)).collect()
     assert writeable == [False] * 12
     flow.map(lambda x: x).batch(4).collect()
     assert not read_in_place
 
 
+@every_format
 @pytest.mark.parametrize("several", [False, True])
 def test_a_row_in_two_batches_is_unchanged_in_the_second_when_the_first_is_changed(
-    several: bool, tmp_path: Path
+    suffix: str, several: bool, tmp_path: Path
 ) -> None:
-    fl.from_range(8).map(image).write_lmdb(tmp_path / "a.lmdb")
-    rows = fl.from_lmdb(tmp_path / "a.lmdb", NDArray[np.float32]).repeat_each(3)
+    rows = stored(suffix, fl.from_range(8).map(image), tmp_path).repeat_each(3)
     flow = rows.concat(rows) if several else rows
     seen = list[float]()
     for batch in flow.batch(4):
@@ -266,22 +314,76 @@ def test_a_row_in_two_batches_is_unchanged_in_the_second_when_the_first_is_chang
     assert seen == [i // 3 for i in range(24)] * (1 + several)
 
 
+@every_format
 @pytest.mark.parametrize("row", [1, 5, 11])
 def test_a_damaged_row_raises_the_same_error_as_when_it_is_read_alone(
-    row: int, tmp_path: Path, read_in_place: Counter[bool]
+    suffix: str, row: int, tmp_path: Path, read_in_place: Counter[bool]
 ) -> None:
-    path = tmp_path / "a.lmdb"
-    fl.from_range(12).map(image).write_lmdb(path)
-    data = bytearray(path.read_bytes())
-    data[data.index(image(row).tobytes()) + 20_000] ^= 1
-    path.write_bytes(data)
-    flow = fl.from_lmdb(path, NDArray[np.float32])
-    with pytest.raises(fl.ElementError, match=f"row {row} cannot be read: .* checksum") as alone:
+    stored(suffix, fl.from_range(12).map(image), tmp_path)
+    damage(tmp_path / f"rows.{suffix}", image(row).tobytes())
+    flow = STORES[suffix].read(tmp_path / f"rows.{suffix}")
+    with pytest.raises(fl.ElementError, match=rf"row {row} of.*(checksum|written)") as alone:
         flow.collect()
+    assert not read_in_place
     with pytest.raises(fl.ElementError) as batched:
         flow.batch(4).collect()
     assert str(batched.value) == str(alone.value)
-    assert read_in_place[False] == 1 + (row > 1)  # there is no layout before row 1
+    assert row == 1 or read_in_place[True] > 0
+
+
+def test_rows_of_tfrecord_files_that_were_exchanged_are_not_read_in_place(tmp_path: Path) -> None:
+    stored("tfrecord", fl.from_range(12).map(image), tmp_path)
+    path = tmp_path / "rows.tfrecord"
+    data, record = path.read_bytes(), len(framed(encode_numbered(0, image(0)), lambda *_: 0))
+    start, end = 5 * record, 7 * record
+    path.write_bytes(data[:start] + data[start + record : end] + data[start:][:record] + data[end:])
+    flow = fl.from_tfrecord(path, NDArray[np.float32])
+    with pytest.raises(fl.ElementError, match="row 5 cannot be read: it was written as row 6"):
+        flow.batch(4).collect()
+
+
+@every_format
+def test_damaged_rows_are_left_out_of_batches_if_that_is_asked_for(
+    suffix: str, tmp_path: Path
+) -> None:
+    stored(suffix, fl.from_range(12).map(image), tmp_path)
+    for row in (4, 6, 11):
+        damage(tmp_path / f"rows.{suffix}", image(row).tobytes())
+    rows = STORES[suffix].read(tmp_path / f"rows.{suffix}")
+    found = rows.prefetch(procs=0, on_error=lambda error: None).batch(4).collect()
+    expected = fl.from_range(12).filter(lambda i: i not in (4, 6, 11)).map(image).batch(4)
+    assert same(found, expected.collect())
+
+
+@every_format
+def test_a_file_that_is_cut_short_raises_the_same_error_as_when_rows_are_read_alone(
+    suffix: str, tmp_path: Path
+) -> None:
+    large = fl.from_range(12).map(lambda i: np.tile(image(i), 2))  # too large to be read ahead
+    rows = stored(suffix, large, tmp_path)
+    alone, batched = iter(rows), iter(rows.batch(4))
+    assert same(next(batched), np.stack([next(alone) for _ in range(4)]))
+    path = tmp_path / f"rows.{suffix}"
+    os.truncate(path, path.stat().st_size // 2)
+    errors = list[str]()
+    for run in (alone, batched):
+        with pytest.raises(fl.ElementError) as found:
+            list(run)
+        errors.append(str(found.value))
+    assert errors[0] == errors[1]
+
+
+@every_format
+def test_a_pass_that_is_resumed_has_the_remaining_batches(
+    suffix: str, tmp_path: Path, read_in_place: Counter[bool]
+) -> None:
+    flow = stored(suffix, fl.from_range(22).map(image), tmp_path).shuffle(seed=5).batch(4)
+    run = iter(flow)
+    before = [next(run), next(run)]
+    read_in_place.clear()
+    after = list(flow.resume(run.state_dict()))
+    assert read_in_place[True] >= 8
+    assert same(before + after, flow.collect())
 
 
 def test_rows_of_a_file_that_has_grown_or_without_preadv_are_read_as_before(
@@ -296,13 +398,14 @@ def test_rows_of_a_file_that_has_grown_or_without_preadv_are_read_as_before(
     fl.from_range(3).map(image).write_lmdb(path, append=True)
     assert same(list(run), expected[1:])
     fl.from_range(12).map(image).write_lmdb(path, overwrite=True)
-    monkeypatch.setattr(byte_files, "read_into", None)
+    monkeypatch.setattr(systems, "read_into", None)
     assert same(flow.collect(), expected)
 
 
-def test_workers_read_in_place(tmp_path: Path) -> None:
-    rows = fl.from_range(64).map(lambda i: (image(i), i))
-    rows.write_lmdb(tmp_path / "a.lmdb")
-    flow = fl.from_lmdb(tmp_path / "a.lmdb", tuple[NDArray[np.float32], int])
+@pytest.mark.parametrize(
+    "suffix", [pytest.param(one, marks=pytest.mark.long if one != "lmdb" else ()) for one in STORES]
+)
+def test_workers_read_in_place(suffix: str, tmp_path: Path) -> None:
+    flow = stored(suffix, fl.from_range(64).map(lambda i: (image(i), i)), tmp_path)
     shuffled = flow.shuffle(seed=2).batch(8)
     assert same(shuffled.prefetch(procs=2).collect(), shuffled.collect())

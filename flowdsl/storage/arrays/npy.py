@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import tokenize
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast, overload
 
 import attrs
@@ -15,14 +16,14 @@ from typing_extensions import TypeForm
 
 from flowdsl import nodes
 from flowdsl.effects import Exact
-from flowdsl.elements.preallocated import NextRow
 from flowdsl.elements.specs import ArraySpec, Spec, spec_declared
 from flowdsl.errors import SourceError
 from flowdsl.nodes import READER_KEYWORD_ADVICE, T, rejects_keywords
 from flowdsl.storage.arrays.columns import Column
-from flowdsl.storage.byte_files import ByteFile, LocalFile, open_file
+from flowdsl.storage.byte_files import ByteFile, open_file, read_into
 from flowdsl.storage.digests import Version, versions_of
-from flowdsl.storage.file_source import FileSource
+from flowdsl.storage.file_source import FileSource, RowReader
+from flowdsl.storage.layout import Places
 from flowdsl.storage.paths import OnePath, one_path
 from flowdsl.storage.schema import checked_against
 from flowdsl.storage.values import is_small, takes_any_bytes
@@ -102,13 +103,12 @@ class NpyRows:
         column = self.column
         return (
             place is not None
-            and isinstance(self._file, LocalFile)
             and self._whole is None
             and place.dtype == column.dtype
             and place.shape == column.shape
             and takes_any_bytes(column.dtype)
-            and self._file.read_into(
-                [cast("Buffer", place)], self._at + i * column.nbytes, column.nbytes
+            and read_into(
+                self._file, [cast("Buffer", place)], self._at + i * column.nbytes, column.nbytes
             )
         )
 
@@ -151,24 +151,6 @@ def _rows_of(file: ByteFile, declared: Spec) -> NpyRows:
         raise SourceError(f"from_npy: {file.path!r} is not a readable array: {error}") from error
 
 
-@attrs.define(eq=False)
-class _Reader:
-    """The reader of a file's rows."""
-
-    path: str
-    rows: NpyRows
-    next_row: NextRow = attrs.field(factory=NextRow, init=False)
-
-    def __call__(self, i: int) -> Any:
-        place = self.next_row.places.get("")
-        if self.rows.read_into(i, place):
-            return place
-        try:
-            return self.rows.column.value(self.rows.content(i))
-        except ValueError as error:
-            raise SourceError(f"{self.path!r}: row {i} is damaged: {error}") from error
-
-
 @attrs.frozen(eq=False, repr=False, slots=False)
 class FromNpy(FileSource[T], Generic[T]):
     """The source of ``from_npy``: the rows of a .npy file, by index."""
@@ -179,7 +161,16 @@ class FromNpy(FileSource[T], Generic[T]):
 
     def opened(self) -> tuple[int, int, Callable[[int], T]]:
         rows = _rows_of(self.version.open("from_npy"), self.row_spec)
-        return rows.length, self.digest, _Reader(self.path, rows)
+        return rows.length, self.digest, RowReader(partial(self._row, rows))
+
+    def _row(self, rows: NpyRows, i: int, places: Places) -> Any:
+        place = places.get("")
+        if rows.read_into(i, place):
+            return place
+        try:
+            return rows.column.value(rows.content(i))
+        except ValueError as error:
+            raise SourceError(f"{self.path!r}: row {i} is damaged: {error}") from error
 
 
 @overload

@@ -12,21 +12,18 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from time import monotonic
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias
 from zlib import crc32
 
 import attrs
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
-from typing_extensions import Buffer
 from xxhash import xxh3_64, xxh3_64_digest, xxh3_64_intdigest
 
 from flowdsl.elements.specs import UNKNOWN, Spec, join, spec_of
 from flowdsl.errors import SourceError
 from flowdsl.storage.byte_files import LocalFile, guard_file
 from flowdsl.storage.codec import Decoder, SameTupleNames, encode, spec_from_plain, spec_to_plain
-from flowdsl.storage.layout import NO_PLACES, Layout, Places, layout_of
+from flowdsl.storage.layout import NO_PLACES, InPlace, Parts, Places
 from flowdsl.storage.lmdb.pages import BIG, MAX_LEAVES, PAGE_HEADER_BYTES, Page, Tree
 
 VERSION = 2
@@ -79,6 +76,11 @@ def _sealed_size(size: int) -> int:
     return size + 1 + -(1 + size) % _ALIGNMENT + _CHECKSUM_BYTES
 
 
+def _frame(size: int) -> tuple[int, int]:
+    """Return the numbers of bytes before and after a row of this size, on pages of its own."""
+    return PAGE_HEADER_BYTES + _sealed_size(size) - _CHECKSUM_BYTES - size, _CHECKSUM_BYTES
+
+
 def unseal(i: int, stored: bytes | memoryview) -> memoryview:
     """Return the bytes of row ``i``; raises SourceError if the checksum does not match."""
     if len(stored) > _CHECKSUM_BYTES:
@@ -117,44 +119,6 @@ class _Leaf(NamedTuple):
     page: Page | None
 
 
-@attrs.frozen(eq=False)
-class _InPlace:
-    """Buffers to read large rows of one layout, with their arrays to places of their own."""
-
-    layout: Layout
-    size: int
-    """The size of a stored row."""
-    padding: int
-    start: bytearray
-    """The header of the first page, and the padding."""
-    gaps: list[bytearray]
-    checksum: bytearray
-
-    def prepare(self, places: Places) -> tuple[list[NDArray[Any]], list[Buffer]]:
-        """Return arrays, in places that fit them, and buffers for a stored row with these."""
-        arrays: list[NDArray[Any]] = []
-        buffers: list[Buffer] = [self.start, self.gaps[0]]
-        for (name, dtype, shape), gap in zip(self.layout.arrays, self.gaps[1:], strict=True):
-            place = places.get(name)
-            if place is None or place.dtype != dtype or place.shape != shape:
-                place = np.empty(shape, dtype)
-            arrays.append(place)
-            buffers.append(cast("Buffer", place))  # for NumPy's stubs, from Python 3.12 on
-            buffers.append(gap)
-        buffers.append(self.checksum)
-        return arrays, buffers
-
-
-def _in_place(layout: Layout | None) -> _InPlace | None:
-    if layout is None:
-        return None
-    size = _sealed_size(layout.size)
-    padding = size - _CHECKSUM_BYTES - 1 - layout.size
-    gaps = [bytearray(gap.size) for gap in layout.gaps]
-    start, checksum = bytearray(PAGE_HEADER_BYTES + 1 + padding), bytearray(_CHECKSUM_BYTES)
-    return _InPlace(layout, size, padding, start, gaps, checksum)
-
-
 class RowsFile(Tree):
     """A file written by ``write_lmdb``, open for reading."""
 
@@ -166,8 +130,7 @@ class RowsFile(Tree):
         self._stride = max(1, self.entries // max(1, self._rows.leaves) // _STRIDES_A_LEAF)
         self._leaves: dict[int, _Leaf] = {}
         self._leaf = _Leaf(0, 0, None)
-        self._in_place: _InPlace | None = None
-        self._misses = 0
+        self._in_place = InPlace(_frame, trusted)
         needed = (self._last + 1) * self._page_size + MARGIN_BYTES
         if self._file.size < needed:
             raise SourceError(
@@ -231,14 +194,14 @@ class RowsFile(Tree):
             found = self._look_up(i)
             if not isinstance(found, tuple):
                 return self._decode(self._unseal(i, found))
-            if places:
-                row = self._row_into(i, *found, places)
-                if row is not None:
-                    return row
+            size = PAGE_HEADER_BYTES + found[1]
+            row = self._in_place.row(size, places, partial(self._fill, i, *found))
+            if row is not None:
+                return row
             data = self._unseal(i, self._on_pages(*found, key_of(i)))
             row = self._decode(data)
             if places and self._unseal is unseal:
-                self._guess(row, data)
+                self._in_place.guess(row, data)
             return row
         except SourceError as error:
             if self.changed():
@@ -248,27 +211,17 @@ class RowsFile(Tree):
                 ) from error
             raise SourceError(f"{self.path!r}: row {i} cannot be read: {error}") from error
 
-    def _guess(self, row: object, data: memoryview) -> None:
-        """Take the layout of a row that did not match; ever more rarely, as each guess costs."""
-        self._misses += 1
-        if self._misses & (self._misses - 1) == 0:  # 1, 2, 4, 8, ...
-            self._in_place = _in_place(layout_of(row, data, self._trusted))
-
-    def _row_into(self, i: int, number: int, size: int, places: Places) -> Any:
-        """Read a row of the layout of the row before it; None if this is another one."""
-        reading = self._in_place
-        if reading is None or size != reading.size:
-            return None
-        arrays, buffers = reading.prepare(places)
-        if not self._value_into(number, size, buffers):
-            return None
+    def _fill(
+        self, i: int, number: int, size: int, start: bytearray, parts: Parts, checksum: bytearray
+    ) -> bool:
+        """Read a large row to buffers; return False if it is not the row that was written."""
+        if not self._value_into(number, size, [start, *parts, checksum]):
+            return False
         digest = xxh3_64(seed=i)
-        for part in buffers[1:-1]:
+        for part in parts:
             digest.update(part)
-        padding = reading.start[PAGE_HEADER_BYTES]
-        if digest.digest() != reading.checksum or padding != reading.padding:
-            return None
-        return reading.layout.element(reading.gaps, arrays, self._trusted)
+        padding = len(start) - PAGE_HEADER_BYTES - 1
+        return digest.digest() == checksum and start[PAGE_HEADER_BYTES] == padding
 
     def _stored(self, i: int) -> bytes | memoryview:
         """Return the stored bytes of a row."""

@@ -9,22 +9,31 @@ from __future__ import annotations
 
 import struct
 from array import array
-from collections.abc import Callable
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import TypeAlias
+from typing import TYPE_CHECKING, Protocol, cast
 
 import attrs
 import numpy as np
 import xxhash
+from numpy.typing import NDArray
 
 from flowdsl.errors import SourceError
-from flowdsl.storage.byte_files import ByteFile
+from flowdsl.storage.byte_files import ByteFile, read_into
 from flowdsl.storage.index import Index
 from flowdsl.storage.libraries import library
 from flowdsl.storage.paths import is_url
 from flowdsl.storage.read_ahead import ReadAhead
 
-Checksum: TypeAlias = Callable[[bytes], int]
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+
+class Checksum(Protocol):
+    """Computes the masked CRC-32C of bytes in one part or several."""
+
+    def __call__(self, *parts: bytes | NDArray[np.uint8]) -> int: ...
+
 
 HEADER = struct.Struct("<QI")
 FOOTER = struct.Struct("<I")
@@ -45,10 +54,12 @@ def checksum_for(operator: str) -> Checksum:
     Raises:
         MissingLibrary: google-crc32c is not installed.
     """
-    crc32c: Checksum = library("google_crc32c", operator, "tfrecord").value
+    extend = library("google_crc32c", operator, "tfrecord").extend
 
-    def masked(data: bytes) -> int:
-        crc = crc32c(data)
+    def masked(*parts: bytes | NDArray[np.uint8]) -> int:
+        crc = 0
+        for part in parts:
+            crc = extend(crc, part)
         return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
     return masked
@@ -109,6 +120,18 @@ class Payloads:
     checksum: Checksum
     starts: memoryview
     ends: memoryview  # a memoryview returns Python ints, and faster than an array
+
+    def size(self, i: int) -> int:
+        return self.ends[i] - self.starts[i]
+
+    def get_into(self, i: int, buffers: Sequence[Buffer]) -> bool:
+        """Read a payload to buffers; return False if it cannot, or if it is damaged."""
+        footer = bytearray(FOOTER.size)
+        count = self.size(i) + FOOTER.size
+        if not read_into(self.ahead.file, [*buffers, footer], self.starts[i], count):
+            return False
+        parts = [np.frombuffer(cast("bytes", buffer), np.uint8) for buffer in buffers]
+        return self.checksum(*parts).to_bytes(4, "little") == footer
 
     def get(self, i: int) -> bytes:
         """Return a payload; raises SourceError if it is damaged."""

@@ -24,10 +24,12 @@ from flowdsl.elements.specs import Spec, ValueSpec, join, spec_declared
 from flowdsl.errors import InvalidFlow
 from flowdsl.nodes import READER_KEYWORD_ADVICE, IndexedSource, T, cached_per_node, rejects_keywords
 from flowdsl.storage.byte_files import ByteFile, LocalFile, guard_file, open_file
+from flowdsl.storage.codec import NUMBER_BYTES, bytes_of_number
 from flowdsl.storage.compression import Compression, check_compression
 from flowdsl.storage.digests import versions_of
-from flowdsl.storage.file_source import file_has_changed
+from flowdsl.storage.file_source import RowReader, file_has_changed
 from flowdsl.storage.index import Index, Shards, index_of
+from flowdsl.storage.layout import InPlace, Parts, Places
 from flowdsl.storage.paths import Paths, all_paths, title_of
 from flowdsl.storage.read_ahead import ReadAhead
 from flowdsl.storage.schema import SchemaRows, checked_against
@@ -112,38 +114,66 @@ class FromTFRecord(IndexedSource[T], Generic[T]):
         checksum = checksum_for("from_tfrecord")
         form = self.row_spec if self.encoded else None
         opened = lru_cache(_MAX_OPEN)(partial(_opened, self.parts, checksum, form))
-        if len(self.parts) == 1:
-            return opened(0)
-        return partial(_row_of_shards, opened, Shards([part.rows for part in self.parts]))
+        shards = Shards([part.rows for part in self.parts])
+        one = len(self.parts) == 1
+        read = opened(0) if one else partial(_row_of_shards, opened, shards)
+        return RowReader(read) if self.encoded else read
 
 
 def _opened(
     parts: Sequence[_Part], checksum: Checksum, form: Spec | None, k: int
-) -> Callable[[int], Any]:
-    """Return a reader of one file's rows; ``form`` is the spec of encoded rows, None for bytes."""
+) -> Callable[..., Any]:
+    """Return a reader of one file's rows; ``form`` is the spec of encoded rows, None for bytes.
+
+    A reader of encoded rows is called with a row's number and its places, one of bytes with the
+    number only.
+    """
     path = parts[k].path
     file = open_file("from_tfrecord", path)
     index = _indexed(file, checksum)
     if index.digest != parts[k].digest:
         raise file_has_changed(path)
     guard_file(file, partial(_is_same, checksum, index.digest))
-    payload = _payloads(file, checksum, index).get
+    payloads = _payloads(file, checksum, index)
     if form is None:
-        return payload
+        return payloads.get
     rows = len(index) - 1
-    checked = SchemaRows("from_tfrecord", path, form, end_of(path, payload(rows), rows))
-    if not checked.changes:
-        return lambda i: decoded(path, i, payload(i))
-    return lambda i: checked.row(i, decoded(path, i, payload(i)))
+    stored = end_of(path, payloads.get(rows), rows)
+    return _Elements(payloads, SchemaRows("from_tfrecord", path, form, stored)).row
+
+
+@attrs.define(eq=False)
+class _Elements:
+    """The encoded elements of a file, by index."""
+
+    payloads: Payloads
+    checked: SchemaRows
+    in_place: InPlace = attrs.field(factory=lambda: InPlace(lambda _: (0, NUMBER_BYTES)))
+
+    def row(self, i: int, places: Places) -> Any:
+        """Return an element, its arrays in ``places`` if possible."""
+        size = self.payloads.size(i)
+        row = self.in_place.row(size, places, partial(self._fill, i))
+        if row is None:
+            payload = self.payloads.get(i)
+            row = decoded(self.payloads.path, i, payload)
+            if places:
+                self.in_place.guess(row, memoryview(payload)[:-NUMBER_BYTES])
+        return self.checked.row(i, row) if self.checked.changes else row
+
+    def _fill(self, i: int, before: bytearray, parts: Parts, number: bytearray) -> bool:
+        return self.payloads.get_into(i, [*parts, number]) and number == bytes_of_number(i)
 
 
 def _is_same(checksum: Checksum, digest: int, file: LocalFile, size: int) -> bool:
     return size == file.size and _indexed(file, checksum).digest == digest
 
 
-def _row_of_shards(opened: Callable[[int], Callable[[int], T]], shards: Shards, i: int) -> T:
+def _row_of_shards(
+    opened: Callable[[int], Callable[..., Any]], shards: Shards, i: int, *places: Places
+) -> Any:
     k, own = shards.find(i)
-    return opened(k)(own)
+    return opened(k)(own, *places)
 
 
 @overload  # of options of unknown types, ``**options``
