@@ -46,7 +46,10 @@ _OPTIONS = "readahead_buffer_size:0,max_parallelism:0"
 _MARK = b"\xc1flow"
 """The prefix of an encoded element; valid MessagePack never begins with 0xC1."""
 
-_AHEAD, _AHEAD_BYTES = 256, 1 << 20
+_AHEAD, _AHEAD_BYTES, _AHEAD_BYTES_UNGROUPED = 256, 1 << 20, 1 << 17
+"""The most records, and bytes, that are read at once. To read a record, the library decompresses
+the whole group that it is in, so records of one group are read together. Where each is a group of
+its own, more bytes than needed would only displace each other from the processor's cache."""
 
 
 @attrs.frozen
@@ -73,7 +76,10 @@ class _File:
         self.path = part.path
         self._version = part.version
         self._opened = Reopened(self._open)
-        self._opened.get()
+        options: str = self._opened.get()[0].writer_options_string()
+        most = _AHEAD_BYTES_UNGROUPED if "group_size:1," in options else _AHEAD_BYTES
+        self.at_once = max(1, min(most * part.length // max(1, part.size), _AHEAD))
+        """The number of records that are read at once when reading in order."""
 
     def _open(self) -> tuple[Any, ByteFile]:
         """Return the library's reader and the file that is checked, which are closed together.
@@ -146,8 +152,7 @@ class FromArrayRecord(IndexedSource[T], Generic[T]):
             part = self.parts[k]
             if k not in files:
                 files[k] = _File(part)
-            ahead = _AHEAD_BYTES * part.length // max(1, part.size) if in_order else 1
-            end = min(j + max(1, min(ahead, _AHEAD)), part.length)
+            end = min(j + (files[k].at_once if in_order else 1), part.length)
             try:
                 records = enumerate(files[k].records(j, end), j)
                 return [decoder(record, part.path, n) for n, record in records]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -15,7 +16,10 @@ from numpy.typing import NDArray
 import flowdsl as fl
 from flowdsl.errors import ElementError, InvalidFlow, MissingLibrary, SourceError, SpecMismatch
 from flowdsl.storage import libraries
+from flowdsl.storage.arrayrecord import _File
 from flowdsl.testing.elements import same
+
+READ = _File.records
 
 
 @pytest.fixture
@@ -137,6 +141,25 @@ def test_rows_past_a_damaged_one_are_read(path: Path) -> None:
                 assert str(path) in str(error)  # noqa: PT017  # of any of the rows
         damaged += good == 7
     assert damaged > 3
+
+
+@pytest.mark.parametrize(
+    ("size", "group", "most"), [(100_000, 1, 1), (100_000, 4, 10), (100, 1, 256), (100, 4, 256)]
+)
+def test_large_records_are_read_one_by_one_unless_they_are_in_groups(
+    size: int, group: int, most: int, path: Path
+) -> None:
+    records = [np.random.default_rng(i).bytes(size) for i in range(600 if size == 100 else 24)]
+    fl.from_items(records).write_arrayrecord(path, group_size=group)
+    sizes = list[int]()
+
+    def counted(file: _File, start: int, end: int) -> list[bytes]:
+        sizes.append(end - start)
+        return READ(file, start, end)
+
+    with mock.patch.object(_File, "records", counted):
+        assert fl.from_arrayrecord(path).collect() == records
+    assert max(sizes) == most
 
 
 def test_rewritten_file_is_an_error(path: Path) -> None:
