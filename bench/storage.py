@@ -8,8 +8,6 @@ installed is left out.
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
 from importlib import import_module
@@ -21,32 +19,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 import flowdsl as fl
-from bench import photographs
+from bench import elsewhere, photographs
 from bench.rates import Pass, Work, run
+from bench.stored import BATCH, LARGE, PROCS, ROWS, ROWS_OF, SIDE, array, image_names, stored
 
-LARGE, ROWS = 100_000, 1_000
-_ROWS_OF = {LARGE: ROWS, 10_000: 5_000, 1_000: 20_000}
-"""How many arrays of each size are stored."""
 SMALL, RECORDS = 10_000, 5_000
 TABLE = 50_000
-BATCH, PROCS, SIDE = 32, 2, 224
 
 
 # -- what is stored --------------------------------------------------------------------------------
-
-
-def _stored(name: str, write: Callable[[Path], object]) -> str:
-    """A file, written once for all turns."""
-    folder = Path(tempfile.gettempdir()) / f"flowdsl-bench-storage-{os.getuid()}"
-    folder.mkdir(exist_ok=True)
-    path = folder / name
-    if not path.exists():
-        write(path)
-    return str(path)
-
-
-def _array(size: int, i: int) -> NDArray[np.uint8]:
-    return np.random.default_rng(i).integers(0, 255, size, np.uint8)
 
 
 def _small(i: int) -> bytes:
@@ -58,8 +39,8 @@ def _entry(i: int) -> dict[str, Any]:
 
 
 def _our_lmdb(size: int = LARGE) -> str:
-    rows = fl.from_range(_ROWS_OF[size]).map(partial(_array, size))
-    return _stored(f"ours-{size}.lmdb", lambda path: rows.write_lmdb(path))
+    rows = fl.from_range(ROWS_OF[size]).map(partial(array, size))
+    return stored(f"ours-{size}.lmdb", lambda path: rows.write_lmdb(path))
 
 
 def _plain_lmdb(size: int = LARGE) -> str:
@@ -67,19 +48,19 @@ def _plain_lmdb(size: int = LARGE) -> str:
         lmdb: Any = import_module("lmdb")
         file = lmdb.open(str(path), subdir=False, map_size=1 << 30)
         with file as env, env.begin(write=True) as txn:
-            for i in range(_ROWS_OF[size]):
-                txn.put(b"%08d" % i, _array(size, i).tobytes())
+            for i in range(ROWS_OF[size]):
+                txn.put(b"%08d" % i, array(size, i).tobytes())
 
-    return _stored(f"plain-{size}.lmdb", write)
+    return stored(f"plain-{size}.lmdb", write)
 
 
 def _tensorpack_lmdb(size: int = LARGE) -> str:
     def write(path: Path) -> None:
         dataflow: Any = import_module("tensorpack.dataflow")
-        rows = [[_array(size, i)] for i in range(_ROWS_OF[size])]
+        rows = [[array(size, i)] for i in range(ROWS_OF[size])]
         dataflow.LMDBSerializer.save(dataflow.DataFromList(rows, shuffle=False), str(path))
 
-    return _stored(f"tensorpack-{size}.lmdb", write)
+    return stored(f"tensorpack-{size}.lmdb", write)
 
 
 def _array_record(name: str, row: Callable[[int], bytes], count: int) -> str:
@@ -90,12 +71,12 @@ def _array_record(name: str, row: Callable[[int], bytes], count: int) -> str:
             writer.write(row(i))
         writer.close()
 
-    return _stored(name, write)
+    return stored(name, write)
 
 
 def _records() -> str:
     rows = fl.from_range(RECORDS).map(_small)
-    return _stored("small.tfrecord", lambda path: rows.write_tfrecord(path))
+    return stored("small.tfrecord", lambda path: rows.write_tfrecord(path))
 
 
 def _table() -> str:
@@ -105,20 +86,16 @@ def _table() -> str:
         table = arrow.Table.from_pylist([_entry(i) for i in range(TABLE)])
         parquet.write_table(table, path, row_group_size=5_000)
 
-    return _stored("table.parquet", write)
-
-
-def _photographs() -> list[str]:
-    return [str(photographs.folder() / f"{k}.jpg") for k in range(photographs.FILES)]
+    return stored("table.parquet", write)
 
 
 def _photographs_in_lmdb() -> str:
-    rows = fl.from_items(_photographs()).map(lambda name: Path(name).read_bytes())
-    return _stored("photographs.lmdb", lambda path: rows.write_lmdb(path))
+    rows = fl.from_items(image_names()).map(lambda name: Path(name).read_bytes())
+    return stored("photographs.lmdb", lambda path: rows.write_lmdb(path))
 
 
 def _photographs_in_array_record() -> str:
-    names = _photographs()
+    names = image_names()
     return _array_record(
         "photographs.arrayrecord", lambda i: Path(names[i]).read_bytes(), len(names)
     )
@@ -163,7 +140,7 @@ def _tensorpack(order: str) -> Pass:
 
 def _grain(order: str) -> Pass:
     grain: Any = import_module("grain.python")
-    path = _array_record("large.arrayrecord", lambda i: _array(LARGE, i).tobytes(), ROWS)
+    path = _array_record("large.arrayrecord", lambda i: array(LARGE, i).tobytes(), ROWS)
     rows = grain.MapDataset.source(grain.ArrayRecordDataSource([path]))
     rows = rows.shuffle(seed=7) if order == "shuffled" else rows
     rows = rows.map(lambda data: np.frombuffer(data, np.uint8))
@@ -192,7 +169,7 @@ def _plain_batches(size: int) -> Pass:
     lmdb: Any = import_module("lmdb")
     env = lmdb.open(_plain_lmdb(size), subdir=False, readonly=True, lock=False, readahead=False)
     transaction = env.begin(buffers=True)
-    keys = [b"%08d" % i for i in range(_ROWS_OF[size])]
+    keys = [b"%08d" % i for i in range(ROWS_OF[size])]
 
     def begin() -> Iterator[NDArray[np.uint8]]:
         for k in range(0, len(keys), BATCH):
@@ -208,35 +185,6 @@ def _tensorpack_batches(size: int) -> Pass:
     batches = dataflow.BatchData(rows, BATCH, remainder=True)
     batches.reset_state()
     return lambda: iter(batches)
-
-
-def _litdata_batches(size: int) -> Pass:
-    def write(path: Path) -> None:
-        module: Any = import_module("litdata")
-        rows, numbers = partial(_array, size), list(range(_ROWS_OF[size]))
-        module.optimize(rows, numbers, output_dir=str(path), chunk_bytes="64MB", num_workers=1)
-
-    litdata: Any = import_module("litdata")
-    dataset = litdata.StreamingDataset(_stored(f"litdata-{size}", write), shuffle=False)
-    loader = litdata.StreamingDataLoader(dataset, batch_size=BATCH, num_workers=0)
-    return lambda: iter(loader)
-
-
-def _hugging_face_batches(size: int) -> Pass:
-    """Arrow tables in mapped files, as arrays of NumPy."""
-    datasets: Any = import_module("datasets")
-
-    def write(path: Path) -> None:
-        features = datasets.Features({"x": datasets.Array2D((1, size), "uint8")})
-        rows = datasets.Dataset.from_dict({"i": range(_ROWS_OF[size])})
-        stored = rows.map(
-            lambda row: {"x": _array(size, row["i"])[None]}, features=features, remove_columns="i"
-        )
-        stored.save_to_disk(str(path))
-
-    path = _stored(f"datasets-{size}", write)
-    rows = datasets.load_from_disk(path).with_format("numpy", dtype=np.uint8)
-    return lambda: rows.iter(batch_size=BATCH)
 
 
 # -- records of 10 KB ------------------------------------------------------------------------------
@@ -299,12 +247,8 @@ def _decode(data: bytes) -> NDArray[np.uint8]:
     return fl.decode_image(data, resize=(SIDE, SIDE))
 
 
-def _read(name: str) -> NDArray[np.uint8]:
-    return _decode(Path(name).read_bytes())
-
-
 def _our_files() -> Pass:
-    flow = fl.from_images(_photographs(), resize=(SIDE, SIDE)).batch(BATCH).prefetch(procs=PROCS)
+    flow = fl.from_images(image_names(), resize=(SIDE, SIDE)).batch(BATCH).prefetch(procs=PROCS)
     return lambda: iter(flow)
 
 
@@ -341,8 +285,8 @@ def _loader(read: Callable[[int], NDArray[np.uint8]]) -> Pass:
 
 
 def _loader_files() -> Pass:
-    names = _photographs()
-    return _loader(lambda i: _read(names[i]))
+    names = image_names()
+    return _loader(lambda i: elsewhere.read_image(names[i]))
 
 
 @attrs.define
@@ -365,10 +309,10 @@ def _loader_lmdb() -> Pass:
         lmdb: Any = import_module("lmdb")
         file = lmdb.open(str(path), subdir=False, map_size=1 << 30)
         with file as env, env.begin(write=True) as txn:
-            for i, name in enumerate(_photographs()):
+            for i, name in enumerate(image_names()):
                 txn.put(b"%08d" % i, Path(name).read_bytes())
 
-    return _loader(_Lmdb(_stored("photographs-plain.lmdb", write)))
+    return _loader(_Lmdb(stored("photographs-plain.lmdb", write)))
 
 
 def _grain_images(source: Callable[[Any], Any], read: Callable[[Any], Any]) -> Pass:
@@ -381,7 +325,7 @@ def _grain_images(source: Callable[[Any], Any], read: Callable[[Any], Any]) -> P
 
 
 def _grain_files() -> Pass:
-    return _grain_images(lambda _: _photographs(), _read)
+    return _grain_images(lambda _: image_names(), elsewhere.read_image)
 
 
 def _grain_array_record() -> Pass:
@@ -389,7 +333,7 @@ def _grain_array_record() -> Pass:
     return _grain_images(lambda grain: grain.ArrayRecordDataSource([path]), _decode)
 
 
-def _tf_data(stored: bool) -> Pass:
+def _tf_data(in_records: bool) -> Pass:
     """Its own kernels; what is stored is a TFRecord file."""
     tf: Any = import_module("tensorflow")
     tf.config.threading.set_intra_op_parallelism_threads(PROCS)
@@ -399,13 +343,13 @@ def _tf_data(stored: bool) -> Pass:
         image = tf.image.resize(tf.io.decode_jpeg(data, channels=3), (SIDE, SIDE))
         return tf.cast(tf.round(image), tf.uint8)
 
-    if stored:
-        names = _photographs()
+    if in_records:
+        names = image_names()
         bytes_of = fl.from_items(names).map(lambda name: Path(name).read_bytes())
         write: Callable[[Path], object] = bytes_of.write_tfrecord
-        rows = tf.data.TFRecordDataset(_stored("photographs.tfrecord", write))
+        rows = tf.data.TFRecordDataset(stored("photographs.tfrecord", write))
     else:
-        rows = tf.data.Dataset.from_tensor_slices(_photographs()).map(tf.io.read_file)
+        rows = tf.data.Dataset.from_tensor_slices(image_names()).map(tf.io.read_file)
     rows = rows.map(decoded, num_parallel_calls=PROCS, deterministic=True).batch(BATCH)
     rows = rows.prefetch(tf.data.AUTOTUNE)
     return lambda: rows.as_numpy_iterator()
@@ -423,6 +367,9 @@ _NEEDS = {
     "Ray Data": "ray",
     "DataLoader": "torch",
     "LitData": "litdata",
+    "MosaicML Streaming": "streaming",
+    "SPDL": "spdl",
+    "SPDL, decode_image": "spdl",
     "Hugging Face datasets": "datasets",
 }
 
@@ -444,19 +391,20 @@ WORKS = {
     },
     **{
         f"{size // 1000} KB arrays to batches": Work(
-            _ROWS_OF[size],
+            ROWS_OF[size],
             {
                 "flowdsl": partial(_our_batches, size),
                 "flowdsl, 2 workers": partial(_our_batches_in_workers, size),
                 "plain lmdb": partial(_plain_batches, size),
                 "tensorpack": partial(_tensorpack_batches, size),
-                "LitData": partial(_litdata_batches, size),
-                "Hugging Face datasets": partial(_hugging_face_batches, size),
+                "LitData": partial(elsewhere.litdata_batches, size),
+                "MosaicML Streaming": partial(elsewhere.mosaic_batches, size),
+                "Hugging Face datasets": partial(elsewhere.hugging_face_batches, size),
             },
             goal=1.3 if size == LARGE else 2.0,
             of="tensorpack",
         )
-        for size in _ROWS_OF
+        for size in ROWS_OF
     },
     "10 KB records": Work(
         RECORDS,
@@ -476,6 +424,8 @@ WORKS = {
         {
             "flowdsl": _our_files,
             "DataLoader": _loader_files,
+            "SPDL": elsewhere.spdl_images,
+            "SPDL, decode_image": partial(elsewhere.spdl_images, elsewhere.read_image),
             "Grain": _grain_files,
             "tf.data": partial(_tf_data, False),
         },
