@@ -197,7 +197,7 @@ def _answer(arguments: list[str], trouble: list[str]) -> dict[str, Any]:
 
 
 def facts() -> dict[str, object]:
-    """What a figure should not be told without."""
+    """The machine and versions that belong to the figures."""
     versions: dict[str, str] = {}
     for package in ("flowdsl", "numpy", "pyzmq", *{c.package for c in CONTESTANTS.values()}):
         try:
@@ -239,13 +239,13 @@ def main() -> None:
     for line in trouble:
         console.print(f"failed: {line}", highlight=False)
     chosen.out.parent.mkdir(parents=True, exist_ok=True)
-    told = {
+    report = {
         "facts": facts(),
         "verdicts": [attrs.asdict(verdict) for verdict in found],
         "figures": figures,
         "trouble": trouble,
     }
-    chosen.out.write_text(json.dumps(told, indent=1) + "\n")
+    chosen.out.write_text(json.dumps(report, indent=1) + "\n")
     console.print(f"the figures are in {chosen.out}")
 
 

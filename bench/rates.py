@@ -20,7 +20,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 Pass: TypeAlias = Callable[[], Iterable[Any]]
-"""Begins a pass; what it gives are rows, or batches or steps of equally many."""
+"""Begins a pass over rows, or over batches or steps that each have equally many rows."""
 
 Rates: TypeAlias = dict[str, dict[str, list[float]]]
 """By work and contestant: the rate of each round."""
@@ -113,14 +113,14 @@ def table(works: Mapping[str, Work], unit: str, rates: Rates) -> Table:
 
 def run(
     module: str,
-    told: str | None,
+    description: str | None,
     unit: str,
     works: Mapping[str, Work],
     needs: Mapping[str, str],
     out: Path,
 ) -> None:
     """The command line of a module of works."""
-    parser = argparse.ArgumentParser(prog=f"python -m {module}", description=told)
+    parser = argparse.ArgumentParser(prog=f"python -m {module}", description=description)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=3.0, help="of each turn")
     parser.add_argument("--works", nargs="*", choices=list(works), default=list(works))

@@ -124,7 +124,7 @@ def _starts(figures: Figures) -> Iterator[Verdict]:
         yield Verdict("private memory of an idle worker", held, "MB", None, "", held, 10, most=True)
     for who in ("worker", "consumer"):
         if (each := ours(f"faults fresh-uint8 {who}")) is not None:
-            what = f"page faults for an image made anew ({who})"
+            what = f"page faults for a newly allocated image ({who})"
             yield Verdict(what, each, "", None, "", each, 0.0)
 
 

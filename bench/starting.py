@@ -38,10 +38,10 @@ def programs(work: Work, contestant: Contestant, rounds: float) -> dict[str, flo
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
         for _ in range(1 + int(rounds)):
             for name, program in PROGRAMS.items():
-                told = f"{program}\nimport time; print(time.time())"
+                timed = f"{program}\nimport time; print(time.time())"
                 began = time.time()
                 done = subprocess.run(
-                    [sys.executable, "-c", told], env=environment, capture_output=True, check=True
+                    [sys.executable, "-c", timed], env=environment, capture_output=True, check=True
                 )
                 seconds[name].append(float(done.stdout) - began)
     return {name: median(found[1:]) for name, found in seconds.items()}

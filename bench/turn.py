@@ -110,7 +110,7 @@ def _alike(x: NDArray[Any], y: NDArray[Any], exact: bool) -> bool:
 
 
 def first(work: Work, contestant: Contestant, batches: float) -> dict[str, float]:
-    """Seconds to the first batch of a first pass, and of later ones where passes are told apart."""
+    """Seconds to the first batch of a first pass, and of later passes where there are any."""
     passes = contestant.prepare(work, int(batches) * work.batch)
     seconds: list[float] = []
     for _ in range(4 if contestant.orderly else 1):

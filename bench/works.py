@@ -42,12 +42,12 @@ def tiny(i: int) -> Row:
 
 
 def image(dtype: str, i: int) -> Row:
-    """A picture that lies in the worker's memory: to copy it is the work."""
+    """An image in the worker's memory: copying it is the work."""
     return _images(dtype)[i % 32], i
 
 
 def fresh(dtype: str, i: int) -> Row:
-    """A picture that is made anew, as decoders and augmenters do: the page faults are the work."""
+    """A newly allocated image, as decoders and augmenters return: the page faults are the work."""
     return np.add(_images("uint8")[i % 32], 1, dtype=dtype), i
 
 
@@ -153,8 +153,8 @@ WORKS = {
     "tiny": Work("tiny rows, batch 64", tiny, 64, 2.5),
     "uint8": Work("224x224x3 uint8, batch 32", partial(image, "uint8"), 32, 3.0),
     "float32": Work("224x224x3 float32, batch 32", partial(image, "float32"), 32, 2.5),
-    "fresh-uint8": Work("... made anew, uint8", partial(fresh, "uint8"), 32, 3.0),
-    "fresh-float32": Work("... made anew, float32", partial(fresh, "float32"), 32, 2.5),
+    "fresh-uint8": Work("... newly allocated, uint8", partial(fresh, "uint8"), 32, 3.0),
+    "fresh-float32": Work("... newly allocated, float32", partial(fresh, "float32"), 32, 2.5),
     "products": Work("four products of 256x256, batch 8", products, 8, 1.0),
     "jpeg": Work("JPEG files cut to 224x224x3, batch 32", jpeg, 32, 1.0, _FOR_JPEG),
     "files": Work("JPEG files shrunk to 224x224x3, batch 32", file, 32, 1.0, _FOR_JPEG, files),

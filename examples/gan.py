@@ -47,8 +47,8 @@ class GANTrainer(training.FeedfreeTrainerBase):
 
         with tf.GradientTape() as tape:
             fake = gan.generator(tf.random.normal((256, CODE)))
-            told = loss(ones, gan.critic(real)) + loss(0 * ones, gan.critic(fake))
-            c_loss = tf.reduce_mean(told)
+            loss_of_critic = loss(ones, gan.critic(real)) + loss(0 * ones, gan.critic(fake))
+            c_loss = tf.reduce_mean(loss_of_critic)
         variables = gan.critic.trainable_variables
         gan.c_optimizer.apply(tape.gradient(c_loss, variables), variables)
 

@@ -35,7 +35,7 @@ def test_the_picture_is_a_profile() -> None:
     (name,) = re.findall(r"!\[.*?\]\((.*?)\)", PAGE)
     svg = (DOCS / name).read_text(encoding="utf-8")
     assert len(svg) < 20_000
-    told = [element.text or "" for element in ElementTree.fromstring(svg).iter()]
-    assert "limits" in told
+    texts = [element.text or "" for element in ElementTree.fromstring(svg).iter()]
+    assert "limits" in texts
     (rate,) = re.findall(r"limits the run to ([\d,]+) batches", PAGE)
-    assert f"{rate} elements/s" in told
+    assert f"{rate} elements/s" in texts

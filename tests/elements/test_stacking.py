@@ -359,7 +359,7 @@ class Tensor:
 
     def __dlpack__(self, **options: Any) -> object:
         if self.device != "cpu":
-            raise BufferError(f"it lies on {self.device}")
+            raise BufferError(f"it is on {self.device}")
         return self.array.__dlpack__(**options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
@@ -389,7 +389,7 @@ def test_a_tensor_outside_of_cpu_memory_is_refused() -> None:
     with pytest.raises(SpecMismatch) as caught:
         stack([(1, here), (2, there)])
     assert str(caught.value).startswith(
-        "element.1: row 1 of the batch: NumPy cannot read this Tensor: it lies on cuda:0; make it "
+        "element.1: row 1 of the batch: NumPy cannot read this Tensor: it is on cuda:0; make it "
         "an array with .map"
     )
     assert spec_of(there) == spec_of_batch(spec_of(there), 2) == ArraySpec()

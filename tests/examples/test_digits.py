@@ -226,7 +226,7 @@ def test_killed_at_twenty_random_moments_training_is_unchanged(
     assert again.returncode == 0, again.stderr
     losses, expected = (read_events(folder / "out")["loss"] for folder in (tmp_path, reference))
     assert [*losses] == [*expected]  # each step once
-    # Equal losses at each step are of equal rows in equal order: each batch is augmented anew.
+    # Equal losses show equal rows in equal order, as each epoch augments with other draws.
     np.testing.assert_allclose([*losses.values()], [*expected.values()], atol=1e-6)
     for name, values in learnt(reference).items():
         np.testing.assert_allclose(learnt(tmp_path)[name], values, atol=1e-6, err_msg=name)

@@ -87,7 +87,7 @@ def test_an_error_of_the_flow_is_raised_unchanged_at_its_position(
             pumped.take(n)
         n = next(n for n in cycle(steps) if pumped.position + n > fails_at)
         left = fails_at - pumped.position
-        for _ in range(2):  # it stays an error, and is told once
+        for _ in range(2):  # it stays an error, and is raised once
             with pytest.raises(fl.FlowError) as failed:
                 pumped.take(n)
             assert isinstance(failed.value.__cause__, LookupError)

@@ -229,20 +229,20 @@ def test_a_cache_whose_passes_end_early_is_noted(
 def test_what_a_cache_keeps_of_random_operators_is_noted(tmp_path: Path) -> None:
     drawn = fl.from_range(9).random_map(lambda i, rng: i + int(rng.integers(9)), seed=1)
     shown = "random_map(<lambda>, seed=1)"
-    told = f"has epoch 0 of {shown} in every pass; to draw in each epoch, write random_map after it"
-    assert notes(drawn.map(double).cache().shuffle()) == [f"note: cache() {told}"]
+    text = f"has epoch 0 of {shown} in every pass; to draw in each epoch, write random_map after it"
+    assert notes(drawn.map(double).cache().shuffle()) == [f"note: cache() {text}"]
     (note,) = notes(drawn.prefetch(threads=1, on_error="skip").cache())
-    assert note == f"note: cache() {told}"
+    assert note == f"note: cache() {text}"
     (note,) = notes(drawn.cache(tmp_path / "a.lmdb"))
-    assert note.endswith(f"the elements of {shown}, and {told}")
+    assert note.endswith(f"the elements of {shown}, and {text}")
     assert notes(fl.from_range(9).cache().shuffle()) == []
-    assert notes(drawn.cache().map(double).cache()) == [f"note: cache() {told}"]
+    assert notes(drawn.cache().map(double).cache()) == [f"note: cache() {text}"]
 
 
 def test_a_prefetch_whose_workers_are_not_started_is_noted() -> None:
     flow = fl.from_range(9).map(double).prefetch(procs=2).map(double)
-    told = "note: prefetch(threads=3) also runs the operators below prefetch(procs=2)"
-    assert notes(flow.prefetch(threads=3)) == [told]
+    text = "note: prefetch(threads=3) also runs the operators below prefetch(procs=2)"
+    assert notes(flow.prefetch(threads=3)) == [text]
     assert notes(flow) == notes(flow.prefetch(procs=0)) == []
     assert notes(flow.flat_map(lambda x: [x]).prefetch(threads=3)) == []  # two pools
 

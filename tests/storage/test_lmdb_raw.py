@@ -381,7 +381,7 @@ def test_pickles_are_read_only_if_trusted(path: Path, tmp_path: Path) -> None:
 def test_pickled_list_of_keys_is_read_without_unpickling(path: Path, protocol: int) -> None:
     rows = numbered(3000, 1)
     keys = sorted(rows, reverse=True)
-    if protocol == 2:  # it has no bytes: what stands for them is called to make them
+    if protocol == 2:  # it has no bytes: a function that makes them is called
         store(path, rows, {b"__keys__": pickle.dumps(keys, protocol)})
         with pytest.raises(SourceError, match=r"is not a list of keys.*pass the keys with keys="):
             fl.from_lmdb_raw(path)

@@ -423,12 +423,12 @@ def run(module: str, *arguments: object) -> str:
     return done.stdout
 
 
-def collected(told: list[tuple[int, bool, str]]) -> Revealed:
+def collected(found: list[tuple[int, bool, str]]) -> Revealed:
     """The revealed type of each chain, from lines, error flags and messages."""
     lines = SETUP.count("\n")
-    assert min(line for line, _, _ in told) == lines + 1, "an error in the setup"
-    refused = {line for line, error, _ in told if error}
-    types = {line: message for line, error, message in told if not error}
+    assert min(line for line, _, _ in found) == lines + 1, "an error in the setup"
+    refused = {line for line, error, _ in found if error}
+    types = {line: message for line, error, message in found if not error}
     numbers = range(lines + 1, lines + 1 + len(CHAINS))
     return [None if line in refused else row(types[line]) for line in numbers]
 
@@ -436,8 +436,8 @@ def collected(told: list[tuple[int, bool, str]]) -> Revealed:
 def mypy(file: Path) -> Revealed:
     with mypy_alone():
         notes = map(json.loads, run("mypy", "--output=json", file).splitlines())
-    told = [note for note in notes if Path(note["file"]).name == file.name]
-    return collected([(n["line"], n["severity"] == "error", n["message"]) for n in told])
+    found = [note for note in notes if Path(note["file"]).name == file.name]
+    return collected([(n["line"], n["severity"] == "error", n["message"]) for n in found])
 
 
 def pyright(file: Path) -> Revealed:
@@ -451,9 +451,9 @@ def pyright(file: Path) -> Revealed:
     }
     project.write_text(json.dumps(settings))
     arguments = ("--outputjson", "--pythonpath", sys.executable, "--project", project)
-    told = json.loads(run("basedpyright", *arguments))["generalDiagnostics"]
+    found = json.loads(run("basedpyright", *arguments))["generalDiagnostics"]
     return collected(
-        [(n["range"]["start"]["line"] + 1, n["severity"] == "error", n["message"]) for n in told]
+        [(n["range"]["start"]["line"] + 1, n["severity"] == "error", n["message"]) for n in found]
     )
 
 

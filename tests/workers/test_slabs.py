@@ -223,7 +223,7 @@ class TestReuse:
                 slab.in_use = value
                 refilled.append(pair.result(2.0))
 
-        pair.window._slabs[first[0][0]] = Watched()  # type: ignore[assignment]  # stands for it
+        pair.window._slabs[first[0][0]] = Watched()  # type: ignore[assignment]  # a test double
         pair.window.discard(places)
         assert refilled[0][0][0] == first[0][0]
 

@@ -144,7 +144,7 @@ def test_follows_changes_of_the_work(count: int) -> None:
     assert tuner.count == 1
     Simulated(work=0.020, consumer=0.002).run(tuner, 5.0)
     assert tuner.count >= 10
-    Simulated(work=0.001, consumer=0.002).run(tuner, 10.0)  # first what lies ready is consumed
+    Simulated(work=0.001, consumer=0.002).run(tuner, 10.0)  # ready elements come first
     assert tuner.count <= 2
 
 

@@ -244,9 +244,9 @@ def test_earlier_checkpoint_is_used_if_the_latest_was_removed(tmp_path: Path) ->
     assert again.global_step == kept[-2]
     for path in folder.glob("ckpt-*"):
         path.unlink()
-    anew = trainer(tmp_path)
-    anew.setup()
-    assert anew.global_step == 0
+    other = trainer(tmp_path)
+    other.setup()
+    assert other.global_step == 0
 
 
 @pytest.mark.parametrize(

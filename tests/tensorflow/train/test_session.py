@@ -78,7 +78,7 @@ def test_session_init_loads_a_checkpoint_and_own_checkpoints_win(tmp_path: Path)
     first.train()
     assert isinstance(first.model, Linear)
     folder = tmp_path / "a" / "checkpoints"
-    model = begun(session_init=folder)  # another optimizer, which begins anew
+    model = begun(session_init=folder)  # another optimizer, which starts from its initial state
     np.testing.assert_array_equal(model.weights(), first.model.weights())
     again = begun(logdir=tmp_path / "a", optimizer=adam, session_init={"w": W})
     np.testing.assert_array_equal(again.weights(), first.model.weights())
