@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Generic
 import attrs
 
 from flowdsl.elements.preallocated import NextRow
-from flowdsl.elements.specs import Spec
+from flowdsl.elements.specs import Spec, names_classes, restore_classes
 from flowdsl.errors import SourceError
 from flowdsl.nodes import IndexedSource, T
 from flowdsl.storage.layout import Places
@@ -68,6 +68,11 @@ class RowReader:
     def __call__(self, i: int) -> Any:
         row = self.read(i, self.next_row.places)
         return row if self.convert is None else self.convert(i, row)
+
+
+def to_classes(spec: Spec) -> Callable[[int, Any], Any] | None:
+    """Return what converts rows to the classes in their spec, if it has any."""
+    return (lambda _, row: restore_classes(row, spec)) if names_classes(spec) else None
 
 
 def file_has_changed(path: str) -> SourceError:

@@ -20,7 +20,7 @@ from tensorpack.dataflow.serialize import HDF5Serializer  # type: ignore[import-
 import flowdsl as fl
 from flowdsl.elements.specs import ArraySpec, StructSpec, join, spec_of
 from flowdsl.errors import ElementError, InvalidFlow, SourceError, SpecMismatch
-from flowdsl.storage.arrays import hdf5
+from flowdsl.storage.arrays import hdf5, hdf5_places
 from flowdsl.testing.elements import same
 
 
@@ -305,7 +305,7 @@ def test_a_file_that_is_cut_short_while_it_is_checked_does_not_end_the_process(
     def cut(dataset: object) -> None:
         os.truncate(path, size // 3)
 
-    hdf5.check_heaps(path, h5py.File(path)["text"])
-    monkeypatch.setattr(hdf5, "_stored_places", cut)
+    hdf5_places.check_heaps(path, h5py.File(path)["text"])
+    monkeypatch.setattr(hdf5_places, "_stored_places", cut)
     with suppress(ValueError):  # whether it ends within a heap depends on the place
-        hdf5.check_heaps(path, None)
+        hdf5_places.check_heaps(path, None)

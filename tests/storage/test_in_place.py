@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 import attrs
+import h5py  # type: ignore[import-untyped]  # it has no types
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -21,6 +22,7 @@ import flowdsl as fl
 from flowdsl.elements import preallocated
 from flowdsl.resources import systems
 from flowdsl.storage import layout as layouts
+from flowdsl.storage.arrays.hdf5 import dataset_names
 from flowdsl.storage.byte_files import LocalFile
 from flowdsl.storage.codec import decode, encode, encode_numbered
 from flowdsl.storage.layout import layout_of
@@ -65,6 +67,17 @@ class Store(NamedTuple):
     read: Callable[..., fl.Flow[Any, Any]]
 
 
+def write_hdf5(flow: fl.Flow[Any, Any], path: Path) -> None:
+    first = next(iter(flow))
+    is_array = type(first) is np.ndarray
+    flow.write_hdf5(path, "x" if is_array else [str(k) for k in range(len(first))])
+
+
+def read_hdf5(path: Path, element: Any = object) -> fl.Flow[Any, Any]:
+    names = dataset_names(path)
+    return fl.from_hdf5(path, "x" if names == ["x"] else names, element)
+
+
 STORES = {
     "lmdb": Store(lambda flow, path: flow.write_lmdb(path), fl.from_lmdb),
     "tfrecord": Store(
@@ -72,6 +85,7 @@ STORES = {
         lambda path, element=object: fl.from_tfrecord(path, element),
     ),
     "npz": Store(lambda flow, path: flow.write_npz(path), fl.from_npz),
+    "hdf5": Store(write_hdf5, read_hdf5),
 }
 ENCODED = ["lmdb", "tfrecord"]
 """The formats whose rows may have any structure."""
@@ -237,6 +251,60 @@ def test_rows_of_npy_files_are_read_in_place(tmp_path: Path, read_in_place: Coun
     flow = fl.from_npy(tmp_path / "a.npy", NDArray[np.float32]).shuffle(seed=1)
     assert same(flow.batch(4).collect(), flow.map(lambda x: x).batch(4).collect())
     assert read_in_place == {True: 9}
+
+
+ROW = (70, 100)
+HOW_STORED: dict[str, tuple[bool, Callable[[Any, NDArray[Any]], object]]] = {
+    "contiguous": (True, lambda file, x: file.create_dataset("x", data=x)),
+    "in chunks of rows": (True, lambda file, x: file.create_dataset("x", data=x, chunks=(5, *ROW))),
+    "of another machine": (True, lambda file, x: file.create_dataset("x", data=x.astype(">i4"))),
+    "in parts of rows": (
+        False,
+        lambda file, x: file.create_dataset(
+            "x", data=x, chunks=(5, *ROW[::-1]), maxshape=(None, None, None)
+        ),
+    ),
+    "compressed": (
+        False,
+        lambda file, x: file.create_dataset("x", data=x, chunks=(5, *ROW), compression=1),
+    ),
+    "with checksums of chunks": (
+        False,
+        lambda file, x: file.create_dataset("x", data=x, chunks=(5, *ROW), fletcher32=True),
+    ),
+    "not stored": (
+        False,
+        lambda file, x: file.create_dataset("x", x.shape, x.dtype, chunks=(5, *ROW), fillvalue=7),
+    ),
+    "of fewer bits": (False, lambda file, x: with_fewer_bits(file, x)),
+}
+"""Ways in which h5py stores arrays, and whether their bytes are in the file as in memory."""
+
+
+def with_fewer_bits(file: Any, values: NDArray[Any]) -> None:
+    kind = h5py.h5t.STD_I32LE.copy()
+    kind.set_precision(24)
+    space = h5py.h5s.create_simple(values.shape)
+    h5py.h5d.create(file.id, b"x", kind, space).write(space, space, values)
+
+
+@pytest.mark.parametrize("userblock", [0, 512])
+@pytest.mark.parametrize("how", HOW_STORED)
+def test_arrays_of_h5py_are_read_in_place_where_they_are_stored_as_in_memory(
+    how: str, userblock: int, tmp_path: Path, read_in_place: Counter[bool]
+) -> None:
+    path = tmp_path / "a.h5"
+    as_in_memory, store = HOW_STORED[how]
+    values = np.random.default_rng(3).integers(-999, 999, (22, *ROW)).astype("<i4")
+    with h5py.File(path, "w", userblock_size=userblock) as file:
+        store(file, values)
+    with h5py.File(path) as file:
+        values = np.asarray(file["x"])
+    flow = fl.from_hdf5(path, "x").shuffle(seed=4)
+    expected = fl.from_items(list(values)).shuffle(seed=4)
+    assert same(flow.batch(4).collect(), expected.batch(4).collect())
+    assert same(flow.collect(), expected.collect())
+    assert bool(read_in_place[True]) is (as_in_memory and not userblock)
 
 
 @every_format

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Any, cast
 
 import attrs
 import numpy as np
+from numpy.typing import NDArray
+from xxhash import xxh3_64_intdigest
 
 from flowdsl.elements.specs import ArraySpec, Spec, ValueSpec, text_of_any_width
 from flowdsl.errors import SpecMismatch
+from flowdsl.storage.byte_files import ByteFile, read_into
 from flowdsl.storage.codec import array_of_bytes
-from flowdsl.storage.values import is_array, is_scalar, is_small, spelling_of
+from flowdsl.storage.values import is_array, is_scalar, is_small, spelling_of, takes_any_bytes
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 _NUMBERS: dict[str, tuple[type, np.dtype[Any]]] = {
     "bool": (bool, np.dtype(np.bool_)),
@@ -79,6 +86,51 @@ class Column:
         if self.form in ("array", LIST):
             return array
         return array.item() if self.is_python else array[()]
+
+
+@attrs.define(eq=False)
+class StoredColumn:
+    """The values of one component, in a file."""
+
+    file: ByteFile
+    column: Column
+    digests: Any
+    """The checksum of each value; None if the file has none."""
+
+    @abstractmethod
+    def start(self, i: int) -> int | None:
+        """Return where value ``i`` begins in the file; None if it is not there as in memory."""
+
+    @abstractmethod
+    def content(self, i: int) -> bytes:
+        """Return the bytes of value ``i``."""
+
+    def value(self, i: int, place: NDArray[Any] | None = None) -> Any:
+        """Return value ``i``, in its place if possible.
+
+        Raises:
+            ValueError: It is damaged.
+        """
+        if place is not None and self._read_into(i, place):
+            return place
+        content = self.content(i)
+        if not self._is_written(i, content):
+            raise ValueError("its bytes are not those that were written")
+        return self.column.value(content)
+
+    def _read_into(self, i: int, place: NDArray[Any]) -> bool:
+        """Read value ``i``, which is an array, to its place; return False if it is to be made."""
+        column, buffer = self.column, cast("Buffer", place)
+        if place.dtype != column.dtype or place.shape != column.shape:
+            return False
+        if not takes_any_bytes(column.dtype) or (start := self.start(i)) is None:
+            return False
+        filled = read_into(self.file, [buffer], start, column.nbytes)
+        return filled and self._is_written(i, buffer)
+
+    def _is_written(self, i: int, content: Buffer) -> bool:
+        """Return True if these bytes were written, as far as the file says."""
+        return self.digests is None or xxh3_64_intdigest(content, i) == self.digests[i]
 
 
 TEXT = np.dtype(object)

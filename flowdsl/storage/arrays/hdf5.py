@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-import os
-import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Generic, TypeVar, cast, overload
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast, overload
 
 import attrs
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 from typing_extensions import TypeForm
-from xxhash import xxh3_64_intdigest
 
 from flowdsl import nodes
 from flowdsl.effects import Exact
-from flowdsl.elements.specs import UNKNOWN, Spec, StructSpec, names_classes, restore_classes
+from flowdsl.elements.specs import UNKNOWN, Spec, StructSpec
 from flowdsl.errors import InvalidFlow, SourceError
 from flowdsl.nodes import READER_KEYWORD_ADVICE, T, rejects_keywords
-from flowdsl.storage.arrays.columns import FORMS, LIST, TEXT, Column
+from flowdsl.storage.arrays.columns import FORMS, LIST, TEXT, Column, StoredColumn
+from flowdsl.storage.arrays.hdf5_places import check_heaps, starts_of_rows
 from flowdsl.storage.byte_files import LocalFile, guard_file, rows_are_verified
 from flowdsl.storage.digests import Version, versions_of
-from flowdsl.storage.file_source import FileSource, file_has_changed
+from flowdsl.storage.file_source import FileSource, RowReader, file_has_changed, to_classes
+from flowdsl.storage.layout import NO_PLACES, Places
 from flowdsl.storage.libraries import library
 from flowdsl.storage.open_files import Reopened
 from flowdsl.storage.paths import OnePath, local_path
@@ -92,113 +93,6 @@ def dataset_names(path: OnePath) -> list[str]:
     return RowsFile(local_path("from_hdf5", path), []).names()
 
 
-_HEAP = b"GCOL\x01"
-_HEAP_HEAD = 16
-_HEAP_ENTRY = struct.Struct("<HHIQ")
-_TEXT_REFERENCE = np.dtype([("length", "<u4"), ("heap", "<u8"), ("entry", "<u4")])
-"""The entry of a dataset for one variable-length text, in files with eight-byte offsets."""
-
-
-def check_heaps(path: str, dataset: Any) -> None:
-    """Check the sizes of the entries in the heaps that store the dataset's variable-length text.
-
-    Heaps have no checksum, and HDF5 loops forever on a damaged one.
-
-    Raises:
-        ValueError: A heap is damaged.
-    """
-    with open(path, "rb") as file:
-        data = _Bytes(file)
-        places = _stored_places(dataset)
-        if places is None:
-            _check_all_heaps(data)
-            return
-        shift = dataset.file.userblock_size
-        heaps = set[int]()
-        for start, size in places:
-            references = data[start : start + size]
-            whole = len(references) - len(references) % _TEXT_REFERENCE.itemsize
-            found = np.frombuffer(references[:whole], _TEXT_REFERENCE)["heap"]
-            heaps.update(np.unique(found).tolist())
-        for heap in heaps:
-            if data[heap + shift : heap + shift + len(_HEAP)] == _HEAP:
-                _heap_end(data, heap + shift)
-
-
-def _stored_places(dataset: Any) -> list[tuple[int, int]] | None:
-    """Return the offset and size of each part of a dataset in the file.
-
-    Return None for parts that are compressed, or within a header.
-    """
-    made = dataset.id.get_create_plist()
-    if made.get_nfilters() or dataset.file.id.get_create_plist().get_sizes()[0] != 8:
-        return None
-    if dataset.chunks is None:
-        start = dataset.id.get_offset()
-        return None if start is None else [(start, dataset.id.get_storage_size())]
-    places: list[tuple[int, int]] = []
-    dataset.id.chunk_iter(lambda chunk: places.append((chunk.byte_offset, chunk.size)))
-    return places
-
-
-class _Bytes:
-    """The bytes of a file.
-
-    They are not mapped: a file that another program cuts short would end this process by a SIGBUS.
-    """
-
-    _BLOCK = 1 << 18
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-        self._size = os.fstat(file.fileno()).st_size
-        self._start, self._block = 0, b""
-
-    def __len__(self) -> int:
-        return self._size
-
-    def __getitem__(self, part: slice) -> bytes:
-        start, stop = min(part.start, self._size), min(part.stop, self._size)
-        if not self._start <= start <= stop <= self._start + len(self._block):
-            self._file.seek(start)
-            self._start, self._block = start, self._file.read(max(self._BLOCK, stop - start))
-        return self._block[start - self._start : stop - self._start]
-
-    def find(self, what: bytes, start: int) -> int:
-        while start < self._size:
-            block = self[start : start + self._BLOCK]
-            if (at := block.find(what)) >= 0:
-                return start + at
-            if len(block) < len(what):
-                break
-            start += len(block) - len(what) + 1
-        return -1
-
-
-def _check_all_heaps(data: _Bytes) -> None:
-    start = data.find(_HEAP, 0)
-    while start >= 0:  # skip heaps: in one, these bytes are part of a text
-        start = data.find(_HEAP, _heap_end(data, start))
-
-
-def _heap_end(data: _Bytes, start: int) -> int:
-    """Walk through the heap that begins at ``start``, and return its end."""
-    end = start + int.from_bytes(data[start + 8 : start + _HEAP_HEAD], "little")
-    at = start + _HEAP_HEAD
-    if not at < end <= len(data):
-        raise ValueError(f"the heap at byte {start} is damaged")
-    while end - at >= _HEAP_ENTRY.size:
-        entry = data[at : at + _HEAP_ENTRY.size]
-        if len(entry) < _HEAP_ENTRY.size:
-            raise ValueError(f"the file ends within the heap at byte {start}")
-        number, _, _, size = _HEAP_ENTRY.unpack(entry)
-        size = size if number == 0 else _HEAP_ENTRY.size + size + -size % 8
-        if size < _HEAP_ENTRY.size or at + size > end:
-            raise ValueError(f"the heap at byte {start} is damaged")
-        at += size
-    return end
-
-
 def _opened(h5py: Any, path: str) -> Any:
     """Open the file with a lock, or without one if the file system has no locks.
 
@@ -257,7 +151,10 @@ class RowsFile:
         try:
             yield
         except _ERRORS as error:
-            raise SourceError(f"from_hdf5: {self.path!r}: {what}: {error}") from error
+            raise self._error(what, error) from error
+
+    def _error(self, what: str, error: BaseException) -> SourceError:
+        return SourceError(f"from_hdf5: {self.path!r}: {what}: {error}")
 
     def _header(self) -> Hdf5Header | None:
         if HEADER not in self._file.attrs:
@@ -303,7 +200,9 @@ class RowsFile:
                 raise ValueError(
                     f"too large: a row of {column.nbytes:,} bytes in a file of {self.size:,}"
                 )
-            return _Dataset(name, dataset, column, digests, self._rows_at_once(dataset, column))
+            starts = starts_of_rows(h5py, dataset, column, digests is not None)
+            at_once = self._rows_at_once(dataset, column)
+            return _Dataset(self._bytes, column, digests, name, dataset, at_once, starts)
 
     def _digests(self, k: int, length: int) -> Any:
         """Return the checksums of one component; the table must fit the size of the file."""
@@ -415,40 +314,42 @@ class RowsFile:
             )
         return length
 
-    def value(self, k: int, i: int) -> Any:
-        """Return the value of component ``k`` in row ``i``."""
+    def value(self, k: int, i: int, place: NDArray[Any] | None = None) -> Any:
+        """Return the value of component ``k`` in row ``i``, in its place if possible."""
         column = self._columns[k]
-        with self._errors(f"row {i} of {column.name!r} cannot be read"):
-            content = column.content(i)
-            self._bytes.check()
-            digests = column.digests
-            if digests is not None and xxh3_64_intdigest(content, i) != digests[i]:
-                raise ValueError("its bytes are not those that were written")
-            return column.column.value(content)
+        try:
+            return column.value(i, place)
+        except _ERRORS as error:
+            raise self._error(f"row {i} of {column.name!r} cannot be read", error) from error
 
-    def row(self, i: int) -> tuple[Any, ...]:
-        """Return row ``i`` as a tuple."""
-        return tuple([self.value(k, i) for k in range(len(self._columns))])
+    def row(self, i: int, places: Places = NO_PLACES) -> tuple[Any, ...]:
+        """Return row ``i`` as a tuple, its arrays in these places if possible."""
+        return tuple([self.value(k, i, places.get(str(k))) for k in range(len(self._columns))])
 
 
 @attrs.define(eq=False)
-class _Dataset:
+class _Dataset(StoredColumn):
     """A dataset, with the block of rows that was read last."""
 
     name: str
     dataset: Any
-    column: Column
-    digests: Any
     at_once: int
+    starts: Callable[[int], int | None] | None
     _block: tuple[int, Any] = (-1, ())
 
+    def start(self, i: int) -> int | None:
+        return None if self.starts is None else self.starts(i)
+
     def content(self, i: int) -> bytes:
-        """Return the bytes of the value in row ``i``."""
+        first_byte = self.start(i)
+        if first_byte is not None:
+            return self.file.read(first_byte, self.column.nbytes)
         start = i - i % self.at_once
         first, block = self._block  # one tuple: another thread may read another block meanwhile
         if first != start:
             block = self.dataset[start : start + self.at_once]
             self._block = start, block
+        self.file.check()
         k = i - start
         if self.column.form == "str":
             return bytes(block[k])
@@ -474,21 +375,19 @@ class FromHdf5(FileSource[T], Generic[T]):
 
     def opened(self) -> tuple[int, int, Callable[[int], T]]:
         file = Reopened(self._rows_file)
-        return self.row_count, self.digest, self._row_reader(file)
+        file.get()  # fails at once if it was rewritten
+        read = partial(self._row, file)
+        return self.row_count, self.digest, RowReader(read, to_classes(self.row_spec))
+
+    def _row(self, file: Reopened[RowsFile], i: int, places: Places) -> Any:
+        rows = file.get()
+        return rows.value(0, i, places.get("")) if self.single else rows.row(i, places)
 
     def _rows_file(self) -> RowsFile:
         file = RowsFile(self.path, self.names, self.version)
         if (file.length, file.digest) != (self.row_count, self.digest):
             raise file_has_changed(self.path)
         return file
-
-    def _row_reader(self, file: Reopened[RowsFile]) -> Callable[[int], T]:
-        file.get()  # fails at once if it was rewritten
-        if self.single:
-            return lambda i: cast("T", file.get().value(0, i))
-        if not names_classes(self.row_spec):
-            return lambda i: cast("T", file.get().row(i))
-        return lambda i: cast("T", restore_classes(file.get().row(i), self.row_spec))
 
 
 @overload
@@ -507,8 +406,9 @@ def from_hdf5(
     rows that are tuples of entries in this order. ``element`` declares the type of a row, e.g.
     ``tuple[NDArray[np.uint8], np.int64]``, or a NamedTuple or record class to build from it.
     Entries are read-only arrays, NumPy scalars, or str for datasets of variable-length text; an
-    entry of variable length is an array of its own length. Each
-    process opens the file itself and caches one chunk of each dataset.
+    entry of variable length is an array of its own length. Each process opens the file itself. It
+    caches one chunk of each dataset; entries of 4 KiB or more that are stored as in memory, neither
+    compressed nor in parts, are read one by one from any place.
 
     Rows written by ``write_hdf5`` are verified against checksums. In other files, corruption of a
     number goes undetected unless the dataset has a checksum filter. Data outside the file is not

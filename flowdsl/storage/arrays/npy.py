@@ -19,18 +19,16 @@ from flowdsl.effects import Exact
 from flowdsl.elements.specs import ArraySpec, Spec, spec_declared
 from flowdsl.errors import SourceError
 from flowdsl.nodes import READER_KEYWORD_ADVICE, T, rejects_keywords
-from flowdsl.storage.arrays.columns import Column
-from flowdsl.storage.byte_files import ByteFile, open_file, read_into
+from flowdsl.storage.arrays.columns import Column, StoredColumn
+from flowdsl.storage.byte_files import ByteFile, open_file
 from flowdsl.storage.digests import Version, versions_of
 from flowdsl.storage.file_source import FileSource, RowReader
 from flowdsl.storage.layout import Places
 from flowdsl.storage.paths import OnePath, one_path
 from flowdsl.storage.schema import checked_against
-from flowdsl.storage.values import is_small, takes_any_bytes
+from flowdsl.storage.values import is_small
 
 if TYPE_CHECKING:
-    from typing_extensions import Buffer
-
     from flowdsl.flow import Flow
 
 A = TypeVar("A")
@@ -45,7 +43,7 @@ class Pickled(ValueError):
     """Raised for an array that holds Python objects."""
 
 
-class NpyRows:
+class NpyRows(StoredColumn):
     """The entries of an array along its first axis, read on demand."""
 
     def __init__(
@@ -60,7 +58,7 @@ class NpyRows:
         """
         stream = io.BytesIO(file.read(start, min(size, _HEADER_BYTES)))
         dtype, shape, fortran = _header(stream)
-        self._file, self._at = file, start + stream.tell()
+        self._at = start + stream.tell()
         if known is not None and is_small(known) and known_to_numpy(known) == dtype:
             dtype = known
         if dtype.hasobject:
@@ -70,7 +68,7 @@ class NpyRows:
         if not shape:
             raise ValueError("it is one value and has no rows")
         self.length = shape[0]
-        self.column = Column("array" if shape[1:] else "scalar", dtype, shape[1:])
+        super().__init__(file, Column("array" if shape[1:] else "scalar", dtype, shape[1:]), None)
         row = self.column.nbytes
         if min(shape) < 0 or row * self.length != size - stream.tell():
             raise ValueError(
@@ -85,8 +83,10 @@ class NpyRows:
             content = file.read(self._at, row * self.length)
             self._whole = np.ndarray(shape, dtype, content, order="F")
 
+    def start(self, i: int) -> int | None:
+        return self._at + i * self.column.nbytes if self._whole is None else None
+
     def content(self, i: int) -> bytes:
-        """Return the bytes of row ``i``."""
         if self._whole is not None:
             return cast("bytes", self._whole[i].tobytes())
         size = self.column.nbytes
@@ -94,23 +94,9 @@ class NpyRows:
         first, block = self._block  # together: another thread may read another block meanwhile
         if first != start:
             count = min(self._at_once, self.length - start) * size
-            block = self._file.read(self._at + start * size, count)
+            block = self.file.read(self._at + start * size, count)
             self._block = start, block
         return block[(i - start) * size : (i - start + 1) * size]
-
-    def read_into(self, i: int, place: NDArray[Any] | None) -> bool:
-        """Read row ``i``, which is an array, to its place; return False if it is to be made."""
-        column = self.column
-        return (
-            place is not None
-            and self._whole is None
-            and place.dtype == column.dtype
-            and place.shape == column.shape
-            and takes_any_bytes(column.dtype)
-            and read_into(
-                self._file, [cast("Buffer", place)], self._at + i * column.nbytes, column.nbytes
-            )
-        )
 
 
 _MAX_EMPTY = 2**32
@@ -164,11 +150,8 @@ class FromNpy(FileSource[T], Generic[T]):
         return rows.length, self.digest, RowReader(partial(self._row, rows))
 
     def _row(self, rows: NpyRows, i: int, places: Places) -> Any:
-        place = places.get("")
-        if rows.read_into(i, place):
-            return place
         try:
-            return rows.column.value(rows.content(i))
+            return rows.value(i, places.get(""))
         except ValueError as error:
             raise SourceError(f"{self.path!r}: row {i} is damaged: {error}") from error
 

@@ -10,7 +10,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, overload
 
 import attrs
 import msgspec
@@ -26,8 +26,6 @@ from flowdsl.elements.specs import (
     ArraySpec,
     Spec,
     StructSpec,
-    names_classes,
-    restore_classes,
     spec_declared,
 )
 from flowdsl.errors import SourceError
@@ -36,15 +34,13 @@ from flowdsl.storage.arrays.columns import FORMS, Column
 from flowdsl.storage.arrays.npy import NpyRows, Pickled
 from flowdsl.storage.byte_files import ByteFile, guard_file, open_file, rows_are_verified
 from flowdsl.storage.digests import versions_of
-from flowdsl.storage.file_source import FileSource, RowReader
+from flowdsl.storage.file_source import FileSource, RowReader, to_classes
 from flowdsl.storage.layout import NO_PLACES, Places
 from flowdsl.storage.paths import OnePath, one_path
 from flowdsl.storage.schema import checked_against
 from flowdsl.storage.values import dtype_of
 
 if TYPE_CHECKING:
-    from typing_extensions import Buffer
-
     from flowdsl.flow import Flow
 
 A = TypeVar("A")
@@ -137,7 +133,7 @@ class _Objects:
             raise ValueError("it is one value and has no rows")
         self.length = len(self._array)
 
-    def value(self, i: int) -> Any:
+    def value(self, i: int, place: NDArray[Any] | None = None) -> Any:
         return self._array[i].tolist() if self._array.ndim > 1 else self._array[i]
 
 
@@ -161,7 +157,6 @@ class RowsFile:
             self._place_names = [str(k) for k in range(len(self.names))]
         dtypes = self._dtypes(declared)
         self._arrays = [self._array(name, dtypes.get(name)) for name in self.names]
-        self._digests: Any = None
         self.length = self._arrays[0].length if self._arrays else 0
         for name, array in zip(self.names, self._arrays, strict=True):
             if array.length != self.length:
@@ -169,9 +164,6 @@ class RowsFile:
                     f"from_npz: {path!r}: {self.names[0]!r} has {self.length} rows and {name!r} "
                     f"has {array.length}: they must have equally many"
                 )
-        self.columns = [
-            array.column if isinstance(array, NpyRows) else None for array in self._arrays
-        ]
         self.digest = self._digest()
         if self.header is None:
             versions_of([self._file])
@@ -186,9 +178,12 @@ class RowsFile:
         try:
             yield
         except _ERRORS as error:
-            trust = "; pass trusted=True if you trust its author"
-            hint = trust if isinstance(error, Pickled) else ""
-            raise SourceError(f"from_npz: {self.path!r}: {what}: {error}{hint}") from error
+            raise self._error(what, error) from error
+
+    def _error(self, what: str, error: BaseException) -> SourceError:
+        trust = "; pass trusted=True if you trust its author"
+        hint = trust if isinstance(error, Pickled) else ""
+        return SourceError(f"from_npz: {self.path!r}: {what}: {error}{hint}")
 
     def _by_name(self) -> dict[str, zipfile.ZipInfo]:
         members: dict[str, zipfile.ZipInfo] = {}
@@ -298,15 +293,15 @@ class RowsFile:
         body = data[len(data) - 8 * n * k :]
         if xxh3_64_intdigest(body) != header.digest or (self.names and self.length != n):
             raise ValueError("its checksums are not the ones that were written")
-        self._digests = np.frombuffer(body, "<u8").reshape(n, k)
+        digests = np.frombuffer(body, "<u8").reshape(n, k)
         if len(header.forms) != k:
             raise ValueError("its header is damaged")
         for j, form in enumerate(header.forms):
-            column = self.columns[j]
-            if column is None or form not in FORMS:
+            array = self._arrays[j]
+            if isinstance(array, _Objects) or form not in FORMS:
                 raise ValueError(f"{self.names[j]!r} is not what was written")
-            self.columns[j] = column = attrs.evolve(column, form=form)
-            if not column.valid():
+            array.column, array.digests = attrs.evolve(array.column, form=form), digests[:, j]
+            if not array.column.valid():
                 raise ValueError(f"{self.names[j]!r} is not what was written")
 
     def _digest(self) -> int:
@@ -317,20 +312,10 @@ class RowsFile:
 
     def value(self, k: int, i: int, place: NDArray[Any] | None = None) -> Any:
         """Return the value of component ``k`` in row ``i``, in its place if possible."""
-        array, column = self._arrays[k], self.columns[k]
-        if isinstance(array, _Objects) or column is None:
-            return cast("_Objects", array).value(i)
-        if array.read_into(i, place) and self._is_written(k, i, cast("Buffer", place)):
-            return place
-        with self._errors(f"row {i} of {self.names[k]!r} cannot be read"):
-            content = array.content(i)
-            if not self._is_written(k, i, content):
-                raise ValueError("its bytes are not those that were written")
-            return column.value(content)
-
-    def _is_written(self, k: int, i: int, content: Buffer) -> bool:
-        """Return True if these bytes were written, as far as the file says."""
-        return self._digests is None or xxh3_64_intdigest(content, i) == self._digests[i, k]
+        try:
+            return self._arrays[k].value(i, place)
+        except _ERRORS as error:
+            raise self._error(f"row {i} of {self.names[k]!r} cannot be read", error) from error
 
     def row(self, i: int, places: Places = NO_PLACES) -> Any:
         """Return row ``i``, its arrays in these places if possible."""
@@ -341,7 +326,7 @@ class RowsFile:
 
     @property
     def spec(self) -> Spec:
-        specs = [UNKNOWN if column is None else column.spec for column in self.columns]
+        specs = [one.column.spec if isinstance(one, NpyRows) else UNKNOWN for one in self._arrays]
         if not specs:
             return UNKNOWN  # of a file without rows
         if self.form == "single":
@@ -371,9 +356,7 @@ class FromNpz(FileSource[T], Generic[T]):
 
     def opened(self) -> tuple[int, int, Callable[[int], T]]:
         file = RowsFile(self.path, self.trusted, check=True, declared=self.row_spec)
-        spec = self.row_spec
-        convert = (lambda _, row: restore_classes(row, spec)) if names_classes(spec) else None
-        return file.length, file.digest, RowReader(file.row, convert)
+        return file.length, file.digest, RowReader(file.row, to_classes(self.row_spec))
 
 
 @overload
