@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
@@ -11,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.turns import mypy_alone
+from tests.checkers import Checker, mypy, pyright
 
 pytestmark = pytest.mark.slow
 
@@ -53,41 +52,16 @@ def test_the_frameworks_are_fed_by_one_pipeline() -> None:
     assert len({blocks(page, "python").partition("print(")[0] for page in FRAMEWORKS}) == 1
 
 
-@pytest.fixture(scope="module")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the programs of all pages, a file each."""
-    folder = tmp_path_factory.mktemp("programs")
-    for page in PAGES:
-        (folder / f"page_{page.replace('-', '_')}.py").write_text(blocks(page, "python"))
-    return folder
+def file_of(page: str) -> str:
+    return f"page_{page.replace('-', '_')}.py"
 
 
-def test_mypy_accepts_the_programs(programs: Path) -> None:
-    with mypy_alone():
-        done = check("mypy", *sorted(map(str, programs.glob("*.py"))))
-    assert done.returncode == 0, done.stdout
+for _page in PAGES:
+    mypy.add(file_of(_page), blocks(_page, "python"))
+    pyright.add(file_of(_page), blocks(_page, "python"))
 
 
-@pytest.mark.long
-def test_basedpyright_accepts_the_programs(programs: Path) -> None:
-    project = programs / "pyrightconfig.json"
-    settings = {
-        "include": ["."],
-        "extraPaths": [str(ROOT)],
-        "stubPath": str(ROOT / "stubs"),
-        "pythonVersion": "3.11",
-        "typeCheckingMode": "standard",
-    }
-    project.write_text(json.dumps(settings))
-    done = check("basedpyright", "--pythonpath", sys.executable, "--project", str(project))
-    assert done.returncode == 0, done.stdout
-
-
-def check(module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", module, *arguments],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+@pytest.mark.parametrize("checker", [mypy, pyright], ids=["mypy", "pyright"])
+@pytest.mark.parametrize("page", PAGES)
+def test_type_checkers_accept_the_programs(page: str, checker: Checker) -> None:
+    assert [finding for finding in checker.in_program(file_of(page)) if finding.error] == []

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import re
-import subprocess
 import sys
 from collections import defaultdict
 from contextlib import nullcontext
@@ -16,7 +14,7 @@ import numpy as np
 import pytest
 
 import flowdsl as fl
-from tests.turns import mypy_alone
+from tests.checkers import Checker, mypy, pyright
 
 pytestmark = pytest.mark.slow
 
@@ -76,58 +74,32 @@ LINES = [
 ]
 
 
-@pytest.fixture(scope="module")
-def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the code of the page, then the lines of its tables."""
-    file = tmp_path_factory.mktemp("types") / "page.py"
-    file.write_text("\n".join([CODE, *LINES, ""]))
-    return file
+PROGRAM = "\n".join([CODE, *LINES, ""])
+"""The code of the page, then the lines of its tables."""
+
+for _checker in (mypy, pyright):
+    _checker.add("page.py", PROGRAM)
+# as a comment: an option for all files would make mypy check all of them again
+mypy.add("optional.py", "# mypy: allow-redefinition\n" + PROGRAM)
 
 
-def run(module: str, *arguments: object) -> str:
-    command = [sys.executable, "-m", module, *map(str, arguments)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 1, f"{module} found no error, or broke:\n{done.stdout}{done.stderr}"
-    return done.stdout
-
-
-def messages(file: Path, diagnostics: list[tuple[int, str]]) -> Messages:
-    code = file.read_text().splitlines()
+def messages(checker: Checker, name: str, *, shifted: int = 0) -> Messages:
+    code = PROGRAM.splitlines()
     found: Messages = defaultdict(list)
-    for number, message in diagnostics:
-        found[code[number - 1]].append(message.splitlines()[0])
+    for finding in checker.in_program(name):
+        if finding.error:
+            found[code[finding.line - 1 - shifted]].append(finding.message.splitlines()[0])
     return found
 
 
-@pytest.fixture(scope="module")
-def mypy(file: Path) -> Messages:
-    return diagnostics_by_mypy(file)
+@pytest.fixture(scope="module", name="mypy")
+def of_mypy() -> Messages:
+    return messages(mypy, "page.py")
 
 
-def diagnostics_by_mypy(file: Path) -> Messages:
-    with mypy_alone():
-        notes = [json.loads(line) for line in run("mypy", "--output=json", file).splitlines()]
-    diagnostics = [
-        n for n in notes if n["severity"] == "error" and Path(n["file"]).name == file.name
-    ]
-    return messages(file, [(n["line"], n["message"]) for n in diagnostics])
-
-
-@pytest.fixture(scope="module")
-def pyright(file: Path) -> Messages:
-    project = file.with_name("pyrightconfig.json")
-    settings = {
-        "include": [str(file)],
-        "extraPaths": [str(ROOT)],
-        "stubPath": str(ROOT / "stubs"),
-        "pythonVersion": "3.11",
-        "typeCheckingMode": "standard",
-    }
-    project.write_text(json.dumps(settings))
-    arguments = ("--outputjson", "--pythonpath", sys.executable, "--project", project)
-    diagnostics = json.loads(run("basedpyright", *arguments))["generalDiagnostics"]
-    errors = [note for note in diagnostics if note["severity"] == "error"]
-    return messages(file, [(n["range"]["start"]["line"] + 1, n["message"]) for n in errors])
+@pytest.fixture(scope="module", name="pyright")
+def of_pyright() -> Messages:
+    return messages(pyright, "page.py")
 
 
 def says(found: list[str], shown: str) -> bool:
@@ -163,14 +135,11 @@ def test_documented_correct_code_is_refused(mypy: Messages, pyright: Messages) -
         assert bool(pyright[line]) == (by != "mypy"), line
 
 
-def test_documented_code_is_accepted_with_a_mypy_option(file: Path, mypy: Messages) -> None:
-    # as a comment: an option for all files would make mypy check all of them again
-    optional = file.with_name("optional.py")
-    optional.write_text("# mypy: allow-redefinition\n" + file.read_text())
-    found = diagnostics_by_mypy(optional)
+def test_documented_code_is_accepted_with_a_mypy_option() -> None:
+    found, allowed = messages(mypy, "page.py"), messages(mypy, "optional.py", shifted=1)
     accepted = {line for line, _ in MARKED if line.endswith("# refused by mypy")}
     assert len(accepted) == 2
-    assert {line for line in mypy if mypy[line]} - {*found} == accepted
+    assert {*found} - {*allowed} == accepted
 
 
 def test_nothing_else_is_refused(mypy: Messages, pyright: Messages) -> None:

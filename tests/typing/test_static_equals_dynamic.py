@@ -7,12 +7,8 @@ every two of them, in one run of each checker. Chains that a checker refuses are
 from __future__ import annotations
 
 import inspect
-import json
 import re
-import subprocess
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from types import UnionType
 from typing import Any, TypeAlias, get_args
 
@@ -24,11 +20,9 @@ import pytest
 import flowdsl as fl
 from flowdsl import effects
 from flowdsl.effects import TAGS
-from tests.turns import mypy_alone
+from tests.checkers import Checker, mypy, pyright
 
 pytestmark = pytest.mark.slow
-
-ROOT = Path(__file__).parents[2]
 
 Tags: TypeAlias = frozenset[str]
 Wider: TypeAlias = Callable[..., set[str]]
@@ -391,9 +385,6 @@ def _chains() -> list[Chain]:
 
 CHAINS = _chains()
 
-Revealed: TypeAlias = list[Tags | None]
-"""The static row of each chain; None if it is refused, empty if it is not a flow."""
-
 ALIASES = {
     name: [tag.__name__ for tag in get_args(value)]
     for name, value in vars(effects).items()
@@ -408,65 +399,31 @@ def row(revealed: str) -> Tags:
     return frozenset(tag for name in names for tag in ALIASES.get(name, [name])) - {"Exact"}
 
 
-@pytest.fixture(scope="module")
-def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """All chains, one per line, after the setup."""
-    file = tmp_path_factory.mktemp("chains") / "chains.py"
-    file.write_text(SETUP + "".join(f"reveal_type({chain.text})\n" for chain in CHAINS))
-    return file
+PROGRAM = SETUP + "".join(f"reveal_type({chain.text})\n" for chain in CHAINS)
+"""All chains, one per line, after the setup."""
 
-
-def run(module: str, *arguments: object) -> str:
-    command = [sys.executable, "-m", module, *map(str, arguments)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert not done.stderr, done.stderr
-    return done.stdout
-
-
-def collected(found: list[tuple[int, bool, str]]) -> Revealed:
-    """The revealed type of each chain, from lines, error flags and messages."""
-    lines = SETUP.count("\n")
-    assert min(line for line, _, _ in found) == lines + 1, "an error in the setup"
-    refused = {line for line, error, _ in found if error}
-    types = {line: message for line, error, message in found if not error}
-    numbers = range(lines + 1, lines + 1 + len(CHAINS))
-    return [None if line in refused else row(types[line]) for line in numbers]
-
-
-def mypy(file: Path) -> Revealed:
-    with mypy_alone():
-        notes = map(json.loads, run("mypy", "--output=json", file).splitlines())
-    found = [note for note in notes if Path(note["file"]).name == file.name]
-    return collected([(n["line"], n["severity"] == "error", n["message"]) for n in found])
-
-
-def pyright(file: Path) -> Revealed:
-    project = file.with_name("pyrightconfig.json")
-    settings = {
-        "include": [str(file)],
-        "extraPaths": [str(ROOT)],
-        "stubPath": str(ROOT / "stubs"),
-        "pythonVersion": "3.11",
-        "typeCheckingMode": "standard",
-    }
-    project.write_text(json.dumps(settings))
-    arguments = ("--outputjson", "--pythonpath", sys.executable, "--project", project)
-    found = json.loads(run("basedpyright", *arguments))["generalDiagnostics"]
-    return collected(
-        [(n["range"]["start"]["line"] + 1, n["severity"] == "error", n["message"]) for n in found]
-    )
+for _checker in (mypy, pyright):
+    _checker.add("chains.py", PROGRAM)
 
 
 @pytest.fixture(scope="module", params=[mypy, pyright], ids=["mypy", "pyright"])
-def checker(request: pytest.FixtureRequest) -> Callable[[Path], Revealed]:
-    checker: Callable[[Path], Revealed] = request.param
+def checker(request: pytest.FixtureRequest) -> Checker:
+    checker: Checker = request.param
     return checker
 
 
 @pytest.fixture(scope="module")
-def revealed(checker: Callable[[Path], Revealed], file: Path) -> dict[Chain, Tags | None]:
-    """The static row of each chain, from one run of a checker."""
-    return dict(zip(CHAINS, checker(file), strict=True))
+def revealed(checker: Checker) -> dict[Chain, Tags | None]:
+    """The static row of each chain; None if it is refused, empty if it is not a flow."""
+    found = checker.in_program("chains.py")
+    lines = SETUP.count("\n")
+    assert min(finding.line for finding in found) == lines + 1, "an error in the setup"
+    refused = {finding.line for finding in found if finding.error}
+    types = {finding.line: finding.message for finding in found if not finding.error}
+    return {
+        chain: None if line in refused else row(types[line])
+        for line, chain in enumerate(CHAINS, lines + 1)
+    }
 
 
 @pytest.fixture(scope="module")
@@ -506,7 +463,7 @@ def computed(chain: Chain, scope: dict[str, Any]) -> Tags | None:
 @pytest.mark.parametrize("call", dict.fromkeys(chain.call for chain in CHAINS))
 def test_static_row_is_dynamic_row(
     call: str,
-    checker: Callable[[Path], Revealed],
+    checker: Checker,
     revealed: dict[Chain, Tags | None],
     scope: dict[str, Any],
 ) -> None:
