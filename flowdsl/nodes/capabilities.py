@@ -218,7 +218,6 @@ class Retaining(Node[T, E], Generic[T, E]):
     ) -> Iterator[Row[T]]:
         """Yield ``rows``; set ``retained.first`` before each, if it has changed."""
 
-    @final
     def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[T]]:
         return self.rows_retaining(epoch, sources, Retained())
 

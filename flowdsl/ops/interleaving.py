@@ -18,6 +18,8 @@ from flowdsl.nodes import (
     FlowBase,
     Node,
     PassFactory,
+    Restartable,
+    Restarts,
     Retained,
     Retaining,
     Row,
@@ -39,6 +41,7 @@ from flowdsl.nodes import (
     with_inferred,
 )
 from flowdsl.ops.mapping import iterator_of_result, spec_of_items
+from flowdsl.ops.sizing import Skip
 
 if TYPE_CHECKING:
     from flowdsl.flow import Flow
@@ -59,7 +62,10 @@ _CYCLE = 16
 
 @attrs.frozen(eq=False, repr=False, slots=False)
 class InterleaveMap(
-    Traceable[U, E | Reordered | Unsized], Retaining[U, E | Reordered | Unsized], Generic[A, U, E]
+    Traceable[U, E | Reordered | Unsized],
+    Restartable[U, E | Reordered | Unsized],
+    Retaining[U, E | Reordered | Unsized],
+    Generic[A, U, E],
 ):
     """``block`` elements of each of ``cycle`` results of ``func`` in turn."""
 
@@ -85,63 +91,189 @@ class InterleaveMap(
     def rows_retaining(
         self, epoch: int, sources: Sequence[PassFactory], retained: Retained
     ) -> Iterator[Row[U]]:
-        return enumerate(y for y, _ in self._elements(epoch, sources[0], retained))
+        rows = Restarts().marked(sources[0], epoch)
+        return enumerate(y for y, _ in _Turns(self, epoch, rows, retained).elements())
+
+    def rows_from(
+        self,
+        epoch: int,
+        yielded: int,
+        offset: int,
+        sources: Sequence[PassFactory],
+        restarts: Restarts,
+    ) -> Iterator[Row[U]]:
+        restarts.note(restarts.mark(), yielded, offset)
+        turns = _Turns(self, epoch, restarts.marked(sources[0], epoch), Retained())
+        return enumerate((y for y, _ in turns.elements(offset, restarts)), yielded)
 
     def rows_with_places(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[Any]]:
         read = TracedReader(sources[0], deque(maxlen=1))
-        for position, (y, (_, x)) in enumerate(
-            self._elements(epoch, read, Retained(), read.latest)
-        ):
+        rows = Restarts().marked(read, epoch)
+        turns = _Turns(self, epoch, rows, Retained(), read.latest)
+        for position, (y, (_, x)) in enumerate(turns.elements()):
             yield position, trace(y, [x.places])
 
-    def _elements(
-        self,
-        epoch: int,
-        source: PassFactory,
-        retained: Retained,
-        latest: deque[Row[Any]] | None = None,
+
+ELEMENTS_PER_RESTART = 128
+"""The number of elements from one place where a pass can begin again to the next."""
+_MOST_BYTES = 200
+"""The most bytes of the open results in a state: a cycle of about 60."""
+
+
+@attrs.define(eq=False)
+class _Turns(Generic[A, U]):
+    """A pass: the results that are open, each in a slot, and the slots in the order of their turns.
+
+    The problem: which results are open, and how far each has come, depends on all elements before.
+    To resume without computing these again, a state has both: for each slot, the number of the row
+    that its result was made from, and how many elements it has yielded. The pass begins again at
+    the first of these rows, and each result is made again and skips what it has yielded, which
+    costs nothing if it is a flow whose rows are read by number.
+    """
+
+    node: InterleaveMap[A, U, Any]
+    epoch: int
+    rows: Iterator[tuple[object, Row[A]]]
+    """The rows of the source, each with the mark from before it was read."""
+    retained: Retained
+    latest: deque[Row[Any]] | None = None
+    """The last row with its places, if rows are traced."""
+    read: int = attrs.field(default=0, init=False)
+    """The number of rows that were read since the pass began, or began again."""
+    unread: int = attrs.field(default=0, init=False)
+    """The position of the next row, or one before it."""
+    unused: int = attrs.field(init=False)
+    """The slots that have had no turn yet; a slot is added at its first turn."""
+    slots: deque[_Result[U] | None] = attrs.field(factory=deque[Any], init=False)
+    open: dict[int, _Result[U]] = attrs.field(factory=dict[int, Any], init=False)
+    """The open results by the number of their row, in this order."""
+
+    def __attrs_post_init__(self) -> None:
+        self.unused = self.node.cycle
+
+    def elements(
+        self, offset: int = 0, restarts: Restarts | None = None
     ) -> Iterator[tuple[U, Row[Any]]]:
-        """The elements, each with the row of the source that it was made from."""
-        waiting = source(epoch)
-        unread = 0  # the position of the next row of the source, or one before it
-        slots, unused = deque[_Result[U] | None](), self.cycle  # a slot is added at its first turn
+        """Yield the elements, each with the row of the source that it was made from."""
+        slots, block, since = self.slots, self.node.block, 0
         try:
-            while slots or unused:
-                if unused:
+            if offset:
+                self._begin_again(offset)
+            while slots or self.unused:
+                if restarts is not None and since >= ELEMENTS_PER_RESTART:
+                    self._note(restarts)
+                    since = 0
+                if self.unused:
                     slots.appendleft(None)
-                    unused -= 1
+                    self.unused -= 1
                 result = slots[0]
                 if result is None:
-                    row = next(waiting, None)
-                    if row is None:
+                    result = slots[0] = self._next_result()
+                    if result is None:
                         slots.popleft()
-                        unused = 0
+                        self.unused = 0
                         continue
-                    result = slots[0] = _Result(self, epoch, row, latest[0] if latest else row)
-                    unread = row[0] + 1
-                    retained.first = _first_position(slots, unread)
                 size = 0
-                for y in islice(result.elements, self.block):
+                for y in islice(result.elements, block):
                     size += 1
                     yield y, result.origin
+                since += size
                 slots.rotate(-1)
-                if size < self.block:
+                if size < block:
                     slots[-1] = None  # the next result begins at the next turn of this slot
-                    retained.first = _first_position(slots, unread)
+                    del self.open[result.number]
+                    self._release()
         finally:
-            for result in filter(None, slots):
+            for result in self.open.values():
                 result.close()
+
+    def _next_result(self, skipped: int = 0) -> _Result[U] | None:
+        """Return what the function returns for the next row; None if there is none."""
+        found = next(self.rows, None)
+        if found is None:
+            return None
+        mark, row = found
+        origin = self.latest[0] if self.latest else row
+        result = _Result(self.node, self.epoch, row, origin, self.read, mark, skipped)
+        self.open[self.read] = result
+        self.read, self.unread = self.read + 1, row[0] + 1
+        self._release()
+        return result
+
+    def _release(self) -> None:
+        oldest = next(iter(self.open.values()), None)
+        self.retained.first = self.unread if oldest is None else oldest.position
+
+    def _note(self, restarts: Restarts) -> None:
+        """Note the open results, unless they are too many for a state."""
+        oldest = next(iter(self.open.values()), None)
+        first = self.read if oldest is None else oldest.number
+        numbers = [self.unused, self.read - first]
+        for result in self.slots:
+            numbers += [0] if result is None else [1 + result.number - first, result.yielded]
+        if len(packed := _packed(numbers)) <= _MOST_BYTES:
+            mark = restarts.mark() if oldest is None else oldest.mark
+            restarts.note(mark, offset=int.from_bytes(packed))
+
+    def _begin_again(self, offset: int) -> None:
+        """Open the results that were noted."""
+        numbers = iter(_unpacked(offset.to_bytes((offset.bit_length() + 7) // 8)))
+        self.unused, count = next(numbers), next(numbers)
+        slot_of, yielded_of = dict[int, int](), dict[int, int]()
+        for number in numbers:
+            if number:
+                slot_of[number - 1], yielded_of[number - 1] = len(self.slots), next(numbers)
+            self.slots.append(None)
+        for number in range(count):
+            if number in slot_of:
+                self.slots[slot_of[number]] = self._next_result(yielded_of[number])
+            elif next(self.rows, None) is not None:
+                self.read += 1
+
+
+def _packed(numbers: Iterable[int]) -> bytes:
+    """Return numbers as bytes: seven bits in each, the last of a number below 128.
+
+    >>> _unpacked(_packed([3, 0, 300]))
+    [3, 0, 300]
+    """
+    packed = bytearray(b"\1")  # so that leading zeros count
+    for number in numbers:
+        while number >= 128:
+            packed.append(128 | number & 127)
+            number >>= 7  # the rest of it
+        packed.append(number)
+    return bytes(packed)
+
+
+def _unpacked(packed: bytes) -> list[int]:
+    numbers, number, shift = list[int](), 0, 0
+    for byte in packed[1:]:
+        number |= (byte & 127) << shift
+        shift += 7
+        if byte < 128:
+            numbers.append(number)
+            number = shift = 0
+    return numbers
 
 
 class _Result(Generic[U]):
     """What ``func`` returned for an element."""
 
     def __init__(
-        self, node: InterleaveMap[Any, U, Any], epoch: int, row: Row[Any], origin: Row[Any]
+        self,
+        node: InterleaveMap[Any, U, Any],
+        epoch: int,
+        row: Row[Any],
+        origin: Row[Any],
+        number: int,
+        mark: object,
+        skipped: int,
     ) -> None:
         self._node, self._epoch, self._row = node, epoch, row
         self.position = row[0]
-        self.origin = origin
+        self.origin, self.number, self.mark = origin, number, mark
+        self.yielded = skipped
         self.elements = self._read()
 
     def close(self) -> None:
@@ -151,26 +283,26 @@ class _Result(Generic[U]):
     def _read(self) -> Generator[U]:
         position, x = self._row
         elements: Iterator[U] = iter(())
-        yielded = 0
         try:
-            elements = iterator_of_result("interleave_map", self._node.func(x))
+            result = self._node.func(x)
+            if self.yielded and isinstance(result, FlowBase):
+                elements = iter(flow(Skip[U, Any](result.node, self.yielded)))
+            else:
+                elements = iterator_of_result("interleave_map", result)
+                for _ in islice(elements, self.yielded):
+                    pass
             for y in elements:
+                self.yielded += 1
                 yield y
-                yielded += 1
         except GeneratorExit:  # the pass is closed
             if isinstance(elements, Closable):
                 elements.close()
             raise
         except BaseException as error:
             origin = self._node.source.origin(self._epoch, position)
-            detail = f"{describe_element(x)}, after {yielded} of its elements"
+            detail = f"{describe_element(x)}, after {self.yielded} of its elements"
             failed = ElementError(self._node.title, position, self._epoch, origin, detail)
             raise_ending(failed, error)
-
-
-def _first_position(slots: Iterable[_Result[Any] | None], unread: int) -> int:
-    """The position of the first row whose result is open; ``unread`` if none is."""
-    return min((result.position for result in slots if result is not None), default=unread)
 
 
 class Interleaving(FlowBase[T, E]):
@@ -189,8 +321,9 @@ class Interleaving(FlowBase[T, E]):
 
         They are read one at a time, as the consumer requests them, in the consumer's process;
         generators are closed at the end of the pass, even if the pass is ended early. A run that
-        resumes reads them from the start of the pass. For flows whose rows are read by number,
-        ``fl.interleave(flows)`` reads in the workers, and resumes at once.
+        resumes opens those again that were open, and skips what they have yielded: at once if
+        they are flows whose rows are read by number. For such flows, ``fl.interleave(flows)`` also
+        reads in the workers.
 
         Length: unknown until the end of a pass.
 

@@ -272,8 +272,8 @@ class HostedChannel:
     """What follows the rows that the operator reads, with the number of the operator's source."""
     _out_of_order: dict[int, OutOfOrder] = attrs.field(factory=dict[int, OutOfOrder], init=False)
     """What follows the rows of each source of an operator that yields them in another order."""
-    _retained: Retained = attrs.field(factory=Retained, init=False)
-    """What the operator may still use of its source, if it knows."""
+    _retained: Retained | None = attrs.field(default=None, init=False)
+    """What the operator may still use of its source, if a source is followed."""
     _open: WeakSet[Reading] = attrs.field(factory=WeakSet[Reading], init=False)
     _occupied: int = attrs.field(default=0, init=False)
     _entries: int = attrs.field(default=0, init=False)
@@ -324,6 +324,7 @@ class HostedChannel:
             self._reading.append((k, looking_back := LookingBack(count, node.looks_back)))
             return looking_back
         if isinstance(node, Retaining):
+            self._retained = self._retained or Retained()
             self._reading.append((k, still_used := StillUsed(count, self._retained)))
             return still_used
         if isinstance(node, Traceable) and node.yields_all:
@@ -345,6 +346,8 @@ class HostedChannel:
             sources[0] = self.filter.seeing(sources[0])
         if self._out_of_order and isinstance(node, Traceable):
             rows = without_numbers(self._read(node.rows_with_places(epoch, sources)))
+        elif self._retained is not None and isinstance(node, Retaining):
+            rows = self._read(node.rows_retaining(epoch, sources, self._retained))
         elif self.progress is not None and isinstance(node, Resumable):
             delivered, source_pass = self.progress.begin()
             rows = self._read(node.rows_after(epoch, delivered, source_pass, sources))
@@ -355,8 +358,6 @@ class HostedChannel:
             rows = self._read(node.rows_from(epoch, yielded, offset, sources, restarts))
             rows = self.progress.counted(rows)
             rows = islice(rows, again, None) if again else rows
-        elif isinstance(node, Retaining):
-            rows = self._read(node.rows_retaining(epoch, sources, self._retained))
         elif isinstance(node, SkipFailed):
             report = partial(self.report_skip, self.step)
             rows = self._read(node.rows_reporting(epoch, sources, report))

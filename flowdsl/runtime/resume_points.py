@@ -47,7 +47,7 @@ of elements yielded in that pass; for the part read by position, the second is i
 
 A ``Restartable`` operator that is not indexable has two more. Its second number counts the elements
 yielded before the restart, the third those since then, which are computed again, and the last is
-the operator's own.
+the operator's own, of any size.
 """
 
 Places: TypeAlias = tuple[Place, ...]
@@ -74,7 +74,12 @@ class ResumePoint:
 
     def numbers(self) -> list[int]:
         """Return the resume point as a state stores it: a list of integers."""
-        return [self.delivered, *(n for place in self.places for n in place)] if self.places else []
+        if not self.places:
+            return []
+        return [
+            self.delivered,
+            *(part for place in self.places for n in place for part in _parts(n)),
+        ]
 
     @classmethod
     def of(cls, numbers: Sequence[int], path: Sequence[AnyNode]) -> ResumePoint:
@@ -85,13 +90,41 @@ class ResumePoint:
         """
         delivered, *rest = numbers
         of_each = [4 if restarts(node) else 2 for node in path]
-        if len(rest) != sum(of_each):
-            raise ValueError(f"expected {sum(of_each)} integers, got {len(rest)}")
-        integers = iter(rest)
+        whole = list(_whole(iter(rest)))
+        if len(whole) != sum(of_each):
+            raise ValueError(f"expected {sum(of_each)} integers, got {len(whole)}")
+        integers = iter(whole)
         return cls(delivered, tuple(tuple(islice(integers, n)) for n in of_each))
 
 
 BEGINNING = ResumePoint(0)
+
+_PART = 1 << 61
+"""Each integer of a state is below twice this, as checkpoints may keep them in 64 bits."""
+
+
+def _parts(number: int) -> list[int]:
+    """Return integers for a number of any size: itself, or ``_PART`` plus their count, and digits.
+
+    >>> list(_whole(iter([*_parts(7), *_parts(10**40), *_parts(_PART)]))) == [7, 10**40, _PART]
+    True
+    """
+    if number < _PART:
+        return [number]
+    digits = list[int]()
+    while number:
+        number, digit = divmod(number, _PART)
+        digits.append(digit)
+    return [_PART + len(digits), *digits]
+
+
+def _whole(parts: Iterator[int]) -> Iterator[int]:
+    for part in parts:
+        if part < _PART:
+            yield part
+        else:
+            digits = list(islice(parts, part - _PART))
+            yield sum(digit * _PART**k for k, digit in enumerate(digits))
 
 
 def places_from(place: Place, nodes: Sequence[AnyNode]) -> Iterator[Place]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from itertools import islice
 from typing import Any
@@ -145,6 +146,73 @@ def test_a_resumed_pass_goes_on() -> None:
         run = iter(flow)
         assert list(islice(run, n)) == whole[:n]
         assert list(flow.resume(run.state_dict())) == whole[n:]
+
+
+@given(
+    st.lists(st.sampled_from([0, 1, 5, 150, 400]), max_size=8),
+    small,
+    st.integers(1, 60),
+    st.data(),
+)
+def test_a_pass_that_is_resumed_twice_goes_on(
+    sizes: list[int], cycle: int, block: int, data: st.DataObject
+) -> None:
+    shuffled = fl.from_items(shards(sizes)).filter(bool)
+    flow = shuffled.interleave_map(same, cycle=cycle, block=block)
+    whole = flow.collect()
+    first = data.draw(st.integers(0, len(whole)))
+    second = data.draw(st.integers(first, len(whole)))
+    run = iter(flow)
+    assert list(islice(run, first)) == whole[:first]
+    run = iter(flow.resume(json.loads(json.dumps(run.state_dict()))))
+    assert list(islice(run, second - first)) == whole[first:second]
+    assert list(flow.resume(run.state_dict())) == whole[second:]
+
+
+@pytest.mark.parametrize("resumed_at", [0, 100, 1000, 19_999])
+def test_a_resume_reads_only_the_open_results_again(resumed_at: int) -> None:
+    read = list[int]()
+
+    def rows_of(k: int) -> fl.Flow[int, Any]:
+        read.append(k)
+        return fl.from_range(1000).map(lambda i: 1000 * k + i)
+
+    flow = fl.from_range(20).interleave_map(rows_of, cycle=4)
+    whole, run = flow.collect(), iter(flow)
+    assert list(islice(run, resumed_at)) == whole[:resumed_at]
+    state = run.state_dict()
+    run.close()
+    read.clear()
+    assert next(iter(flow.resume(state))) == whole[resumed_at]
+    assert len(read) <= 4
+
+
+def test_flows_with_numbered_rows_skip_what_they_have_yielded() -> None:
+    computed = list[int]()
+
+    def compute(i: int) -> int:
+        computed.append(i)
+        return i
+
+    rows = fl.from_range(10_000).map(compute)
+    flow = fl.from_range(3).interleave_map(lambda _: rows, cycle=3)
+    run = iter(flow)
+    for _ in range(20_000):
+        next(run)
+    state = run.state_dict()
+    run.close()
+    computed.clear()
+    assert next(iter(flow.resume(state))) == 20_000 // 3
+    assert len(computed) <= 128 + 64
+
+
+def test_a_state_of_many_open_results_resumes_from_the_last_one_that_it_can_hold() -> None:
+    flow = fl.from_range(300).interleave_map(lambda k: [k] * 50, cycle=300)
+    whole, run = flow.collect(), iter(flow)
+    assert list(islice(run, 14_000)) == whole[:14_000]
+    state = run.state_dict()
+    assert len(json.dumps(state)) < 1400
+    assert list(flow.resume(state)) == whole[14_000:]
 
 
 def test_a_cycle_may_be_larger_than_the_source() -> None:
