@@ -20,6 +20,7 @@ from flowdsl.resources.file_names import (
     pattern_of_folder,
     without_secrets,
 )
+from flowdsl.storage.paths import without_braces
 
 if TYPE_CHECKING:
     from flowdsl.flow import Flow
@@ -62,20 +63,21 @@ def from_files(pattern: Pattern | Sequence[Pattern]) -> Flow[str, Exact]:
     """Yield the names of the files that match a pattern, or any of several, sorted by name.
 
     In a pattern, ``*`` matches any characters of a name, ``?`` one, ``[ab]`` one of these, and
-    ``**`` any number of folders; wildcards do not match a dot at the start of a name. The name of
-    an existing file matches that file literally, and so do the leading folders of a pattern, as in
-    ``run[1]/*.png``; a leading ``~`` is your home folder. Names are relative or absolute like their
-    pattern, without duplicates. Files are matched when the flow is built; files created later
-    are not included. A saved state
-    depends on the name of the files' common folder and the names below it, so that folder may be
-    moved or copied but not renamed.
+    ``**`` any number of folders; wildcards do not match a dot at the start of a name.
+    ``{000..146}`` stands for these numbers and ``{a,b}`` for these texts, each in a pattern of its
+    own. The name of an existing file matches that file literally, and so do the leading folders of
+    a pattern, as in ``run[1]/*.png``; a leading ``~`` is your home folder. Names are relative or
+    absolute like their pattern, without duplicates. Files are matched when the flow is built; files
+    created later are not included. A saved state depends on the name of the files' common folder
+    and the names below it, so that folder may be moved or copied but not renamed.
 
     Length: the number of matching files.
 
     Effects: none.
 
-    Errors: ``InvalidFlow`` for an invalid pattern, or an empty list; ``SourceError``, naming the
-    pattern and its folder, for a pattern without a match, and for a folder.
+    Errors: ``InvalidFlow`` for an invalid pattern, an empty list, or braces that stand for more
+    than a million names; ``SourceError``, naming the pattern and its folder, for a pattern without
+    a match, and for a folder.
 
     >>> import os, tempfile, flowdsl as fl
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -99,8 +101,9 @@ def from_files(pattern: Pattern | Sequence[Pattern]) -> Flow[str, Exact]:
     paths = tuple(path for path in patterns if path is not None)
     files: dict[str, str] = {}
     for path in paths:
-        for name in _matching(path):
-            files.setdefault(os.path.abspath(name), name)
+        for one in without_braces("from_files", path):
+            for name in _matching(one):
+                files.setdefault(os.path.abspath(name), name)
     return flow(FromFiles(paths, tuple(sorted(files.values()))))
 
 

@@ -89,7 +89,7 @@ def named_paths(operator: str, paths: Paths) -> list[tuple[str, list[str]]]:
     return [
         (one, _named(operator, one))
         for path in listed
-        for one in _without_braces(operator, one_path(operator, path))
+        for one in without_braces(operator, one_path(operator, path))
     ]
 
 
@@ -97,13 +97,13 @@ _MOST_NAMES = 1_000_000
 _BRACES = re.compile(r"\{(?:(\d{1,18})\.\.(\d{1,18})|([^{},]*(?:,[^{},]*)+))\}")
 
 
-def _without_braces(operator: str, path: str) -> list[str]:
+def without_braces(operator: str, path: str) -> list[str]:
     """Return the names that braces stand for, as a shell and WebDataset read them.
 
     Raises:
         InvalidFlow: There are too many of them.
 
-    >>> _without_braces("from_text", "{a,b}-{08..10}.txt")
+    >>> without_braces("from_text", "{a,b}-{08..10}.txt")
     ['a-08.txt', 'a-09.txt', 'a-10.txt', 'b-08.txt', 'b-09.txt', 'b-10.txt']
     """
     is_local = not is_url(path)

@@ -28,6 +28,26 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 class TestMatching:
+    def test_braces_stand_for_numbers_and_texts(self, folder: Path) -> None:
+        make(folder, "s-08.tar", "s-09.tar", "s-10.tar", "s-11.tar", "a.png", "b.png", "c.png")
+        numbered = fl.from_files("s-{08..10}.tar")
+        assert list(numbered) == ["s-08.tar", "s-09.tar", "s-10.tar"]
+        assert list(fl.from_files("{b,a}.p*")) == ["a.png", "b.png"]
+        assert numbered.node.title == "from_files('s-{08..10}.tar', 3 files)"
+
+    def test_a_name_of_braces_without_a_file_is_an_error(self, folder: Path) -> None:
+        make(folder, "s-0.tar")
+        with pytest.raises(SourceError, match=re.escape("no file matches 's-1.tar'")):
+            fl.from_files("s-{0..1}.tar")
+
+    def test_braces_of_too_many_names_are_refused(self) -> None:
+        with pytest.raises(InvalidFlow, match=r"from_files: the braces in .* stand for"):
+            fl.from_files("s-{0..2000000}.tar")
+
+    def test_a_file_whose_name_has_braces_is_that_file(self, folder: Path) -> None:
+        make(folder, "{a,b}.png", "a.png")
+        assert list(fl.from_files("{a,b}.png")) == ["{a,b}.png"]
+
     @given(st.sets(st.text("ab1.-", min_size=1, max_size=4).filter(lambda s: s.strip("."))))
     def test_file_names_are_sorted(
         self, tmp_path_factory: pytest.TempPathFactory, names: set[str]

@@ -43,10 +43,6 @@ def shards(folder: Path) -> str:
     return str(folder / "s-{0..1}.tar")
 
 
-def listed(folder: Path) -> str:
-    return shards(folder).replace("{0..1}", "*")
-
-
 def damaged(folder: Path) -> Path:
     (folder / "d.tar").write_bytes(shard(folder).read_bytes()[:900])
     return folder / "d.tar"
@@ -97,7 +93,7 @@ def decoded(sample: dict[str, Any]) -> dict[str, Any]:
         "interleaved_shardlist",
         lambda d: [
             row["__key__"]
-            for row in fl.from_files(listed(d)).interleave_map(fl.from_webdataset, cycle=2)
+            for row in fl.from_files(shards(d)).interleave_map(fl.from_webdataset, cycle=2)
         ],
         ["s-00", "s-12", "s-01", "s-13"],
     ),
@@ -185,7 +181,7 @@ def decoded(sample: dict[str, Any]) -> dict[str, Any]:
         "WebDataset(urls, shardshuffle=True)",
         lambda d: sorted(
             row["__key__"]
-            for row in fl.from_files(listed(d)).shuffle(seed=1).flat_map(fl.from_webdataset)
+            for row in fl.from_files(shards(d)).shuffle(seed=1).flat_map(fl.from_webdataset)
         ),
         ["s-00", "s-01", "s-12", "s-13"],
     ),
@@ -193,7 +189,7 @@ def decoded(sample: dict[str, Any]) -> dict[str, Any]:
         "shards are divided among nodes",
         "nodesplitter=split_by_node",
         lambda d: [
-            len(list(fl.from_files(listed(d)).shard(2, i).flat_map(fl.from_webdataset)))
+            len(list(fl.from_files(shards(d)).shard(2, i).flat_map(fl.from_webdataset)))
             for i in range(2)
         ],
         [2, 2],
@@ -202,7 +198,7 @@ def decoded(sample: dict[str, Any]) -> dict[str, Any]:
         "shards are drawn with repetition",
         "ResampledShards(urls)",
         lambda d: len(
-            list(fl.from_files(listed(d)).sample(3, seed=1).flat_map(fl.from_webdataset))
+            list(fl.from_files(shards(d)).sample(3, seed=1).flat_map(fl.from_webdataset))
         ),
         6,
     ),
