@@ -295,6 +295,24 @@ def test_a_file_that_is_replaced_while_it_is_opened_is_refused(
     assert fl.from_hdf5(path, "x").collect() == [2] * 5
 
 
+def test_a_file_that_is_overwritten_while_it_is_open_is_not_read_by_the_earlier_description(
+    path: Path, tmp_path: Path
+) -> None:
+    for file, padding in ((path, 1), (tmp_path / "other.h5", 5000)):
+        with h5py.File(file, "w") as made:
+            made["padding"] = np.arange(padding)
+            made["x"] = np.full((10, 3000), padding)
+    run = iter(fl.from_hdf5(path, "x"))
+    next(run)
+    path.write_bytes((tmp_path / "other.h5").read_bytes())
+    with pytest.raises(SourceError, match="HDF5 still describes the earlier file; end that run"):
+        fl.from_hdf5(path, "x")
+    with pytest.raises(ElementError, match="has changed since it was opened"):
+        next(run)
+    del run
+    assert (fl.from_hdf5(path, "x").collect()[3] == 5000).all()
+
+
 def test_a_file_that_is_cut_short_while_it_is_checked_does_not_end_the_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -130,6 +130,11 @@ class RowsFile:
         if LocalFile("from_hdf5", path).stamp != self._bytes.stamp:
             # h5py may have opened another file than the one that later reads are compared with
             raise SourceError(f"from_hdf5: {path!r} has changed while it was opened; try again")
+        if self._file.id.get_filesize() != self.size:
+            raise SourceError(
+                f"from_hdf5: {path!r} was overwritten while a run in this process has it open, and "
+                f"HDF5 still describes the earlier file; end that run first"
+            )
         self._columns = [] if self._is_empty(names) else [self._open(h5py, name) for name in names]
         self.columns = [column.column for column in self._columns]
         self.length = self._length(names)
