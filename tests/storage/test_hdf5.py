@@ -9,6 +9,7 @@ import tracemalloc
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest import mock
 
 import h5py  # type: ignore[import-untyped]  # it has no types
 import numpy as np
@@ -222,6 +223,19 @@ def test_chunk_is_read_once_and_only_one_is_cached(path: Path) -> None:
         tracemalloc.stop()
 
 
+def test_chunks_are_listed_once_and_not_before_many_are_read(path: Path) -> None:
+    with h5py.File(path, "w") as file:
+        file.create_dataset("x", data=np.arange(2000).reshape(1000, 2), chunks=(1, 2))
+    row = fl.from_hdf5(path, "x").node.open()  # type: ignore[attr-defined]  # a source
+    listed = hdf5_places._Chunks._listed
+    with mock.patch.object(hdf5_places._Chunks, "_listed", autospec=True) as listing:
+        listing.side_effect = listed
+        assert [row(i).tolist() for i in range(10)] == [[2 * i, 2 * i + 1] for i in range(10)]
+        assert not listing.mock_calls
+        assert [row(i).tolist() for i in range(1000)] == [[2 * i, 2 * i + 1] for i in range(1000)]
+        assert len(listing.mock_calls) == 1
+
+
 @pytest.mark.parametrize("dtype", [">i4", ">f8", ">c16", "<u2", "S3", "?"])
 def test_values_of_any_byte_order_are_as_h5py_gives_them(path: Path, dtype: str) -> None:
     values = np.array([1, 0, 1], dtype)
@@ -308,7 +322,7 @@ def test_a_file_that_is_overwritten_while_it_is_open_is_not_read_by_the_earlier_
     with pytest.raises(SourceError, match="HDF5 still describes the earlier file; end that run"):
         fl.from_hdf5(path, "x")
     with pytest.raises(ElementError, match="has changed since it was opened"):
-        next(run)
+        list(run)
     del run
     assert (fl.from_hdf5(path, "x").collect()[3] == 5000).all()
 

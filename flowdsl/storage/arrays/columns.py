@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import attrs
 import numpy as np
@@ -27,6 +27,7 @@ _NUMBERS: dict[str, tuple[type, np.dtype[Any]]] = {
 }
 FORMS = ("array", "scalar", "str", *_NUMBERS)
 """The possible forms of a component; the last ones are Python numbers."""
+_BLOCK_BYTES = 1 << 16
 LIST = "list"
 """The form of a dataset of other programs in which each row is an array of its own length."""
 
@@ -88,6 +89,15 @@ class Column:
         return array.item() if self.is_python else array[()]
 
 
+class Run(NamedTuple):
+    """Consecutive values that are in a file one after another, as in memory."""
+
+    first: int
+    end: int
+    start: int
+    """The offset of the first one."""
+
+
 @attrs.define(eq=False)
 class StoredColumn:
     """The values of one component, in a file."""
@@ -96,14 +106,31 @@ class StoredColumn:
     column: Column
     digests: Any
     """The checksum of each value; None if the file has none."""
+    _block: tuple[int, int, bytes] = attrs.field(default=(0, 0, b""), init=False)
+    """The values that were read last: the first, the end, and their bytes."""
 
     @abstractmethod
-    def start(self, i: int) -> int | None:
-        """Return where value ``i`` begins in the file; None if it is not there as in memory."""
+    def run(self, i: int) -> Run | None:
+        """Return the run that value ``i`` is in; None if it is not in the file as in memory."""
 
     @abstractmethod
+    def made(self, i: int) -> bytes:
+        """Return the bytes of value ``i``, which is in no run."""
+
     def content(self, i: int) -> bytes:
         """Return the bytes of value ``i``."""
+        size = self.column.nbytes
+        first, end, block = self._block  # together: another thread may read another block meanwhile
+        if not first <= i < end:
+            run = self.run(i)
+            if run is None:
+                return self.made(i)
+            count = max(1, _BLOCK_BYTES // max(1, size))
+            first = max(run.first, i - i % count)
+            end = min(run.end, i - i % count + count)
+            block = self.file.read(run.start + (first - run.first) * size, (end - first) * size)
+            self._block = first, end, block
+        return block[(i - first) * size : (i - first + 1) * size]
 
     def value(self, i: int, place: NDArray[Any] | None = None) -> Any:
         """Return value ``i``, in its place if possible.
@@ -123,8 +150,9 @@ class StoredColumn:
         column, buffer = self.column, cast("Buffer", place)
         if place.dtype != column.dtype or place.shape != column.shape:
             return False
-        if not takes_any_bytes(column.dtype) or (start := self.start(i)) is None:
+        if not takes_any_bytes(column.dtype) or (run := self.run(i)) is None:
             return False
+        start = run.start + (i - run.first) * column.nbytes
         filled = read_into(self.file, [buffer], start, column.nbytes)
         return filled and self._is_written(i, buffer)
 

@@ -18,8 +18,8 @@ from flowdsl.effects import Exact
 from flowdsl.elements.specs import UNKNOWN, Spec, StructSpec
 from flowdsl.errors import InvalidFlow, SourceError
 from flowdsl.nodes import READER_KEYWORD_ADVICE, T, rejects_keywords
-from flowdsl.storage.arrays.columns import FORMS, LIST, TEXT, Column, StoredColumn
-from flowdsl.storage.arrays.hdf5_places import check_heaps, starts_of_rows
+from flowdsl.storage.arrays.columns import FORMS, LIST, TEXT, Column, Run, StoredColumn
+from flowdsl.storage.arrays.hdf5_places import check_heaps, runs_of
 from flowdsl.storage.byte_files import LocalFile, guard_file, rows_are_verified
 from flowdsl.storage.digests import Version, versions_of
 from flowdsl.storage.file_source import FileSource, RowReader, file_has_changed, to_classes
@@ -205,9 +205,9 @@ class RowsFile:
                 raise ValueError(
                     f"too large: a row of {column.nbytes:,} bytes in a file of {self.size:,}"
                 )
-            starts = starts_of_rows(h5py, dataset, column, digests is not None)
+            runs = runs_of(h5py, dataset, column, digests is not None, self.size)
             at_once = self._rows_at_once(dataset, column)
-            return _Dataset(self._bytes, column, digests, name, dataset, at_once, starts)
+            return _Dataset(self._bytes, column, digests, name, dataset, at_once, runs)
 
     def _digests(self, k: int, length: int) -> Any:
         """Return the checksums of one component; the table must fit the size of the file."""
@@ -334,33 +334,30 @@ class RowsFile:
 
 @attrs.define(eq=False)
 class _Dataset(StoredColumn):
-    """A dataset, with the block of rows that was read last."""
+    """A dataset, with the rows that HDF5 read last."""
 
     name: str
     dataset: Any
     at_once: int
-    starts: Callable[[int], int | None] | None
-    _block: tuple[int, Any] = (-1, ())
+    runs: Callable[[int], Run | None] | None
+    _rows: tuple[int, Any] = (-1, ())
 
-    def start(self, i: int) -> int | None:
-        return None if self.starts is None else self.starts(i)
+    def run(self, i: int) -> Run | None:
+        return None if self.runs is None else self.runs(i)
 
-    def content(self, i: int) -> bytes:
-        first_byte = self.start(i)
-        if first_byte is not None:
-            return self.file.read(first_byte, self.column.nbytes)
+    def made(self, i: int) -> bytes:
         start = i - i % self.at_once
-        first, block = self._block  # one tuple: another thread may read another block meanwhile
+        first, rows = self._rows  # one tuple: another thread may read others meanwhile
         if first != start:
-            block = self.dataset[start : start + self.at_once]
-            self._block = start, block
+            rows = self.dataset[start : start + self.at_once]
+            self._rows = start, rows
         self.file.check()
         k = i - start
         if self.column.form == "str":
-            return bytes(block[k])
+            return bytes(rows[k])
         if self.column.form == LIST:
-            return np.asarray(block[k], self.column.dtype).tobytes()
-        return cast("bytes", block[k : k + 1].tobytes())  # block[k] would be in native order
+            return np.asarray(rows[k], self.column.dtype).tobytes()
+        return cast("bytes", rows[k : k + 1].tobytes())  # rows[k] would be in native order
 
 
 @attrs.frozen(eq=False, repr=False, slots=False)
@@ -412,8 +409,8 @@ def from_hdf5(
     ``tuple[NDArray[np.uint8], np.int64]``, or a NamedTuple or record class to build from it.
     Entries are read-only arrays, NumPy scalars, or str for datasets of variable-length text; an
     entry of variable length is an array of its own length. Each process opens the file itself. It
-    caches one chunk of each dataset; entries of 4 KiB or more that are stored as in memory, neither
-    compressed nor in parts, are read one by one from any place.
+    reads entries that are stored as in memory by their place in the file; of datasets that are
+    compressed, or whose entries are in parts, it caches one chunk.
 
     Rows written by ``write_hdf5`` are verified against checksums. In other files, corruption of a
     number goes undetected unless the dataset has a checksum filter. Data outside the file is not

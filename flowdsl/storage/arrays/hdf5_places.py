@@ -1,7 +1,8 @@
 """Where the values of datasets are in an HDF5 file.
 
-HDF5 takes 200 microseconds to read a row of 100 KB, and has no checks for the heaps of texts. So
-rows that are in the file as in memory are read without it, and heaps are checked before it does.
+HDF5 takes 200 microseconds to read a row, or the chunk that it is in, and has no checks for the
+heaps of texts. So rows that are in the file as in memory are read without it, and heaps are checked
+before it reads them.
 """
 
 from __future__ import annotations
@@ -9,58 +10,82 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any, BinaryIO
 
+import attrs
 import numpy as np
+from numpy.typing import NDArray
 
-from flowdsl.storage.arrays.columns import Column
+from flowdsl.storage.arrays.columns import Column, Run
 from flowdsl.storage.values import takes_any_bytes
 
-_LEAST_BYTES = 1 << 12
-"""Smaller rows are read many at once, by HDF5."""
-_MOST_CHUNKS = 1 << 14
-"""The chunks whose places are remembered; finding one takes 15 microseconds."""
+_READS_A_LISTING = 64
+"""HDF5 reads a chunk in the time in which it lists the places of this many."""
 
 
-def starts_of_rows(
-    h5py: Any, dataset: Any, column: Column, verified: bool
-) -> Callable[[int], int | None] | None:
-    """Return a function from a row's number to where the row begins in the file.
+def runs_of(
+    h5py: Any, dataset: Any, column: Column, verified: bool, size: int
+) -> Callable[[int], Run | None] | None:
+    """Return a function from a row's number to the run that it is in, in a file of ``size`` bytes.
 
-    It returns None for a row that is not stored, whose values are the dataset's fill value. Return
-    None if rows are not in one piece, as in memory: if they are small, or filtered. The filter that
-    only adds a checksum to a chunk leaves them so; it is not needed if rows are ``verified`` by
-    checksums of their own.
+    It returns None for a row that HDF5 is to read. Return None if it is to read all: if rows are in
+    parts, or filtered. The filter that only adds a checksum to a chunk leaves rows as they are in
+    memory; it is not needed if rows are ``verified`` by checksums of their own.
     """
-    plan, size = dataset.id.get_create_plist(), column.nbytes
+    plan = dataset.id.get_create_plist()
     filters = [plan.get_filter(k)[0] for k in range(plan.get_nfilters())]
     if (
-        size < _LEAST_BYTES
-        or not takes_any_bytes(column.dtype)
+        not takes_any_bytes(column.dtype)
         or dataset.id.get_type() != h5py.h5t.py_create(column.dtype)
         or dataset.file.userblock_size  # which some versions of HDF5 leave out of offsets
         or filters not in ([], [h5py.h5z.FILTER_FLETCHER32] if verified else [])
     ):
         return None
+    length = len(dataset)
     if dataset.chunks is None:
-        begin: int | None = dataset.id.get_offset()
-        return None if begin is None else lambda i: begin + i * size
-    n, *others = dataset.chunks
-    if (*others,) != column.shape:
-        return None
+        offset: int | None = dataset.id.get_offset()
+        return None if offset is None else lambda _: Run(0, length, offset)
+    rows, *others = dataset.chunks
+    count = -(-length // rows)
+    is_whole = (*others,) == column.shape and count * rows * column.nbytes <= size
+    return _Chunks(dataset, length, rows, count).run if is_whole else None
 
-    @lru_cache(_MOST_CHUNKS)
-    def start_of_chunk(k: int) -> int | None:
-        place = k * n, *(0 for _ in others)
-        start: int | None = dataset.id.get_chunk_info_by_coord(place).byte_offset
-        return start
 
-    def start(i: int) -> int | None:
-        begin = start_of_chunk(i // n)
-        return None if begin is None else begin + i % n * size
+@attrs.define(eq=False)
+class _Chunks:
+    """The chunks of a dataset, each of so many rows; the last may have fewer."""
 
-    return start
+    dataset: Any
+    length: int
+    rows: int
+    count: int
+    _starts: NDArray[np.int64] | None = None
+    _asked: int = 0
+
+    def run(self, i: int) -> Run | None:
+        """Return the run that row ``i`` is in, once the chunks are listed.
+
+        HDF5 has to go through all to find one. So they are listed once, and not before HDF5 has
+        read so many that this cost as much.
+        """
+        if self._starts is None:
+            self._asked += 1
+            if self._asked * _READS_A_LISTING < self.count:
+                return None
+            self._starts = self._listed()
+        k = i // self.rows
+        start = int(self._starts[k])
+        first = k * self.rows
+        return None if start < 0 else Run(first, min(first + self.rows, self.length), start)
+
+    def _listed(self) -> NDArray[np.int64]:
+        starts = np.full(self.count, -1)
+
+        def note(chunk: Any) -> None:
+            starts[chunk.chunk_offset[0] // self.rows] = chunk.byte_offset
+
+        self.dataset.id.chunk_iter(note)
+        return starts
 
 
 _HEAP = b"GCOL\x01"

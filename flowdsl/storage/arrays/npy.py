@@ -19,7 +19,7 @@ from flowdsl.effects import Exact
 from flowdsl.elements.specs import ArraySpec, Spec, spec_declared
 from flowdsl.errors import SourceError
 from flowdsl.nodes import READER_KEYWORD_ADVICE, T, rejects_keywords
-from flowdsl.storage.arrays.columns import Column, StoredColumn
+from flowdsl.storage.arrays.columns import Column, Run, StoredColumn
 from flowdsl.storage.byte_files import ByteFile, open_file
 from flowdsl.storage.digests import Version, versions_of
 from flowdsl.storage.file_source import FileSource, RowReader
@@ -35,7 +35,6 @@ A = TypeVar("A")
 
 _HEADER_BYTES = 1 << 14
 """Longer than the header of any numeric array; NumPy reads at most 10,000 bytes of one."""
-_BLOCK_BYTES = 1 << 16
 _KINDS = "biufcSUmM"
 
 
@@ -76,27 +75,16 @@ class NpyRows(StoredColumn):
             )
         if not row and self.length > _MAX_EMPTY:
             raise ValueError(f"{self.length:,} rows of zero bytes")
-        self._at_once = max(1, _BLOCK_BYTES // max(1, row))
-        self._block: tuple[int, bytes] = -1, b""
         self._whole: NDArray[Any] | None = None
         if fortran and len(shape) > 1:  # a row is not contiguous in the file
             content = file.read(self._at, row * self.length)
             self._whole = np.ndarray(shape, dtype, content, order="F")
 
-    def start(self, i: int) -> int | None:
-        return self._at + i * self.column.nbytes if self._whole is None else None
+    def run(self, i: int) -> Run | None:
+        return Run(0, self.length, self._at) if self._whole is None else None
 
-    def content(self, i: int) -> bytes:
-        if self._whole is not None:
-            return cast("bytes", self._whole[i].tobytes())
-        size = self.column.nbytes
-        start = i - i % self._at_once
-        first, block = self._block  # together: another thread may read another block meanwhile
-        if first != start:
-            count = min(self._at_once, self.length - start) * size
-            block = self.file.read(self._at + start * size, count)
-            self._block = start, block
-        return block[(i - start) * size : (i - start + 1) * size]
+    def made(self, i: int) -> bytes:
+        return cast("bytes", cast("NDArray[Any]", self._whole)[i].tobytes())
 
 
 _MAX_EMPTY = 2**32
