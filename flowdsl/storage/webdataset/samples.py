@@ -86,8 +86,9 @@ class _File:
         try:
             if len(data) < end - first:
                 raise ValueError(f"the file had {self._file.size:,} bytes, and was truncated since")
-            data += END
-            files = members(lambda at, count: data[at : at + count], 0, len(data))
+            # as if the end of the archive followed; adding it would copy the sample
+            size = len(data) + len(END)
+            files = members(lambda at, count: data[at : at + count] or END[:count], 0, size)
             ours = [file for file in files if _split(file.name)[0] is not None]
             for k, file in enumerate(ours):
                 content = data[file.start : file.end]
