@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from functools import wraps
+from inspect import iscoroutinefunction
 from reprlib import Repr
 from typing import Any, Protocol, TypeVar, cast
 
@@ -72,9 +73,16 @@ def _int_error(argument: str, value: object, minimum: int, below: int | None) ->
 
 
 def validate_callable(node: Titled, field: attrs.Attribute[Any], value: object) -> None:
-    """An attrs validator: the field must be callable."""
+    """An attrs validator: the field must be callable, and its calls must return results."""
     if not callable(value):
         raise InvalidFlow(f"{method_name(node)}: {field.name} must be callable, got {value!r}")
+    if iscoroutinefunction(value):
+        name = name_of(value)
+        raise InvalidFlow(
+            f"{method_name(node)}: {field.name} must not be async, and {name} is: a call returns "
+            f"a coroutine; write lambda x: asyncio.run({name}(x)), and .prefetch(threads=n) after "
+            f"it for n at a time"
+        )
 
 
 def validate_key(node: Titled, field: attrs.Attribute[Any], value: object) -> None:

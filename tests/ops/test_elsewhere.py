@@ -26,6 +26,11 @@ from_csv: Any = fl.from_csv
         ("to_list", r"collect\(\)"),
         ("group_by", r"batch_by_key"),
         ("tail", r"flow\[-n:\]"),
+        ("rebatch", r"unbatch\(\).batch\(n\)"),
+        ("demux", r"filter\(f\)"),
+        ("with_epoch", r"fixed_size\(n\)"),
+        ("rename_column", r"map"),
+        ("mux", r"interleave\(other, stop=\"first\"\)"),
         ("WeightedRandomSampler", r"sample \(WeightedRandomSampler in torchdata\)"),
     ],
 )

@@ -193,6 +193,23 @@ def test_operators_refuse_arguments_that_are_not_callable(method: str) -> None:
     assert str(caught.value) == f"{method}: {argument} must be callable, got 3"
 
 
+async def download(*_: object) -> bytes:
+    return b""
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_operators_refuse_async_functions_whose_calls_return_no_result(method: str) -> None:
+    flow: Any = fl.from_items([(0,)])
+    with pytest.raises(InvalidFlow) as caught:
+        getattr(flow, method)(download)
+    argument = "keep" if method == "filter" else "func"
+    assert str(caught.value) == (
+        f"{method}: {argument} must not be async, and download is: a call returns a coroutine; "
+        f"write lambda x: asyncio.run(download(x)), and .prefetch(threads=n) after it for n at a "
+        f"time"
+    )
+
+
 class TestFlatMap:
     @given(st.lists(st.lists(st.none() | st.integers(), max_size=4), max_size=6))
     def test_flat_map_yields_the_elements_of_each_iterable(

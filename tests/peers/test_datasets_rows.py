@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
 from pathlib import Path
@@ -25,6 +26,11 @@ def doubled(rows: dict[str, Any]) -> dict[str, Any]:
 
 def padded(rows: dict[str, Any], by: int) -> dict[str, Any]:
     return {**rows, "id": rows["id"] + by}
+
+
+async def awaited(i: int) -> int:
+    await asyncio.sleep(0)
+    return -i
 
 
 def nobody(row: dict[str, Any]) -> dict[str, Any]:
@@ -141,6 +147,12 @@ def nobody(row: dict[str, Any]) -> dict[str, Any]:
         "ds.map(print)",
         lambda: fl.from_range(1).map(lambda i: None),
         [None],
+    ),
+    Case(
+        "map has an async function",
+        "ds.map(async_f)",
+        lambda: fl.from_range(2).map(lambda i: asyncio.run(awaited(i))).prefetch(threads=2),
+        [0, -1],
     ),
     Case("filter keeps rows", "ds.filter(f)", lambda: TEN.filter(lambda i: i > 7), [8, 9]),
     Case(
