@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
+from itertools import compress
 from typing import TYPE_CHECKING, Any, Generic, Never, TypeVar, overload
 
 import attrs
@@ -19,6 +21,8 @@ from flowdsl.nodes import (
     PassFactory,
     PassThrough,
     Positions,
+    Restartable,
+    Restarts,
     Row,
     T,
     at_least,
@@ -98,7 +102,12 @@ class Shuffle(ByNumber[T, E | Reordered], Generic[T, E]):
 
 
 @attrs.frozen(eq=False, repr=False, slots=False)
-class WindowShuffle(PassThrough[T, E | Reordered], Buffering[T, E | Reordered], Generic[T, E]):
+class WindowShuffle(
+    PassThrough[T, E | Reordered],
+    Restartable[T, E | Reordered],
+    Buffering[T, E | Reordered],
+    Generic[T, E],
+):
     """Each element is drawn at random from the next ``buffer`` elements that were not drawn yet."""
 
     source: Node[T, E]
@@ -140,23 +149,134 @@ class WindowShuffle(PassThrough[T, E | Reordered], Buffering[T, E | Reordered], 
     def spec(self, probe: bool) -> Spec:
         return self.source.spec(probe)
 
-    def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[T]]:
-        return enumerate(self._elements(epoch, sources))
+    def rows_from(
+        self,
+        epoch: int,
+        yielded: int,
+        offset: int,
+        sources: Sequence[PassFactory],
+        restarts: Restarts,
+    ) -> Iterator[Row[T]]:
+        mark = restarts.mark()  # before the operators below begin their passes
+        restarts.note(mark, yielded, offset)
+        draws = generator(self.seed, self.salt, epoch if self.reshuffle else 0, 0)
+        window = _Window[T](self.buffer, draws, sources[0](epoch), restarts, offset)
+        window.marks.append((offset, mark))
+        return enumerate(window.elements(yielded), yielded)
 
-    def _elements(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[T]:
-        rng = generator(self.seed, self.salt, epoch if self.reshuffle else 0, 0)
-        window: list[T] = []
-        for _, x in sources[0](epoch):
-            window.append(x)
-            if len(window) == self.buffer:
-                yield _draw(window, rng)
+
+_BLOCK = 64
+"""The number of draws at a time: a single one takes longer than to exchange two elements."""
+
+
+@attrs.define(eq=False)
+class _Window(Generic[T]):
+    """A pass of a shuffle within a window.
+
+    The problem: which elements wait in the window depends on all draws before. To resume without
+    reading the pass again, the window has to be filled with the same elements.
+
+    The choice: while elements come, each draw exchanges one of the first ``buffer - 1`` elements of
+    the window with the newest one. So a slot has the element that came with the last draw of its
+    number, or its first one, and the numbers of all elements in the window follow from the draws.
+    They take nanoseconds each, and no element is computed for them. A pass begins again at the
+    oldest element in the window, and skips those that are not.
+    """
+
+    buffer: int
+    draws: np.random.Generator
+    rows: Iterator[Row[T]]
+    restarts: Restarts
+    read: int
+    """The number of elements of the source that were read, or left out by a restart."""
+    window: list[Any] = attrs.field(factory=list[Any], init=False)
+    numbers: Positions = attrs.field(init=False)
+    """The numbers of the elements in the first ``buffer - 1`` slots."""
+    marks: deque[tuple[int, object]] = attrs.field(factory=deque[Any], init=False)
+    """Numbers of elements, and the marks before them."""
+
+    def __attrs_post_init__(self) -> None:
+        self.numbers = np.arange(self.buffer - 1)
+
+    def elements(self, yielded: int) -> Iterator[T]:
+        """Yield the elements after the first ``yielded`` ones."""
+        buffer, draws, begin = self.buffer, self.draws, self.read
+        self._draw_again(yielded)
+        window = self.window = self._filled(buffer - 1 + yielded)
+        noted, every = yielded, max(2 * _BLOCK, buffer // 8)
+        while True:
+            before = draws.bit_generator.state
+            if self.read > begin:
+                self._mark()
+            drawn = draws.integers(buffer, size=_BLOCK)
+            for count, slot in enumerate(drawn.tolist()):
+                row = next(self.rows, None)
+                if row is None:
+                    draws.bit_generator.state = before
+                    draws.integers(buffer, size=count)
+                    yield from self._rest()
+                    return
+                window.append(row[1])
+                del row  # the consumer releases it first
+                yield _taken(window, slot)
+            self.read += _BLOCK
+            self._note_draws(drawn, yielded)
+            yielded += _BLOCK
+            if yielded - noted >= every:
+                self._note(yielded)
+                noted = yielded
+
+    def _rest(self) -> Iterator[T]:
+        """Yield the elements in the window, when the source has ended."""
+        window = self.window
         while window:
-            yield _draw(window, rng)
+            yield _taken(window, int(self.draws.integers(len(window))))
+
+    def _draw_again(self, count: int) -> None:
+        """Repeat the first draws of the pass."""
+        done = 0
+        while done < count:
+            drawn = self.draws.integers(self.buffer, size=min(1 << 20, count - done))
+            self._note_draws(drawn, done)
+            done += len(drawn)
+
+    def _note_draws(self, drawn: Positions, before: int) -> None:
+        """Note which elements came to the slots that were drawn, after ``before`` other draws."""
+        to_slot = drawn < self.buffer - 1  # else the newest element was drawn
+        came = np.flatnonzero(to_slot) + (self.buffer - 1 + before)
+        np.maximum.at(self.numbers, drawn[to_slot], came)  # a slot may be drawn several times
+
+    def _filled(self, end: int) -> list[T]:
+        """Read the elements of ``numbers``, which are before ``end``, to their slots."""
+        begin = self.read
+        window: list[Any] = [None] * len(self.numbers)
+        slots = np.full(end - begin, -1)
+        slots[self.numbers - begin] = np.arange(len(window))
+        for k in range(0, len(slots), _BLOCK):
+            if k:
+                self._mark()
+            for slot, (_, x) in zip(slots[k : k + _BLOCK].tolist(), self.rows, strict=False):
+                if slot >= 0:
+                    window[slot] = x
+                self.read += 1
+        came = (self.numbers < self.read).tolist()  # fewer if the source has ended
+        return list(compress(window, came))
+
+    def _mark(self) -> None:
+        self.marks.append((self.read, self.restarts.mark()))
+
+    def _note(self, yielded: int) -> None:
+        """Note that the pass can begin again at the oldest element in the window."""
+        marks, oldest = self.marks, int(self.numbers.min(initial=self.read))
+        while len(marks) > 1 and marks[1][0] <= oldest:
+            marks.popleft()
+        number, mark = marks[0]
+        self.restarts.note(mark, yielded, number)
 
 
-def _draw(window: list[Any], rng: np.random.Generator) -> Any:
-    i = int(rng.integers(len(window)))
-    window[i], window[-1] = window[-1], window[i]
+def _taken(window: list[A], slot: int) -> A:
+    """Take an element out of a window, and put the last one in its place."""
+    window[slot], window[-1] = window[-1], window[slot]
     return window.pop()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from itertools import islice
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 import flowdsl as fl
 from flowdsl import InvalidFlow, Reordered, Resampled, Unsized
-from flowdsl.nodes import Indices
+from flowdsl.nodes import Indices, generator
 
 lengths = st.integers(0, 60)
 seeds = st.integers(0, 2**70)
@@ -151,6 +152,58 @@ class TestBlocks:
 
 
 class TestWindow:
+    @given(
+        st.sampled_from([0, 1, 5, 63, 64, 65, 130, 300]), st.sampled_from([1, 2, 3, 64, 65, 200])
+    )
+    def test_the_order_is_that_of_one_draw_after_another(self, n: int, buffer: int) -> None:
+        """Draws are made in blocks, which must not show at the end of a pass either."""
+        flow = fl.from_range(n).shuffle(buffer, seed=3)
+        rng, window, expected = generator(3, 1, 0, 0), list[int](), list[int]()
+        for i in [*range(n), *[-1] * buffer]:
+            window += [i] if i >= 0 else []
+            if len(window) == buffer or (i < 0 and window):
+                k = int(rng.integers(len(window)))
+                window[k], window[-1] = window[-1], window[k]
+                expected.append(window.pop())
+        assert flow.collect() == expected
+
+    @given(
+        st.sampled_from([0, 1, 60, 64, 65, 300]),
+        st.sampled_from([1, 2, 3, 63, 64, 65, 66, 200]),
+        st.integers(0, 3),
+        st.data(),
+    )
+    def test_a_pass_that_is_resumed_twice_goes_on(
+        self, n: int, buffer: int, epoch: int, data: st.DataObject
+    ) -> None:
+        rows = fl.from_range(n).flat_map(lambda i: [i] * (i % 3))
+        flow = rows.shuffle(buffer, seed=1).flat_map(lambda i: [i, -i])
+        whole = list(flow.epoch(epoch))
+        first = data.draw(st.integers(0, len(whole)))
+        second = data.draw(st.integers(first, len(whole)))
+        run = flow.epoch(epoch)
+        assert list(islice(run, first)) == whole[:first]
+        run = flow.resume(json.loads(json.dumps(run.state_dict())))
+        assert list(islice(run, second - first)) == whole[first:second]
+        assert list(flow.resume(run.state_dict())) == whole[second:]
+
+    @pytest.mark.parametrize("place", [0, 5, 1000, 19_000, 19_999])
+    def test_a_resume_reads_no_more_than_since_the_oldest_element(self, place: int) -> None:
+        read = list[int]()
+
+        def note(i: int) -> int:
+            read.append(i)
+            return i
+
+        flow = fl.from_range(20_000).map(note).shuffle(buffer=100, seed=1)
+        whole, run = flow.collect(), iter(flow)
+        assert list(islice(run, place)) == whole[:place]
+        state = run.state_dict()
+        run.close()
+        read.clear()
+        assert next(iter(flow.resume(state))) == whole[place]
+        assert len(read) < 2000
+
     @given(lengths, st.integers(1, 12), seeds)
     def test_an_element_comes_out_at_most_a_window_early(
         self, n: int, buffer: int, seed: int
