@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import flowdsl as fl
-from bench import elsewhere, photographs
+from bench import elsewhere, formats, photographs
 from bench.rates import Pass, Work, run
 from bench.stored import BATCH, LARGE, PROCS, ROWS, ROWS_OF, SIDE, array, image_names, stored
 
@@ -406,6 +406,7 @@ WORKS = {
         )
         for size in ROWS_OF
     },
+    **formats.WORKS,
     "10 KB records": Work(
         RECORDS,
         {"flowdsl": _our_records, "tf.data": _tf_data_records, "Grain": _grain_records},
@@ -443,7 +444,7 @@ WORKS = {
 
 
 def main() -> None:
-    run("bench.storage", __doc__, "rows", WORKS, _NEEDS, Path("out/storage.json"))
+    run("bench.storage", __doc__, "rows", WORKS, _NEEDS | formats.NEEDS, Path("out/storage.json"))
 
 
 if __name__ == "__main__":
