@@ -116,6 +116,7 @@ from flowdsl.nodes.validation import (
     plain_int,
     rejects_keywords,
     validate_callable,
+    validate_condition,
     validate_flag,
     validate_key,
 )
@@ -213,6 +214,7 @@ __all__ = [
     "trace",
     "uniform",
     "validate_callable",
+    "validate_condition",
     "validate_flag",
     "validate_key",
     "with_inferred",

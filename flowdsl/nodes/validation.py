@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from functools import wraps
-from inspect import iscoroutinefunction
+from inspect import iscoroutinefunction, isgeneratorfunction
 from reprlib import Repr
 from typing import Any, Protocol, TypeVar, cast
 
@@ -76,12 +76,22 @@ def validate_callable(node: Titled, field: attrs.Attribute[Any], value: object) 
     """An attrs validator: the field must be callable, and its calls must return results."""
     if not callable(value):
         raise InvalidFlow(f"{method_name(node)}: {field.name} must be callable, got {value!r}")
-    if iscoroutinefunction(value):
+    if iscoroutinefunction(value) or iscoroutinefunction(type(value).__call__):
         name = name_of(value)
         raise InvalidFlow(
             f"{method_name(node)}: {field.name} must not be async, and {name} is: a call returns "
             f"a coroutine; write lambda x: asyncio.run({name}(x)), and .prefetch(threads=n) after "
             f"it for n at a time"
+        )
+
+
+def validate_condition(node: Titled, field: attrs.Attribute[Any], value: object) -> None:
+    """An attrs validator: the field must be a function whose results are true or false."""
+    validate_callable(node, field, value)
+    if isgeneratorfunction(value):
+        raise InvalidFlow(
+            f"{method_name(node)}: {field.name} must return a condition, and {name_of(value)} "
+            f"yields: a call returns a generator, which is always true"
         )
 
 

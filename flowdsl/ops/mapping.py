@@ -56,6 +56,7 @@ from flowdsl.nodes import (
     rejects_keywords,
     spec_of_result,
     validate_callable,
+    validate_condition,
     with_inferred,
 )
 from flowdsl.ops.sources import refuse_tables
@@ -147,7 +148,7 @@ class Filter(CodeTemplate[A, A, E | Unsized], Generic[A, E]):
     """The elements for which ``keep`` is true."""
 
     drops: ClassVar[bool] = True
-    keep: Callable[[A], Truth] = attrs.field(validator=validate_callable)
+    keep: Callable[[A], Truth] = attrs.field(validator=validate_condition)
 
     @property
     def title(self) -> str:

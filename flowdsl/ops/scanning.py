@@ -33,6 +33,7 @@ from flowdsl.nodes import (
     rejects_keywords,
     spec_of_result,
     validate_callable,
+    validate_condition,
     with_inferred,
 )
 from flowdsl.nodes.validation import brief
@@ -133,7 +134,7 @@ class _While(MadeFromLatest[T, E], Generic[T, E]):
 class TakeWhile(_While[T, E | Unsized], Restartable[T, E | Unsized], Generic[T, E]):
     """The elements before the first one for which ``keep`` is false."""
 
-    keep: Callable[[T], Truth] = attrs.field(validator=validate_callable)
+    keep: Callable[[T], Truth] = attrs.field(validator=validate_condition)
 
     @property
     def title(self) -> str:
@@ -163,7 +164,7 @@ class TakeWhile(_While[T, E | Unsized], Restartable[T, E | Unsized], Generic[T, 
 class SkipWhile(_While[T, E | Unsized], Resumable[T, E | Unsized], Generic[T, E]):
     """The first element for which ``skip`` is false, and all elements after it."""
 
-    skip: Callable[[T], Truth] = attrs.field(validator=validate_callable)
+    skip: Callable[[T], Truth] = attrs.field(validator=validate_condition)
 
     @property
     def title(self) -> str:

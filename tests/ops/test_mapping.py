@@ -197,6 +197,27 @@ async def download(*_: object) -> bytes:
     return b""
 
 
+class Download:
+    async def __call__(self, x: object) -> bytes:
+        return b""
+
+
+def yields(x: object) -> Iterator[bool]:
+    yield False
+
+
+@pytest.mark.parametrize("method", ["filter", "take_while", "skip_while"])
+def test_conditions_that_yield_are_refused_as_a_generator_is_always_true(method: str) -> None:
+    flow: Any = fl.from_range(3)
+    with pytest.raises(InvalidFlow, match=f"{method}: .* must return a condition, and yields yie"):
+        getattr(flow, method)(yields)
+
+
+def test_an_object_whose_calls_are_async_is_refused() -> None:
+    with pytest.raises(InvalidFlow, match="func must not be async, and Download is"):
+        fl.from_range(3).map(Download())
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_operators_refuse_async_functions_whose_calls_return_no_result(method: str) -> None:
     flow: Any = fl.from_items([(0,)])
