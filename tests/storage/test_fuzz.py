@@ -25,14 +25,14 @@ def _ends_well(*command: str) -> str:
 
 @pytest.mark.slow
 def test_damaged_files_are_handled() -> None:
-    each = 10
+    each = 5
     message = _ends_well("tests.storage.fuzz", f"--files={each * len(fuzz.READERS)}", "--seed=1")
     assert f"{each * len(fuzz.READERS)} damaged files" in message
 
 
 @pytest.mark.slow
 def test_killed_writer_leaves_the_old_or_the_new_rows() -> None:
-    message = _ends_well("tests.storage.killing", "--kills=2", "--seed=1")
+    message = _ends_well("tests.storage.killing", "--kills=1", "--seed=1")
     assert "; 0 left something wrong" in message
 
 
