@@ -96,7 +96,7 @@ def _output(module: str, *arguments: object) -> str:
 
 def _by_mypy(paths: list[Path]) -> Found:
     with mypy_alone():
-        lines = _output("mypy", "--output=json", *paths).splitlines()
+        lines = _output("mypy", "--output=json", "--no-error-summary", *paths).splitlines()
     for note in map(json.loads, lines):
         error = note["severity"] == "error"
         yield Path(note["file"]), Finding(note["line"], error, note["code"] or "", note["message"])

@@ -25,8 +25,8 @@ _common = settings(
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
-# 6 examples in every run; ``make explore`` draws 100, at new seeds, round after round.
-settings.register_profile("flowdsl", _common, derandomize=True, max_examples=6)
+# 8 examples in every run; ``make explore`` draws 100, at new seeds, round after round.
+settings.register_profile("flowdsl", _common, derandomize=True, max_examples=8)
 settings.register_profile(
     "explore",
     _common,

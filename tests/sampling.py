@@ -13,7 +13,7 @@ from flowdsl.testing.recipes import Recipe
 
 
 def examples(exploring: int) -> int:
-    """Return the number of examples: all of them in ``make explore``, else 6%."""
+    """Return the number of examples: all of them in ``make explore``, else 8%."""
     return exploring * settings().max_examples // _EXPLORING
 
 
