@@ -76,9 +76,11 @@ class Split(IndexTransform[T, E], Generic[T, E]):
                 f"split: the flow may have at most {MAX_ROWS_TO_MIX - 1:,} rows, got {rows:,}"
             )
         if min(self._counts) < 1:
+            all_given = len(self.shares) > 1 and self._counts == (*self.shares, 0)
+            advice = "; leave the last out, which gets the remaining rows" if all_given else ""
             raise InvalidFlow(
                 f"split: {self.source.title} has {rows} rows, and {self._arguments} would make "
-                f"parts of {_listed(self._counts)}; each needs at least one row"
+                f"parts of {_listed(self._counts)}; each needs at least one row{advice}"
             )
 
     @property

@@ -256,6 +256,15 @@ def test_split_refuses_empty_parts(shares: tuple[float, ...], counts: str) -> No
     )
 
 
+def test_split_says_that_the_last_number_of_rows_is_left_out() -> None:
+    with pytest.raises(InvalidFlow) as caught:
+        fl.from_range(10).split(7, 3)
+    assert str(caught.value) == (
+        "split: from_range(10) has 10 rows, and 7, 3 would make parts of 7, 3 and 0; each needs at "
+        "least one row; leave the last out, which gets the remaining rows"
+    )
+
+
 def test_split_refuses_shares_that_leave_no_rows() -> None:
     with pytest.raises(InvalidFlow) as caught:
         fl.from_range(10).split(0.8, 0.2)
