@@ -24,6 +24,7 @@ import flowdsl as fl
 from flowdsl import Flow
 from flowdsl.elements.nbytes import nbytes_of
 from flowdsl.nodes import Row
+from flowdsl.resources import read_ahead
 from flowdsl.resources.read_ahead import ReadAhead
 from flowdsl.testing.endings import no_thread_is_left
 from tests.sampling import examples
@@ -248,8 +249,13 @@ class TestRun:
     @ways
     @pytest.mark.parametrize("taken", [0, 3])
     def test_a_blocked_source_ends_with_the_run(
-        self, way: Any, taken: int, caplog: pytest.LogCaptureFixture
+        self,
+        way: Any,
+        taken: int,
+        caplog: pytest.LogCaptureFixture,
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
+        monkeypatch.setattr(read_ahead, "SECONDS_TO_END", 0.05)
         blocked, gate = threading.Event(), threading.Event()
 
         def stream() -> Iterator[int]:
