@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from functools import wraps
-from inspect import iscoroutinefunction, isgeneratorfunction
+from functools import partial, wraps
+from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
 from reprlib import Repr
+from types import FunctionType, MethodType
 from typing import Any, Protocol, TypeVar, cast
 
 import attrs
@@ -76,19 +77,34 @@ def validate_callable(node: Titled, field: attrs.Attribute[Any], value: object) 
     """An attrs validator: the field must be callable, and its calls must return results."""
     if not callable(value):
         raise InvalidFlow(f"{method_name(node)}: {field.name} must be callable, got {value!r}")
-    if iscoroutinefunction(value) or iscoroutinefunction(type(value).__call__):
-        name = name_of(value)
+    flags, name = _flags_of(value), name_of(value)
+    if flags & CO_COROUTINE:
         raise InvalidFlow(
             f"{method_name(node)}: {field.name} must not be async, and {name} is: a call returns "
             f"a coroutine; write lambda x: asyncio.run({name}(x)), and .prefetch(threads=n) after "
             f"it for n at a time"
         )
+    if flags & CO_ASYNC_GENERATOR:
+        raise InvalidFlow(
+            f"{method_name(node)}: {field.name} must not be async, and {name} is: a call returns "
+            f"an async generator; collect it in a coroutine, and run that by asyncio.run"
+        )
+
+
+def _flags_of(function: object) -> int:
+    """The flags of the code that a call runs; 0 if it is not written in Python."""
+    # As inspect.iscoroutinefunction, which fails for mocks and does not look at ``__call__``.
+    while isinstance(function, partial | MethodType):
+        function = function.func if isinstance(function, partial) else function.__func__
+    if not isinstance(function, FunctionType):
+        function = type(function).__call__
+    return function.__code__.co_flags if type(function) is FunctionType else 0
 
 
 def validate_condition(node: Titled, field: attrs.Attribute[Any], value: object) -> None:
     """An attrs validator: the field must be a function whose results are true or false."""
     validate_callable(node, field, value)
-    if isgeneratorfunction(value):
+    if _flags_of(value) & CO_GENERATOR:
         raise InvalidFlow(
             f"{method_name(node)}: {field.name} must return a condition, and {name_of(value)} "
             f"yields: a call returns a generator, which is always true"
