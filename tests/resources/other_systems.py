@@ -37,6 +37,8 @@ def become(system: str) -> None:
     if system == "windows":
         nothing: dict[str, None] = dict.fromkeys(MODULES_NOT_IN_WINDOWS)
         sys.modules.update(nothing)  # type: ignore[arg-type]  # None: import raises an error
+        # It opens folders by descriptor where ``os`` could, with flags that Windows lacks.
+        vars(importlib.import_module("shutil"))["_use_fd_functions"] = False
 
 
 def in_threads() -> None:
