@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from itertools import compress
+from itertools import compress, islice
 from typing import TYPE_CHECKING, Any, Generic, Never, TypeVar, overload
 
 import attrs
@@ -167,6 +167,8 @@ class WindowShuffle(
 
 _BLOCK = 64
 """The number of draws at a time: a single one takes longer than to exchange two elements."""
+_AT_A_TIME = 1 << 20
+"""The most draws at a time that are repeated."""
 
 
 @attrs.define(eq=False)
@@ -191,18 +193,14 @@ class _Window(Generic[T]):
     """The number of elements of the source that were read, or left out by a restart."""
     window: list[Any] = attrs.field(factory=list[Any], init=False)
     numbers: Positions = attrs.field(init=False)
-    """The numbers of the elements in the first ``buffer - 1`` slots."""
+    """The numbers of the elements in the first ``buffer - 1`` slots, once these are full."""
     marks: deque[tuple[int, object]] = attrs.field(factory=deque[Any], init=False)
     """Numbers of elements, and the marks before them."""
-
-    def __attrs_post_init__(self) -> None:
-        self.numbers = np.arange(self.buffer - 1)
 
     def elements(self, yielded: int) -> Iterator[T]:
         """Yield the elements after the first ``yielded`` ones."""
         buffer, draws, begin = self.buffer, self.draws, self.read
-        self._draw_again(yielded)
-        window = self.window = self._filled(buffer - 1 + yielded)
+        window = self.window = self._filled_again(yielded) if yielded else self._filled()
         noted, every = yielded, max(2 * _BLOCK, buffer // 8)
         while True:
             before = draws.bit_generator.state
@@ -232,25 +230,33 @@ class _Window(Generic[T]):
         while window:
             yield _taken(window, int(self.draws.integers(len(window))))
 
-    def _draw_again(self, count: int) -> None:
-        """Repeat the first draws of the pass."""
-        done = 0
-        while done < count:
-            drawn = self.draws.integers(self.buffer, size=min(1 << 20, count - done))
-            self._note_draws(drawn, done)
-            done += len(drawn)
-
     def _note_draws(self, drawn: Positions, before: int) -> None:
         """Note which elements came to the slots that were drawn, after ``before`` other draws."""
         to_slot = drawn < self.buffer - 1  # else the newest element was drawn
         came = np.flatnonzero(to_slot) + (self.buffer - 1 + before)
         np.maximum.at(self.numbers, drawn[to_slot], came)  # a slot may be drawn several times
 
-    def _filled(self, end: int) -> list[T]:
-        """Read the elements of ``numbers``, which are before ``end``, to their slots."""
-        begin = self.read
+    def _filled(self) -> list[T]:
+        """Read the first elements; fewer than a window holds if the source has ended."""
+        window: list[T] = []
+        while left := min(_BLOCK, self.buffer - 1 - len(window)):
+            if window:
+                self._mark()
+            window += (x for _, x in islice(self.rows, left))
+            came, self.read = len(window) - self.read, len(window)
+            if came < left:
+                break
+        self.numbers = np.arange(len(window))
+        return window
+
+    def _filled_again(self, yielded: int) -> list[T]:
+        """Repeat the first draws of the pass, and read the elements that are in the window then."""
+        self.numbers, begin = np.arange(self.buffer - 1), self.read
+        for done in range(0, yielded, _AT_A_TIME):
+            count = min(_AT_A_TIME, yielded - done)
+            self._note_draws(self.draws.integers(self.buffer, size=count), done)
         window: list[Any] = [None] * len(self.numbers)
-        slots = np.full(end - begin, -1)
+        slots = np.full(self.buffer - 1 + yielded - begin, -1)
         slots[self.numbers - begin] = np.arange(len(window))
         for k in range(0, len(slots), _BLOCK):
             if k:
@@ -259,7 +265,7 @@ class _Window(Generic[T]):
                 if slot >= 0:
                     window[slot] = x
                 self.read += 1
-        came = (self.numbers < self.read).tolist()  # fewer if the source has ended
+        came = (self.numbers < self.read).tolist()  # fewer if the source has become shorter
         return list(compress(window, came))
 
     def _mark(self) -> None:

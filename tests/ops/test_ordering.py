@@ -187,6 +187,23 @@ class TestWindow:
         assert list(islice(run, second - first)) == whole[first:second]
         assert list(flow.resume(run.state_dict())) == whole[second:]
 
+    def test_a_buffer_larger_than_any_memory_holds_the_elements_that_there_are(self) -> None:
+        flow = fl.from_range(100).shuffle(buffer=10**15)
+        run, whole = iter(flow), flow.collect()
+        assert sorted(whole) == list(range(100))
+        assert list(islice(run, 40)) == whole[:40]
+        assert list(flow.resume(run.state_dict())) == whole[40:]
+
+    def test_a_resume_over_a_source_that_became_shorter_invents_no_element(self) -> None:
+        rows = list(range(1000))
+        flow = fl.from_iterable(lambda: rows).shuffle(buffer=200)
+        run = iter(flow)
+        for _ in range(700):
+            next(run)
+        state = run.state_dict()
+        del rows[750:]
+        assert set(flow.resume(state)) <= set(rows)
+
     @pytest.mark.parametrize("place", [0, 5, 1000, 19_000, 19_999])
     def test_a_resume_reads_no_more_than_since_the_oldest_element(self, place: int) -> None:
         read = list[int]()
