@@ -272,9 +272,10 @@ class Caching(FlowBase[T, E]):
         failed is not cached: write ``take(n).cache()``, and not ``cache().take(n)``. The elements
         are kept for this flow and all flows that are chained to it, in the consumer's process, as
         long as one of these flows exists; an array that is a view, of a batch or of a worker's
-        result, is kept as a copy. Arrays are read-only, also in the first pass. For the operators
-        above, it is a stream, also when it is full: a ``shuffle`` collects references to its
-        elements in each pass, as its plan is made before; ``shuffle(buffer=n)`` collects ``n``.
+        result, is kept as a copy. Arrays are read-only, also in the first pass. Once it is full,
+        no element is computed again: rows are read by number, ``cached.at(5)``, ``cached[10:20]``,
+        and ``cached.shuffle()`` and ``cached.sample(n)`` collect references to the elements in each
+        pass. Those two, and lists of numbers, need a flow of known length.
 
         Length: the source's; if that is unknown, it is known to flows that are
         built once the file is written.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from decimal import Decimal
 from itertools import islice
 from typing import Any, NamedTuple
@@ -213,6 +213,34 @@ class TestPromises:
         node = fl.from_range(9).shuffle().node
         cached = Cache[Any, Any](node)
         assert [cached.origin(3, i) for i in range(9)] == [node.origin(0, i) for i in range(9)]
+
+    @pytest.mark.parametrize(
+        ("read", "expected"),
+        [
+            (lambda rows: [rows.at(5)], [25]),
+            (lambda rows: rows[10:13], [100, 121, 144]),
+            (lambda rows: rows[-1:], [99 * 99]),
+            (lambda rows: rows[::-50], [99 * 99, 49 * 49]),
+            (lambda rows: rows[[3, 0]], [9, 0]),
+            (lambda rows: sorted(rows.shuffle(seed=1).take(100)), [i * i for i in range(100)]),
+            (lambda rows: [int(x**0.5) ** 2 - x for x in rows.sample(3, seed=1)], [0, 0, 0]),
+            (lambda rows: rows.shard(2, 1).take(2), [1, 9]),
+        ],
+    )
+    def test_rows_of_a_full_cache_are_read_by_number_and_not_computed_again(
+        self, read: Callable[[Any], Iterable[int]], expected: list[int]
+    ) -> None:
+        computed = list[int]()
+
+        def square(i: int) -> int:
+            computed.append(i)
+            return i * i
+
+        rows = fl.from_range(100).map(square).cache()
+        rows.collect()
+        computed.clear()
+        assert list(read(rows)) == expected
+        assert computed == []
 
     def test_caches_over_equal_sources_compare_equal(self) -> None:
         flow = fl.from_range(3)
