@@ -322,8 +322,8 @@ class Interleaving(FlowBase[T, E]):
         They are read one at a time, as the consumer requests them, in the consumer's process;
         generators are closed at the end of the pass, even if the pass is ended early. A run that
         resumes opens those again that were open, and skips what they have yielded: at once if
-        they are flows whose rows are read by number. For such flows, ``fl.interleave(flows)`` also
-        reads in the workers.
+        they are flows whose rows are read by number. What ``func`` reads must be as it was: a
+        state does not know it. For such flows, ``fl.interleave(flows)`` also reads in the workers.
 
         Length: unknown until the end of a pass.
 

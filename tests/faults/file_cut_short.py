@@ -16,5 +16,5 @@ fl.from_lmdb("rows.lmdb")
 
 # Seen:
 # flowdsl.errors.SourceError: from_lmdb: 'rows.lmdb' is cut short, or is not a file that
-# flow.write_lmdb(path) made: it has 94208 bytes and needs 188416; fl.from_lmdb_raw(path) reads a
-# store of any other program
+# flow.write_lmdb(path) made: it has 94208 bytes and needs 188416; fl.from_tensorpack_lmdb(path)
+# reads a file of tensorpack, fl.from_lmdb_raw(path) a store of any other program

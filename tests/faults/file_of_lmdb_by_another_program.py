@@ -19,5 +19,6 @@ print(fl.from_lmdb_raw("store").collect())
 
 # Seen:
 # from_lmdb: 'store/data.mdb' is cut short, or is not a file that flow.write_lmdb(path) made: it has
-# 12288 bytes and needs ...; fl.from_lmdb_raw(path) reads a store of any other program
+# 12288 bytes and needs ...; fl.from_tensorpack_lmdb(path) reads a file of tensorpack,
+# fl.from_lmdb_raw(path) a store of any other program
 # [(b'key', b'value')]

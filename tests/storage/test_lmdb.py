@@ -322,7 +322,7 @@ BAD: dict[str, tuple[Callable[[Path], object], str]] = {
     "a folder": (lambda path: path.mkdir(), "No such file"),
     "another program's": (
         forged({b"00000000": b"x"}, margin=0),
-        r"cut short, or is not a file that.*; fl\.from_lmdb_raw\(path\)",
+        r"cut short, or is not a file that.*; fl\.from_tensorpack_lmdb\(path\)",
     ),
     "another program's, large": (forged({b"00000000": b"x"}), "no valid flowdsl header"),
     "a header of text": (forged({b"__flowdsl__": b"hello"}), "no valid flowdsl header"),

@@ -620,4 +620,11 @@ def _check_first_rows(source: FromCsv[Any], declared: DeclaredCells | None) -> N
             with suppress(FlowError):
                 read(i)
                 return
-        read(0)  # raises its error
+        try:
+            read(0)
+        except FlowError as error:
+            count = min(source.length, ROWS_CHECKED)
+            raise type(error)(
+                f"{error}; none of the first {count} rows matches what is declared, so nothing is "
+                f"read: declare str | None for such a column, and convert it in map"
+            ) from error

@@ -108,7 +108,10 @@ _STRIDES_A_LEAF = 8
 """Leaves are cached by row number divided by a stride, an eighth of the rows of a leaf."""
 _MAX_STRIDES = _STRIDES_A_LEAF * MAX_LEAVES
 
-_OF_ANOTHER = "fl.from_lmdb_raw(path) reads a store of any other program"
+_OF_ANOTHER = (
+    "fl.from_tensorpack_lmdb(path) reads a file of tensorpack, fl.from_lmdb_raw(path) a store of "
+    "any other program"
+)
 
 
 class _Leaf(NamedTuple):
