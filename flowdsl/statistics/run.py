@@ -82,7 +82,9 @@ class RunStatistics:
     seconds: float
     """Seconds since the first element was requested."""
     consumer_seconds: float
-    """Seconds of the consumer's own work, between receiving an element and requesting the next."""
+    """Seconds of the consumer's own work, between receiving an element and requesting the next.
+
+    0 where it is not measured: without threads or workers, unless the run is profiled."""
     stages: tuple[StageStatistics, ...]
     skipped: int = 0
     """The number of elements that were left out because they failed."""
@@ -106,7 +108,10 @@ class RunStatistics:
 
     @property
     def waited_share(self) -> float:
-        """The share of the run's time in which the consumer waited for elements, from 0 to 1."""
+        """The share of the run's time in which the consumer waited for elements, from 0 to 1.
+
+        It is 1 where the consumer's time is not measured; ``profile()`` measures it.
+        """
         if not self.seconds:
             return 0.0
         return max(0.0, 1 - self.consumer_seconds / self.seconds)
@@ -134,10 +139,10 @@ class RunStatistics:
         """
         whole = "" if self.length is None else f" of {self.length:,}"
         left_out = f"; {self.skipped:,} were left out" if self.skipped else ""
+        waited = f", of which the consumer waited {share(self.waited_share)}"
         return (
-            f"{number(self.rate)} elements/s: {self.elements:,}{whole} in "
-            f"{duration(self.seconds)}, of which the consumer waited "
-            f"{share(self.waited_share)}{left_out}"
+            f"{number(self.rate)} elements/s: {self.elements:,}{whole} in {duration(self.seconds)}"
+            f"{waited if self.profiled or self.consumer_seconds else ''}{left_out}"
         )
 
     def __str__(self) -> str:

@@ -94,9 +94,13 @@ def test_a_run_is_printed_with_summary_and_table() -> None:
 
 
 def test_a_run_that_has_not_started_is_printed_in_one_line() -> None:
-    assert str(RunStatistics(0, 0.0, 0.0, ())) == (
-        "0 elements/s: 0 in 0, of which the consumer waited 0%"
-    )
+    assert str(RunStatistics(0, 0.0, 0.0, ())) == "0 elements/s: 0 in 0"
+
+
+def test_the_summary_says_how_long_the_consumer_waited_only_if_that_was_measured() -> None:
+    assert RunStatistics(9, 2.0, 0.0, ()).summary == "4.5 elements/s: 9 in 2 s"
+    assert RunStatistics(9, 2.0, 0.0, (), profiled=True).summary.endswith("waited 100%")
+    assert RunStatistics(9, 2.0, 0.5, ()).summary.endswith("waited 75%")
 
 
 def test_the_summary_is_not_wrapped_by_a_narrow_table() -> None:
