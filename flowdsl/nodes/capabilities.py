@@ -207,6 +207,8 @@ class Retained:
 
     first: int = 0
     """The position of the first of them: the operator uses no row before it any more."""
+    is_followed: bool = False
+    """True if somebody asks for ``first``; else the operator need not keep it."""
 
 
 class Retaining(Node[T, E], Generic[T, E]):

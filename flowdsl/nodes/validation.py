@@ -77,14 +77,16 @@ def validate_callable(node: Titled, field: attrs.Attribute[Any], value: object) 
     """An attrs validator: the field must be callable, and its calls must return results."""
     if not callable(value):
         raise InvalidFlow(f"{method_name(node)}: {field.name} must be callable, got {value!r}")
-    flags, name = _flags_of(value), name_of(value)
+    flags = _flags_of(value)
     if flags & CO_COROUTINE:
+        name = name_of(value)
         raise InvalidFlow(
             f"{method_name(node)}: {field.name} must not be async, and {name} is: a call returns "
             f"a coroutine; write lambda x: asyncio.run({name}(x)), and .prefetch(threads=n) after "
             f"it for n at a time"
         )
     if flags & CO_ASYNC_GENERATOR:
+        name = name_of(value)
         raise InvalidFlow(
             f"{method_name(node)}: {field.name} must not be async, and {name} is: a call returns "
             f"an async generator; collect it in a coroutine, and run that by asyncio.run"

@@ -201,11 +201,15 @@ class _Turns(Generic[A, U]):
         return result
 
     def _release(self) -> None:
+        if not self.retained.is_followed:
+            return
         oldest = next(iter(self.open.values()), None)
         self.retained.first = self.unread if oldest is None else oldest.position
 
     def _note(self, restarts: Restarts) -> None:
         """Note the open results, unless they are too many for a state."""
+        if len(self.slots) + len(self.open) > _MOST_BYTES:  # a byte for a slot, two with a result
+            return
         oldest = next(iter(self.open.values()), None)
         first = self.read if oldest is None else oldest.number
         numbers = [self.unused, self.read - first]

@@ -324,7 +324,7 @@ class HostedChannel:
             self._reading.append((k, looking_back := LookingBack(count, node.looks_back)))
             return looking_back
         if isinstance(node, Retaining):
-            self._retained = self._retained or Retained()
+            self._retained = self._retained or Retained(is_followed=True)
             self._reading.append((k, still_used := StillUsed(count, self._retained)))
             return still_used
         if isinstance(node, Traceable) and node.yields_all:
