@@ -64,9 +64,9 @@ def from_files(pattern: Pattern | Sequence[Pattern]) -> Flow[str, Exact]:
 
     In a pattern, ``*`` matches any characters of a name, ``?`` one, ``[ab]`` one of these, and
     ``**`` any number of folders; wildcards do not match a dot at the start of a name.
-    ``{000..146}`` stands for these numbers and ``{a,b}`` for these texts, each in a pattern of its
-    own. The name of an existing file matches that file literally, and so do the leading folders of
-    a pattern, as in ``run[1]/*.png``; a leading ``~`` is your home folder. Names are relative or
+    ``{000..146}`` expands to one pattern for each number, and ``{a,b}`` to one for each text. The
+    name of an existing file matches that file literally, and so do the leading folders of a
+    pattern, as in ``run[1]/*.png``; a leading ``~`` is your home folder. Names are relative or
     absolute like their pattern, without duplicates. Files are matched when the flow is built; files
     created later are not included. A saved state depends on the name of the files' common folder
     and the names below it, so that folder may be moved or copied but not renamed.

@@ -380,9 +380,8 @@ class WindowByKey(
                 group = [*islice(stream.latest, 0, None, self.dilation)]
                 was_oldest = stream.first == retained.first
                 stream.move(self.stride, span)
-                if retained.is_followed and (
-                    was_oldest or not is_known
-                ):  # else another stream still has the oldest row
+                # If it was not the oldest, another stream still has the first row.
+                if retained.is_followed and (was_oldest or not is_known):
                     oldest = min(stream.first for stream in streams.values())
                     is_known = oldest <= position
                     retained.first = oldest if is_known else position + 1

@@ -181,12 +181,10 @@ class Receiver:
             )
             if self.sender_timeout is not None and self.senders is not None:
                 raise SourceError(f"{text}; of the senders, {receive_state.describe_senders()}")
-            ends = (
-                ""
-                if self.timeout
-                else "; with timeout=s, it is an error if none does for s seconds"
+            advice = (
+                "" if self.timeout else "; timeout=s makes it an error if none does for s seconds"
             )
-            _log.warning("%s; others may continue%s", text, ends)
+            _log.warning("%s; others may continue%s", text, advice)
 
     def _check_failed(self, receive_state: ReceiveState) -> None:
         """Record failed senders; raise an error if their elements are awaited."""

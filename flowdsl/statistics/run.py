@@ -84,7 +84,8 @@ class RunStatistics:
     consumer_seconds: float
     """Seconds of the consumer's own work, between receiving an element and requesting the next.
 
-    0 where it is not measured: without threads or workers, unless the run is profiled."""
+    0 where it is not measured: without threads or workers, unless the run is profiled.
+    """
     stages: tuple[StageStatistics, ...]
     skipped: int = 0
     """The number of elements that were left out because they failed."""

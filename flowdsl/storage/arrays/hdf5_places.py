@@ -1,8 +1,8 @@
 """Where the values of datasets are in an HDF5 file.
 
-HDF5 takes 200 microseconds to read a row, or the chunk that it is in, and has no checks for the
-heaps of texts. So rows that are in the file as in memory are read without it, and heaps are checked
-before it reads them.
+The HDF5 library takes 200 microseconds to read a row, or the chunk that contains it, and does not
+check the heaps that hold texts. So rows that are stored as they are in memory are read without the
+library, and heaps are checked before it reads them.
 """
 
 from __future__ import annotations
@@ -20,17 +20,18 @@ from flowdsl.storage.arrays.columns import Column, Run
 from flowdsl.storage.values import takes_any_bytes
 
 _READS_A_LISTING = 64
-"""HDF5 reads a chunk in the time in which it lists the places of this many."""
+"""Reading one chunk takes HDF5 as long as listing the places of this many chunks."""
 
 
 def runs_of(
     h5py: Any, dataset: Any, column: Column, verified: bool, size: int
 ) -> Callable[[int], Run | None] | None:
-    """Return a function from a row's number to the run that it is in, in a file of ``size`` bytes.
+    """Return a function from a row's number to its run, in a file of ``size`` bytes.
 
-    It returns None for a row that HDF5 is to read. Return None if it is to read all: if rows are in
-    parts, or filtered. The filter that only adds a checksum to a chunk leaves rows as they are in
-    memory; it is not needed if rows are ``verified`` by checksums of their own.
+    The function returns None for a row that HDF5 has to read. There is none if HDF5 has to read all
+    rows: if they are stored in parts, or filtered. The filter that only adds a checksum to a chunk
+    leaves rows as they are in memory; it is not needed if rows are ``verified`` by checksums of
+    their own.
     """
     plan = dataset.id.get_create_plist()
     filters = [plan.get_filter(k)[0] for k in range(plan.get_nfilters())]
