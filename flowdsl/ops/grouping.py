@@ -27,6 +27,8 @@ from flowdsl.nodes import (
     FlowBase,
     Node,
     PassFactory,
+    Restartable,
+    Restarts,
     Row,
     T,
     Traceable,
@@ -49,6 +51,7 @@ from flowdsl.nodes import (
     validate_key,
 )
 from flowdsl.ops.batching import spec_of_collated, spelled_collate, validate_collate
+from flowdsl.ops.held_rows import HeldRows
 
 if TYPE_CHECKING:
     from flowdsl.elements.batch_types import Batchable
@@ -108,7 +111,7 @@ class Group(Generic[A]):
 
 
 @attrs.frozen(eq=False, repr=False, slots=False)
-class Grouped(Traceable[U, E], Generic[A, U, E]):
+class Grouped(Traceable[U, E], Restartable[U, E], Generic[A, U, E]):
     """Groups of elements with equal keys, each when it is full; then the incomplete groups."""
 
     source: Node[A, E]
@@ -163,20 +166,35 @@ class Grouped(Traceable[U, E], Generic[A, U, E]):
             rows = with_sizes(self.source.spec(True), rows)
         return rows
 
-    def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[U]]:
-        return enumerate(self._gathered(epoch, group) for group in self._groups(epoch, sources[0]))
+    def rows_from(
+        self,
+        epoch: int,
+        yielded: int,
+        offset: int,
+        sources: Sequence[PassFactory],
+        restarts: Restarts,
+    ) -> Iterator[Row[U]]:
+        open_groups = dict[Key, Group[A]]()
+
+        def positions() -> list[int]:
+            return [position for group in open_groups.values() for position, _ in group.rows]
+
+        rows = HeldRows[A](sources[0], restarts, positions).rows(epoch, yielded, offset)
+        groups = self._groups(epoch, rows, open_groups)
+        return enumerate((self._gathered(epoch, group) for group in groups), yielded)
 
     def rows_with_places(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[Any]]:
         read, waiting = TracedReader(sources[0]), dict[int, Traced[Any]]()
-        for position, group in enumerate(self._groups(epoch, read)):
+        for position, group in enumerate(self._groups(epoch, read(epoch), {})):
             waiting.update(read.latest)
             read.latest.clear()
             members = [waiting.pop(i).places for i, _ in group]
             yield position, trace(self._gathered(epoch, group), members, self.stacks)
 
-    def _groups(self, epoch: int, source: PassFactory) -> Iterator[list[Row[A]]]:
-        groups: dict[Key, Group[A]] = {}
-        for position, x in source(epoch):
+    def _groups(
+        self, epoch: int, rows: Iterator[Row[A]], groups: dict[Key, Group[A]]
+    ) -> Iterator[list[Row[A]]]:
+        for position, x in rows:
             try:
                 key, size = self.key_and_size(x)
                 group = groups.get(key)

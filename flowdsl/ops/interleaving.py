@@ -116,8 +116,8 @@ class InterleaveMap(
 
 ELEMENTS_PER_RESTART = 128
 """The number of elements from one place where a pass can begin again to the next."""
-_MOST_BYTES = 200
-"""The most bytes of the open results in a state: a cycle of about 60."""
+_MOST_BYTES = 150
+"""The most bytes of the open results in a state: a cycle of about 50."""
 
 
 @attrs.define(eq=False)

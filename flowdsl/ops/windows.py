@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -63,6 +63,7 @@ from flowdsl.nodes import (
 from flowdsl.nodes.validation import checked_flag
 from flowdsl.ops.batching import spans_of
 from flowdsl.ops.grouping import Key, failure_of_group, key_of
+from flowdsl.ops.held_rows import HeldRows
 from flowdsl.ops.sources import Column, map_columns
 
 if TYPE_CHECKING:
@@ -287,6 +288,9 @@ class _Stream(Generic[A]):
     complete: int
     """The number of its elements with which its next window is complete."""
     read: int = 0
+    between: list[int] = attrs.field(factory=list[int])
+    """The positions of its elements from the last window on, until the next window begins."""
+
     first: int = POSITION_LIMIT
     """The position of the first of its elements that its next window has, if there is one."""
 
@@ -296,6 +300,8 @@ class _Stream(Generic[A]):
             self.first = row[0]
         self.latest.append(row)
         self.read += 1
+        if self.between:
+            self.between.append(row[0])
         return self.read == self.complete
 
     def move(self, stride: int, span: int) -> None:
@@ -303,11 +309,19 @@ class _Stream(Generic[A]):
         self.complete += stride
         start = self.complete - span - (self.read - len(self.latest))
         self.first = self.latest[start][0] if start < len(self.latest) else POSITION_LIMIT
+        if self.complete - span > self.read:
+            self.between = [position for position, _ in self.latest]
+
+    def positions(self, span: int) -> Iterable[int]:
+        """The positions of the elements with which a resumed pass makes the stream again."""
+        start = self.complete - span - (self.read - len(self.latest))
+        return self.between or (position for position, _ in islice(self.latest, start, None))
 
 
 @attrs.frozen(eq=False, repr=False, slots=False)
 class WindowByKey(
     Traceable[U, E | Reordered | Resampled | Unsized],
+    Restartable[U, E | Reordered | Resampled | Unsized],
     Retaining[U, E | Reordered | Resampled | Unsized],
     Generic[A, U, E],
 ):
@@ -348,49 +362,28 @@ class WindowByKey(
     def rows_retaining(
         self, epoch: int, sources: Sequence[PassFactory], retained: Retained
     ) -> Iterator[Row[U]]:
-        groups = self._groups(epoch, sources[0](epoch), lambda x: x, retained)
+        groups = _Streams[A, A](self, epoch, lambda x: x, retained).groups(sources[0](epoch))
         return enumerate(self._window(epoch, group) for group in groups)
+
+    def rows_from(
+        self,
+        epoch: int,
+        yielded: int,
+        offset: int,
+        sources: Sequence[PassFactory],
+        restarts: Restarts,
+    ) -> Iterator[Row[U]]:
+        streams = _Streams[A, A](self, epoch, lambda x: x, Retained())
+        held = HeldRows[A](sources[0], restarts, streams.positions)
+        groups = streams.groups(held.rows(epoch, yielded, offset), held)
+        return enumerate((self._window(epoch, group) for group in groups), yielded)
 
     def rows_with_places(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[Any]]:
         traced = ((i, x if isinstance(x, Traced) else Traced(x, ())) for i, x in sources[0](epoch))
-        groups = self._groups(epoch, traced, lambda x: x.element, Retained())
-        for position, group in enumerate(groups):
+        streams = _Streams[A, Traced[A]](self, epoch, lambda x: x.element, Retained())
+        for position, group in enumerate(streams.groups(traced)):
             window = self._window(epoch, [(i, x.element) for i, x in group])
             yield position, trace(window, [x.places for _, x in group], self.stacks)
-
-    def _groups(
-        self,
-        epoch: int,
-        rows: Iterator[Row[B]],
-        element_of: Callable[[B], A],
-        retained: Retained,
-    ) -> Iterator[list[Row[B]]]:
-        span = min((self.n - 1) * self.dilation + 1, POSITION_LIMIT)  # no pass is longer
-        streams = dict[Key, _Stream[B]]()
-        is_known = False  # True if a stream has the row at ``retained.first``
-        for position, x in rows:
-            try:
-                key = key_of(element_of(x), self.key)
-                stream = streams.get(key)
-            except BaseException as error:
-                raise_ending(failure_of_group(self, epoch, [(position, element_of(x))]), error)
-            if stream is None:
-                streams[key] = stream = _Stream(deque(maxlen=span), span)
-            if stream.add((position, x), span):
-                group = [*islice(stream.latest, 0, None, self.dilation)]
-                was_oldest = stream.first == retained.first
-                stream.move(self.stride, span)
-                # If it was not the oldest, another stream still has the first row.
-                if retained.is_followed and (was_oldest or not is_known):
-                    oldest = min(stream.first for stream in streams.values())
-                    is_known = oldest <= position
-                    retained.first = oldest if is_known else position + 1
-                yield group
-        if self.remainder != "drop":
-            for stream in streams.values():
-                before = stream.read - len(stream.latest)
-                for start in range(stream.complete - span, stream.read, self.stride):
-                    yield [*islice(stream.latest, start - before, None, self.dilation)]
 
     def _window(self, epoch: int, group: list[Row[A]]) -> U:
         try:
@@ -398,6 +391,63 @@ class WindowByKey(
         except BaseException as error:
             raise_ending(failure_of_group(self, epoch, group), error)
         return window
+
+
+@attrs.define(eq=False)
+class _Streams(Generic[A, B]):
+    """A pass: the streams of which elements are held, by their keys."""
+
+    node: WindowByKey[A, Any, Any]
+    epoch: int
+    element_of: Callable[[B], A]
+    retained: Retained
+    span: int = attrs.field(init=False)
+    streams: dict[Key, _Stream[B]] = attrs.field(factory=dict[Key, Any], init=False)
+
+    def __attrs_post_init__(self) -> None:
+        node = self.node
+        self.span = min((node.n - 1) * node.dilation + 1, POSITION_LIMIT)  # no pass is longer
+
+    def positions(self) -> list[int]:
+        """The positions of the rows that are held."""
+        found = (stream.positions(self.span) for stream in self.streams.values())
+        return list(chain.from_iterable(found))
+
+    def groups(
+        self, rows: Iterator[Row[B]], held: HeldRows[B] | None = None
+    ) -> Iterator[list[Row[B]]]:
+        """Yield the elements of each window."""
+        node, span, streams, retained = self.node, self.span, self.streams, self.retained
+        is_known = False  # True if a stream has the row at ``retained.first``
+        for position, x in rows:
+            element = self.element_of(x)
+            try:
+                key = key_of(element, node.key)
+                stream = streams.get(key)
+            except BaseException as error:
+                raise_ending(failure_of_group(node, self.epoch, [(position, element)]), error)
+            if stream is None:
+                streams[key] = stream = _Stream(deque(maxlen=span), span)
+            group, was_oldest = None, False
+            if stream.add((position, x), span):
+                group = [*islice(stream.latest, 0, None, node.dilation)]
+                was_oldest = stream.first == retained.first
+                stream.move(node.stride, span)
+            if stream.read == stream.complete - span:
+                del streams[key]  # its next element begins a window, as that of a new key does
+            if group is None or (held is not None and held.are_again):
+                continue
+            # If it was not the oldest, another stream still has the first row.
+            if retained.is_followed and (was_oldest or not is_known):
+                oldest = min((stream.first for stream in streams.values()), default=POSITION_LIMIT)
+                is_known = oldest <= position
+                retained.first = oldest if is_known else position + 1
+            yield group
+        if node.remainder != "drop":
+            for stream in sorted(streams.values(), key=lambda stream: stream.first):
+                before = stream.read - len(stream.latest)
+                for start in range(stream.complete - span, stream.read, node.stride):
+                    yield [*islice(stream.latest, start - before, None, node.dilation)]
 
 
 class Windowing(FlowBase[T, E]):
@@ -559,11 +609,11 @@ class Windowing(FlowBase[T, E]):
 
         With ``key``, each window has elements for which ``key`` returns the same value: elements of
         one sensor, say, of several that are interleaved. A window is yielded with its last element;
-        shorter windows come at the end of the pass, key by key in the order of the first elements.
-        Keys must be hashable.
+        shorter windows come at the end of the pass, those of one key together, in the order of
+        their first elements. Keys must be hashable.
 
         Memory: the elements from the first to the last of a window, ``(size - 1) * dilation + 1``;
-        with ``key``, as many of every key, until the end of the pass.
+        with ``key``, as many of every key.
 
         Length: ``(length - size) // stride + 1``, or 0 for a flow shorter than ``size``, where a
         window with a ``dilation`` is ``(size - 1) * dilation + 1`` long; the length divided by

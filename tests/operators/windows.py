@@ -75,20 +75,24 @@ def window_model(
     span = (size - 1) * dilation + 1
 
     def windows(epoch: int) -> Iterator[Any]:
-        streams: list[tuple[Any, list[Any]]] = []
-        for x in source.elements(epoch):
+        streams: list[tuple[Any, list[Any], list[int]]] = []
+        for number, x in enumerate(source.elements(epoch)):
             its = None if key is None else key(x)
-            seen = next((seen for other, seen in streams if other == its), None)
-            if seen is None:
-                streams.append((its, seen := []))
+            found = next(((seen, numbers) for k, seen, numbers in streams if k == its), None)
+            seen, numbers = found or ([], [])
+            if found is None:
+                streams.append((its, seen, numbers))
             seen.append(x)
+            numbers.append(number)
             before = len(seen) - span
             if before >= 0 and before % stride == 0:
                 yield gather(seen[before::dilation])
-        for _, seen in streams if keep else []:
-            for before in range(0, len(seen), stride):
-                if before + span > len(seen):
-                    yield gather(seen[before::dilation])
+        rest = list[tuple[int, list[Any]]]()  # the shorter windows, and their first elements
+        for _, seen, numbers in streams if keep else []:
+            shorter = [b for b in range(0, len(seen), stride) if b + span > len(seen)]
+            rest += [(numbers[shorter[0]], seen[b::dilation]) for b in shorter]
+        for _, window in sorted(rest, key=lambda pair: pair[0]):
+            yield gather(window)
 
     if key is not None:
         return source.then_renumbered(windows, None, Reordered, Resampled, Unsized)

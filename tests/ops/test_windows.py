@@ -121,3 +121,9 @@ def test_other_arguments_are_refused(options: Any) -> None:
     (name,) = options
     with pytest.raises(InvalidFlow, match=rf"^window: {name} must be"):
         ROWS.window(2, **options)
+
+
+def test_shorter_windows_of_keys_come_in_the_order_of_their_first_elements() -> None:
+    rows = fl.from_items(["a1", "b1", "a2"])
+    windows = rows.window(2, key=lambda row: row[0], remainder="keep")
+    assert windows.collect() == [("a1", "a2"), ("b1",), ("a2",)]

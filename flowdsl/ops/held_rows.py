@@ -1,0 +1,127 @@
+"""Resuming an operator that holds rows of several keys, such as a batch of each key.
+
+The problem: which rows such an operator holds depends on all rows before them, as any key may come
+again or not. If a resume read the pass again from its first row, it would compute everything below
+the operator again. A copy of the rows is no choice either: they may be any objects, of any size.
+
+The choice: a state says which rows were held, a bit for each row from the first held one to the
+last one read. The pass begins again at a mark before the first held row, and the operator receives
+the held rows again but not the others between them, which it has already yielded or left out.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from typing import Generic
+
+import attrs
+import numpy as np
+
+from flowdsl.nodes import A, PassFactory, Positions, Restarts, Row
+
+ROWS_PER_RESTART = 128
+"""The fewest rows from one place where a pass can begin again to the next."""
+_MOST_BYTES = 150
+"""The most bytes for the held rows in a state, which is below 1 KB with two such operators: about
+1,100 rows without a pattern, and many more where nearly all of them or nearly none are held."""
+_MOST_BITS = 1 << 22
+"""The most positions from the first held row to the last row: they take half a megabyte."""
+_MOST_MARKS = 1024
+
+
+@attrs.define(eq=False)
+class HeldRows(Generic[A]):
+    """A pass over the rows of the source; it notes which of them the operator holds."""
+
+    source: PassFactory
+    restarts: Restarts
+    positions: Callable[[], Sequence[int]]
+    """Returns the positions of the rows that the operator holds."""
+    are_again: bool = attrs.field(default=False, init=False)
+    """True while rows are read again that were held when the state was saved."""
+    _marks: deque[tuple[int, object]] = attrs.field(factory=deque[tuple[int, object]], init=False)
+    """Positions of rows, and the marks from before these were read."""
+
+    def rows(self, epoch: int, yielded: int, offset: int) -> Iterator[Row[A]]:
+        """Yield the rows that were held, if the pass is resumed, and then the later ones."""
+        mark = self.restarts.mark()  # before the operators below begin their passes
+        self.restarts.note(mark, yielded, offset)
+        rows = self.source(epoch)
+        if not mark:
+            yield from rows
+            return
+        if offset:
+            yield from self._again(rows, mark, _unpacked(offset))
+            mark = self.restarts.mark()
+        every, begins = ROWS_PER_RESTART, True
+        while (row := next(rows, None)) is not None:
+            position = row[0]
+            yield row
+            del row  # the operator alone decides how long it is kept
+            if begins:
+                self._add(position, mark)
+                yield from islice(rows, every - 2)
+            else:
+                mark = self.restarts.mark()
+                every = max(ROWS_PER_RESTART, self._note(mark, position + 1))
+            begins = not begins
+
+    def _again(self, rows: Iterator[Row[A]], mark: object, held: Positions) -> Iterator[Row[A]]:
+        """Yield those of the first rows that were held: ``held`` has True for each of these."""
+        first, last = 0, len(held) - 1
+        self.are_again = True
+        for number, (position, x) in enumerate(rows):
+            if not number:
+                self._add(position, mark)
+                first = position
+            if held[position - first]:
+                yield position, x
+            if position - first == last:
+                break
+        self.are_again = False
+
+    def _add(self, position: int, mark: object) -> None:
+        self._marks.append((position, mark))
+        if len(self._marks) > _MOST_MARKS:  # a row that is held for long needs no near mark
+            self._marks = deque(islice(self._marks, 0, None, 2))
+
+    def _note(self, mark: object, end: int) -> int:
+        """Note the rows held before the position ``end``.
+
+        Return the number of rows until the next note, which grows with the time that one takes.
+        """
+        if not (positions := self.positions()):
+            self._marks.clear()
+            self.restarts.note(mark)
+            return 0
+        held = np.array(positions, np.int64)
+        oldest, marks = held.min(), self._marks
+        while len(marks) > 1 and marks[1][0] <= oldest:
+            marks.popleft()
+        first, mark = marks[0]
+        extent = end - first
+        if first <= oldest and held.max() < end and extent <= _MOST_BITS:
+            offset = _packed(held - first, extent)
+            if offset.bit_length() <= 8 * _MOST_BYTES:
+                self.restarts.note(mark, offset=offset)
+        return max(2 * len(positions), extent >> 6)
+
+
+def _packed(held: Positions, count: int) -> int:
+    """Return one number for ``count`` rows, of which some are held.
+
+    >>> _unpacked(_packed(np.array([1, 2]), 4)).tolist()
+    [False, True, True, False]
+    """
+    bits = np.zeros(count + 1, np.bool_)
+    bits[held] = bits[count] = True  # the last one marks the end
+    return int.from_bytes(zlib.compress(np.packbits(bits).tobytes(), 9))
+
+
+def _unpacked(offset: int) -> Positions:
+    packed = zlib.decompress(offset.to_bytes((offset.bit_length() + 7) // 8))
+    bits = np.unpackbits(np.frombuffer(packed, np.uint8))
+    return bits[: bits.nonzero()[0][-1]].astype(np.bool_)
