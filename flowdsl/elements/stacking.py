@@ -414,7 +414,7 @@ def checked_padding(padding: Padding, dtype: np.dtype[Any], at: str) -> Any:
     """
     check_single(padding, at)
     if dtype.kind not in "biufc" and repr(padding) == "0":
-        return np.datetime64("NaT") if dtype.kind == "M" else np.zeros((), dtype)[()]
+        return np.array("NaT", dtype)[()] if dtype.kind == "M" else np.zeros((), dtype)[()]
     scalar: Any = np.asarray(padding)
     numbers = scalar.dtype.kind in "biufcO" and dtype.kind in "biufc"  # O: an int of any size
     if numbers and (dtype.kind == "c" or scalar.dtype.kind != "c"):

@@ -555,7 +555,7 @@ def test_padding_values_that_the_dtype_can_represent(
 @pytest.mark.parametrize("dtype", [np.float16, np.float64, np.complex64])
 def test_nan_pads(dtype: type[np.generic]) -> None:
     assert np.isnan(pad([np.zeros(1, dtype), np.zeros(0, dtype)], float("nan"))[1, 0])
-    times = pad([np.zeros(1, "m8[s]"), np.zeros(0, "m8[s]")], np.timedelta64("NaT"))
+    times = pad([np.zeros(1, "m8[s]"), np.zeros(0, "m8[s]")], np.timedelta64("NaT", "s"))
     assert np.isnat(times[1, 0])
 
 

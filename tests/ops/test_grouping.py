@@ -298,7 +298,7 @@ class TestByKey:
         assert flow.node.title == "batch_by_key(2, str, drop_remainder=True, collate=len)"
 
 
-@pytest.mark.parametrize("key", [float("nan"), np.float32("nan"), np.datetime64("NaT")])
+@pytest.mark.parametrize("key", [float("nan"), np.float32("nan"), np.datetime64("NaT", "s")])
 def test_a_key_that_does_not_equal_itself_is_an_error(key: float) -> None:
     flow = fl.from_range(6)
     for grouped in (flow.window(2, key=lambda _: key), flow.batch_by_key(2, lambda _: key)):

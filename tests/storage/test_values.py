@@ -97,10 +97,10 @@ class Named(np.ndarray[Any, Any]):
 
 ODD_VALUES: list[Any] = [
     *(OrderedDict(a=1), defaultdict(int, a=1), Counter(a=1), Default(a=1), Size((1, 2))),
-    *(np.eye(2).view(np.matrix), np.ones(2).view(Named), np.char.array(["a"]), Celsius(1)),
+    *(np.eye(2).view(np.matrix), np.ones(2).view(Named), Celsius(1)),
     *(np.rec.array([(1, 2.0)], dtype="i4,f4"), np.ma.array([1, 2], mask=[False, True])),
     *(np.array(["a"], np.dtypes.StringDType()), np.zeros(2, "i4,f4"), np.zeros(2, "V3")),
-    *(np.float32(1), np.datetime64("NaT"), np.zeros(2, ">f2"), np.zeros((2, 3), order="F")),
+    *(np.float32(1), np.datetime64("NaT", "s"), np.zeros(2, ">f2"), np.zeros((2, 3), order="F")),
     *(np.str_("a"), np.str_("a\0"), np.str_("\0a"), np.str_(""), "a\0", "\0", ""),
     *(np.bytes_(b"a"), np.bytes_(b"a\0"), np.bytes_(b"\0a"), np.bytes_(b""), b"a\0", b"\0", b""),
     *(bytearray(b"a"), range(3), {1}, 2**70, -(2**63), True, None, 1j, object),
