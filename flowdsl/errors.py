@@ -132,11 +132,11 @@ class ElementError(FlowError):
     process it carries the remote traceback as a note.
 
     >>> import flowdsl as fl
-    >>> fl.from_items([4, 2, 0]).map(lambda x: 8 // x).collect()
+    >>> fl.from_items([4, 2, 0]).map(lambda x: 8 / x).collect()
     Traceback (most recent call last):
         ...
     flowdsl.errors.ElementError: map(<lambda>) failed on element 2 (row 2 of from_items(3 items)): \
-ZeroDivisionError('integer division or modulo by zero'); the element was 0
+ZeroDivisionError('division by zero'); the element was 0
     """
 
     def __init__(

@@ -67,8 +67,7 @@ REFUSED = {
     "arguments that returns one; the flows of flows.py are train, endless",
     "flows.py:wants": "'wants' in flows.py cannot be called without arguments: missing a required "
     "argument: 'x'; give its parameters defaults, or name a flow",
-    "flows.py:fails": "flows.py, line 13 (return 1 // 0): ZeroDivisionError: integer division or "
-    "modulo by zero",
+    "flows.py:fails": "flows.py, line 13 (return 1 / 0): ZeroDivisionError: division by zero",
     "none.py:train": "none.py has no 'train'; none.py has no flows",
     "raises.py:train": "raises.py, line 3 (flow = fl.from_range(10).batch(0)): InvalidFlow: "
     "batch: n must be an int >= 1, got 0",
@@ -87,7 +86,7 @@ def test_bad_input_is_a_sentence(project: Project, target: str, sentence: str) -
         "flows.py",
         TRAIN + "number = 3\ndef wants(x): return train\n"
         "def endless() -> fl.Flow[int, fl.Endless]: ...\n"
-        "def fails():\n\n    return 1 // 0\n",
+        "def fails():\n\n    return 1 / 0\n",
     )
     project.write("none.py", "x = 1")
     project.write("raises.py", "import flowdsl as fl\n\nflow = fl.from_range(10).batch(0)\n")

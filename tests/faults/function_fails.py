@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import flowdsl as fl
 
-rows = fl.from_items([4, 2, 0, 1]).map(lambda x: 8 // x)
+rows = fl.from_items([4, 2, 0, 1]).map(lambda x: 8 / x)
 print(rows.prefetch(procs=2, on_error="skip").collect())
 rows.prefetch(procs=2).collect()
 
 # Seen:
 # 1 element failed and was left out: map(<lambda>) failed on element 2 (row 2 of
-# from_items(4 items)): ZeroDivisionError('integer division or modulo by zero'); the element was 0
-# [2, 4, 8]
+# from_items(4 items)): ZeroDivisionError('division by zero'); the element was 0
+# [2.0, 4.0, 8.0]
 # flowdsl.errors.ElementError: map(<lambda>) failed on element 2 (row 2 of from_items(4 items)):
-# ZeroDivisionError('integer division or modulo by zero'); the element was 0
+# ZeroDivisionError('division by zero'); the element was 0

@@ -15,14 +15,14 @@ thread = threading.Thread(target=sender.send_zmq, args=["ipc://wire"], kwargs={"
 thread.start()
 try:
     for row in fl.from_zmq("ipc://wire", int):
-        print(row, 6 // (2 - row))
+        print(row, 6 / (2 - row))
 except ZeroDivisionError as error:
     print(error)
 print(fl.from_zmq("ipc://wire", int).collect())
 thread.join()
 
 # Seen:
-# 0 3
-# 1 6
-# integer division or modulo by zero
+# 0 3.0
+# 1 6.0
+# division by zero
 # [2, 3, 4]

@@ -83,7 +83,7 @@ def no_prefetch(_: Path) -> Flow[Any, Any]:
 
 
 def wrong(_: Path) -> Flow[Any, Any]:
-    return fl.from_range(3).map(lambda i: 1 // i).batch(2)
+    return fl.from_range(3).map(lambda i: 1 / i).batch(2)
 
 
 def several(_: Path) -> Flow[Any, Any]:

@@ -33,8 +33,8 @@ class Odd:
         raise RuntimeError("no")
 
 
-def eighth(x: int) -> int:
-    return 8 // x
+def eighth(x: int) -> float:
+    return 8 / x
 
 
 def broken(x: object) -> int:
@@ -42,10 +42,10 @@ def broken(x: object) -> int:
 
 
 def stacked(rows: Any) -> Any:
-    return [8 // x for x in rows]
+    return [8 / x for x in rows]
 
 
-DIVISION = "ZeroDivisionError('integer division or modulo by zero')"
+DIVISION = "ZeroDivisionError('division by zero')"
 ROW = "(row 2 of from_items(3 items))"
 
 CASES: dict[str, tuple[Callable[[], fl.Flow[Any, Any]], str]] = {
@@ -69,15 +69,15 @@ CASES: dict[str, tuple[Callable[[], fl.Flow[Any, Any]], str]] = {
         f"map(eighth) failed on element 2 {ROW}: {DIVISION}; the element was 0",
     ),
     "filter": (
-        lambda: ROWS.filter(lambda x: bool(8 // x)),
+        lambda: ROWS.filter(lambda x: bool(8 / x)),
         f"filter(<lambda>) failed on element 2 {ROW}: {DIVISION}; the element was 0",
     ),
     "random_map": (
-        lambda: ROWS.random_map(lambda x, rng: 8 // x, seed=1),
+        lambda: ROWS.random_map(lambda x, rng: 8 / x, seed=1),
         f"random_map(<lambda>, seed=1) failed on element 2 {ROW}: {DIVISION}; the element was 0",
     ),
     "starmap": (
-        lambda: ROWS.map(lambda x: (8, x)).starmap(lambda a, b: a // b),
+        lambda: ROWS.map(lambda x: (8, x)).starmap(lambda a, b: a / b),
         f"starmap(<lambda>) failed on element 2 {ROW}: {DIVISION}; the element was (8, 0)",
     ),
     "batch": (
@@ -96,11 +96,11 @@ CASES: dict[str, tuple[Callable[[], fl.Flow[Any, Any]], str]] = {
         ),
     ),
     "flat_map": (
-        lambda: ROWS.flat_map(lambda x: [8 // x]),
+        lambda: ROWS.flat_map(lambda x: [8 / x]),
         f"flat_map(<lambda>) failed on element 2 {ROW}: {DIVISION}; the element was 0",
     ),
     "arrays": (
-        lambda: IMAGES.map(lambda x: 1 // (x[1] - 1)),
+        lambda: IMAGES.map(lambda x: 1 / (x[1] - 1)),
         (
             f"map(<lambda>) failed on element 1 (row 1 of from_range(3)): {DIVISION}; "
             f"the element was (uint8[224, 224, 3], 1)"
