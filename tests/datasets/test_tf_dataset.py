@@ -10,6 +10,9 @@ from typing import Any, NamedTuple, assert_type
 
 import numpy as np
 import pytest
+
+pytest.importorskip("tensorflow")
+
 import tensorflow
 
 import flowdsl as fl

@@ -8,6 +8,9 @@ from operator import attrgetter
 from pathlib import Path
 
 import pytest
+
+pytest.importorskip("tensorflow")
+
 import tensorflow as tf
 
 import flowdsl as fl

@@ -16,6 +16,9 @@ from typing import Any
 import matplotlib.image
 import numpy as np
 import pytest
+
+pytest.importorskip("tensorflow")
+
 import tensorflow as tf
 from numpy.typing import NDArray
 from sklearn.datasets import load_digits

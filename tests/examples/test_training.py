@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("tensorflow")
+
 from flowdsl.tensorflow.train import read_stats
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

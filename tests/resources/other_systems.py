@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import importlib
+import os
+import shutil
 import sys
 import tempfile
 import threading
@@ -37,8 +39,8 @@ def become(system: str) -> None:
     if system == "windows":
         nothing: dict[str, None] = dict.fromkeys(MODULES_NOT_IN_WINDOWS)
         sys.modules.update(nothing)  # type: ignore[arg-type]  # None: import raises an error
-        # It opens folders by descriptor where ``os`` could, with flags that Windows lacks.
-        vars(importlib.import_module("shutil"))["_use_fd_functions"] = False
+        os.supports_dir_fd.clear()
+        importlib.reload(shutil)  # which notices
 
 
 def in_threads() -> None:

@@ -1,5 +1,10 @@
 from __future__ import annotations
 
-from flowdsl.tensorflow.inputs import logical_cpus
+from contextlib import suppress
 
-logical_cpus(4)  # before any test makes TensorFlow start
+from flowdsl.errors import MissingLibrary
+
+with suppress(MissingLibrary):
+    from flowdsl.tensorflow.inputs import logical_cpus
+
+    logical_cpus(4)  # before any test makes TensorFlow start
