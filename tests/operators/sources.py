@@ -6,6 +6,7 @@ import atexit
 import gzip
 import os
 import pickle
+import random
 import shutil
 import tarfile
 import tempfile
@@ -17,7 +18,6 @@ from typing import Any
 import lmdb
 import numpy as np
 import pyarrow.parquet as pq
-import sklearn.datasets  # noqa: F401  # its import draws random numbers, which no strategy may
 from hypothesis import strategies as st
 
 import flowdsl as fl
@@ -330,7 +330,20 @@ def _made(make: Any, form: str, items: Any) -> Source:
 
 
 @cache
+def _import_scikit_learn() -> None:
+    """Import it where a strategy needs it: every worker of our tests would wait two seconds.
+
+    The import draws random numbers, which Hypothesis forbids within strategies.
+    """
+    state = random.getstate()
+    import sklearn.datasets  # noqa: F401
+
+    random.setstate(state)
+
+
+@cache
 def _svmlight(first: int, n: int) -> str:
+    _import_scikit_learn()
     path = _folder() / f"{first}-{n}.svm"
     path.write_text("".join(f"{i} 1:0.5 3:{i}\n" for i in range(first, first + n)))
     return _settled(path)
