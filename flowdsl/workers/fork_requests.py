@@ -6,8 +6,8 @@ Only the consumer's process sends requests, through a socket, in messages that b
 request            additional content                     answer
 =================  =====================================  ==========================================
 0: fork a worker   the names of modules to import first;  its process id, and a descriptor of the
-                   as descriptors its link, the folder    process; or an error number, negated
-                   to work in, and where it prints
+                   as descriptors its link, the folder    process; or an error number, negated; or
+                   to work in, and where it prints        ``UNFIT - n``
 n: a process id                                           how that process ended, as ``wait`` says
 =================  =====================================  ==========================================
 """
@@ -25,4 +25,5 @@ NOT_KNOWN = 1 << 32
 FDS = 4
 """Descriptors sent with a request for a worker: link, folder, standard output and error."""
 UNFIT = -(1 << 32)
-"""The answer if an import has made this process unfit for being forked."""
+"""The answer if an import has made this process unfit for being forked, less the number of modules
+that were requested before it."""

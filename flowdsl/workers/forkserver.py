@@ -9,8 +9,8 @@ of the same name and idea.
 ``fork_requests`` has the requests and the answers.
 
 A process that forks must not import a module that starts a thread or opens a file: the thread is
-missing in the workers, and they would share the file. The answer is then ``UNFIT``, and the
-consumer does not use this fork server any more.
+missing in the workers, and they would share the file. The answer is then ``UNFIT``, less the number
+of modules before that one, and the consumer does not use this fork server any more.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ def _fork_on_request(control: int, consumer: int) -> int:
         names = request[NUMBER.size :].decode().split()
         if len(fds) < FDS:
             pid = -errno.EMFILE
-        elif not _import(names):
-            pid = UNFIT
+        elif (fit := _import(names)) < len(names):
+            pid = UNFIT - fit
         else:
             pid = _fork()
         if pid == 0:
@@ -90,19 +90,25 @@ def _fork_on_request(control: int, consumer: int) -> int:
         _answer(server, pid, end)
 
 
-def _import(names: list[str]) -> bool:
-    """Import modules; return True if this process can still be forked afterwards."""
-    missing = [name for name in names if name not in sys.modules]
-    if not missing:
-        return True
+def _import(names: list[str]) -> int:
+    """Import modules up to one that makes this process unfit; return the number of those before."""
+    if all(name in sys.modules for name in names):
+        return len(names)
     try:
         opened = set(os.listdir("/proc/self/fd"))
     except FileNotFoundError:  # without /proc it is not known
-        return False
-    for name in missing:
-        with contextlib.suppress(Exception):  # the workers will raise it
-            importlib.import_module(name)
+        return 0
+    for fit, name in enumerate(names):
+        if name not in sys.modules:
+            with contextlib.suppress(Exception):  # the workers will raise it
+                importlib.import_module(name)
+            if not _can_be_forked(opened):
+                return fit
     gc.freeze()
+    return len(names)
+
+
+def _can_be_forked(opened: set[str]) -> bool:
     if not _has_one_thread():
         child = os.fork()  # threads with fork handlers, such as OpenBLAS threads, end before a fork
         if not child:

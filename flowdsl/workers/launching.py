@@ -125,7 +125,7 @@ class ForkServer:
         self.gone = False
         """True if it failed to answer or is unfit; no further requests are sent."""
         self.modules = set[str]()
-        """The modules that it has imported on request."""
+        """The modules that it has imported on request, and that left it fit to be forked."""
         self._lock = threading.RLock()
         self._is_busy = False
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -144,15 +144,16 @@ class ForkServer:
         Raises:
             OSError: The server has ended, does not answer, or cannot fork.
         """
-        new = [name for name in modules if name not in self.modules]
+        new = sorted(name for name in modules if name not in self.modules)
         seconds = SECONDS_TO_IMPORT if new else SECONDS_TO_ANSWER
         folder = os.open(".", os.O_PATH)
         try:
             pid, fds = self._ask(FORK, seconds, " ".join(new), [link, folder, 1, 2])
         finally:
             os.close(folder)
-        if pid == UNFIT:
+        if pid <= UNFIT:
             self.gone = True
+            self.modules.update(new[: UNFIT - pid])
             raise OSError(errno.ENOTSUP, "a module has threads or open files in the fork server")
         if pid < 0:
             raise OSError(-pid, os.strerror(-pid))
@@ -241,7 +242,8 @@ _failures = 0
 _MOST_FAILURES = 3
 """After this many unusable fork servers in a row, workers are new interpreters."""
 _not_shared = set[str]()
-"""Modules that made a fork server unfit: each worker imports them itself."""
+"""Modules that made a fork server unfit, and the rest of those requests: each worker imports them
+itself."""
 _lock = threading.Lock()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import math
 import os
 import random
 import resource
@@ -397,12 +398,13 @@ class TestModules:
         self, why: str, package: Callable[[str], Any]
     ) -> None:
         double = package(self.UNFIT[why]).double
-        flow = fl.from_range(100).map(double)
+        flow = fl.from_range(100).map(math.isqrt).map(double)
         assert flow.prefetch(procs=2).collect() == flow.collect()
         assert flow.prefetch(procs=2).collect() == flow.collect()
         server = fork_server()
         assert server is not None
         assert double.__module__ not in server.modules
+        assert "math" in server.modules  # requested together, and imported before
 
     def test_modules_that_kill_the_server_are_survived(self, package: Callable[[str], Any]) -> None:
         double = package(f"if os.getpid() != {os.getpid()}: os._exit(1)").double
