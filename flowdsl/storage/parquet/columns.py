@@ -223,16 +223,15 @@ def decoded(column: Any, wanted: Spec, fill: Any = None) -> Decoded:
         array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
     spec = spec_of_column(array.type, wanted)
     array = getattr(array, "storage", array)
-    present = None if array.null_count == 0 else array.is_valid().to_numpy(zero_copy_only=False)
     if isinstance(spec, ArraySpec) and spec.shape != ():
-        return _arrays(array, spec, present)
+        return _arrays(array, spec, _present(array))
     if isinstance(spec, ValueSpec) and spec.type is datetime:
         # Python has no nanoseconds; a cast that would lose some is an error.
         array = array.cast(pa.timestamp("us", array.type.tz))
     elif _dtype(array.type) is not None and spec != ValueSpec(date):
-        return _numbers(array, spec, present, fill)
+        return _numbers(array, spec, fill)
     if fill is not None:
-        array, present = array.fill_null(fill), None
+        array = array.fill_null(fill)
 
     def values(start: int, end: int) -> list[Any]:
         items: list[Any] = array.slice(start, end - start).to_pylist()
@@ -240,7 +239,12 @@ def decoded(column: Any, wanted: Spec, fill: Any = None) -> Decoded:
 
     if spec not in _TEXTS:
         return Decoded(values)
-    return Decoded(values, values if present is None else _texts(values))
+    return Decoded(values, _texts(values) if array.null_count else values)
+
+
+def _present(array: Any) -> Any:
+    """Return False for each null and True for the others; None if there are no nulls."""
+    return array.is_valid().to_numpy(zero_copy_only=False) if array.null_count else None
 
 
 _TEXTS = (ValueSpec(str), ValueSpec(bytes))
@@ -289,11 +293,11 @@ def _fits(fill: Any, dtype: np.dtype[Any]) -> bool:
     return isinstance(fill, np.generic) and dtype.kind not in "mM" and fill.dtype == dtype
 
 
-def _numbers(array: Any, spec: Spec, present: Any, fill: Any) -> Decoded:
+def _numbers(array: Any, spec: Spec, fill: Any) -> Decoded:
     dtype = _dtype(array.type)
     assert dtype is not None
     flat = _flat(array, dtype, fill)
-    present = None if _fits(fill, dtype) else present
+    present = None if _fits(fill, dtype) else _present(array)
     python = isinstance(spec, ValueSpec)
     if isinstance(spec, ValueSpec):
         dtype = dtype_of_number(spec.type)
