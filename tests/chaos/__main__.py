@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import os
 import sys
 import time
@@ -28,6 +29,7 @@ def main() -> int:
     tally, console = Tally(), Console(file=sys.stderr)
     deadline = time.monotonic() + 60 * asked.minutes
     began = time.monotonic()
+    gc.freeze()  # a trial collects garbage, and would search the imported libraries each time
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
