@@ -102,8 +102,10 @@ class Draws(Turns):
         parts, _, before = _leaf(self, position // LEAF)
         return before + np.bincount(parts[: position % LEAF], minlength=len(before))
 
-    def parts(self) -> Iterator[int]:
-        for leaf in count():
+    def parts(self, start: int = 0) -> Iterator[int]:
+        first, within = divmod(start, LEAF)
+        yield from _leaf(self, first)[0][within:].tolist()
+        for leaf in count(first + 1):
             yield from _leaf(self, leaf)[0].tolist()
 
 

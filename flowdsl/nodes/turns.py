@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from fractions import Fraction
 from functools import lru_cache
 from heapq import heapify, heappop, heappush
-from itertools import chain, count, cycle, repeat
+from itertools import chain, count, cycle, islice, repeat
 from typing import TypeAlias
 
 import attrs
@@ -48,10 +48,10 @@ class Turns(ABC):
     def counts_before(self, position: int) -> Positions:
         """The count of each part before a position."""
 
-    def parts(self) -> Iterator[int]:
-        """Iterate over the sequence from its start."""
-        for start in count(0, _TOGETHER):
-            span = Indices.span(0, start, start + _TOGETHER)
+    def parts(self, start: int = 0) -> Iterator[int]:
+        """Iterate over the sequence from a position."""
+        for first in count(start, _TOGETHER):
+            span = Indices.span(0, first, first + _TOGETHER)
             yield from self.locate(span.position)[0].tolist()
 
     def first(self, reached: Callable[[Positions], bool]) -> int:
@@ -79,8 +79,9 @@ class RoundRobin(Turns):
         begun = np.clip(rest - np.arange(self.n) * self.block, 0, self.block)
         return turns * self.block + begun
 
-    def parts(self) -> Iterator[int]:
-        return cycle(chain.from_iterable(repeat(part, self.block) for part in range(self.n)))
+    def parts(self, start: int = 0) -> Iterator[int]:
+        turns = cycle(chain.from_iterable(repeat(part, self.block) for part in range(self.n)))
+        return islice(turns, start % (self.n * self.block), None)
 
 
 LONGEST_CYCLE = 1 << 16

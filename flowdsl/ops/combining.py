@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeAlias, TypeVar, overload
 
@@ -21,6 +21,7 @@ from flowdsl.nodes import (
     Node,
     PassFactory,
     Positions,
+    Resumable,
     Row,
     T,
     at_least,
@@ -52,7 +53,7 @@ C = TypeVar("C", bound=Counted)
 
 
 @attrs.frozen(eq=False, repr=False, slots=False)
-class Concat(Merging[T, E], Generic[T, E]):
+class Concat(Merging[T, E], Resumable[T, E], Generic[T, E]):
     """All elements of the first flow, then all elements of the next, and so on."""
 
     def __attrs_post_init__(self) -> None:
@@ -72,13 +73,15 @@ class Concat(Merging[T, E], Generic[T, E]):
         part = np.searchsorted(starts, addresses.position, side="right") - 1
         return part, Indices(addresses.epoch, addresses.position - starts[part])
 
-    def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[T]]:
-        streams = (read(epoch) for read in sources)
-        return enumerate(x for _, x in chain.from_iterable(streams))
+    def rows_after(
+        self, epoch: int, yielded: int, ended_passes: int, sources: Sequence[PassFactory]
+    ) -> Iterator[Row[T]]:
+        streams = (read(epoch) for read in sources)  # those that had ended yield no more rows
+        return enumerate((x for _, x in chain.from_iterable(streams)), yielded)
 
 
 @attrs.frozen(eq=False, repr=False, slots=False)
-class Mix(Merging[T, E | Reordered], Generic[T, E]):
+class Mix(Merging[T, E | Reordered], Resumable[T, E | Reordered], Generic[T, E]):
     """All elements in a random order that keeps the order within each flow.
 
     All such orders are equally likely.
@@ -118,10 +121,13 @@ class Mix(Merging[T, E | Reordered], Generic[T, E]):
     def _draws(self, epoch: int) -> Draws:
         return Mixed(self.seed, str(self.salt), epoch, self._lengths)
 
-    def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[T]]:
+    def rows_after(
+        self, epoch: int, yielded: int, ended_passes: int, sources: Sequence[PassFactory]
+    ) -> Iterator[Row[T]]:
         streams = [read(epoch) for read in sources]
-        drawn = islice(self._draws(epoch).parts(), self.length)
-        return enumerate(x for part in drawn for _, x in islice(streams[part], 1))
+        drawn = islice(self._draws(epoch).parts(yielded), sum(self._lengths) - yielded)
+        elements = (x for part in drawn for _, x in islice(streams[part], 1))
+        return enumerate(elements, yielded)
 
 
 class Combining(FlowBase[T, E]):
@@ -305,12 +311,17 @@ class Combining(FlowBase[T, E]):
         return mixed(_parts(self, others), seed)
 
 
+_Kinds: TypeAlias = dict[Stop, Callable[..., Node[Any, Any]]]
+
+_INTERLEAVE: _Kinds = {"first": InterleaveFirst, "last": Interleave, "all": InterleaveAll}
+_CHOOSE: _Kinds = {"first": ChooseFirst, "last": Choose, "all": ChooseAll}
+
+
 def interleaved(
     parts: Parts, weights: Sequence[float] | None, cycle: int | None, block: int, stop: Stop
 ) -> Flow[Any, Any]:
     """Interleave nodes."""
-    kinds = {"first": InterleaveFirst, "last": Interleave, "all": InterleaveAll}
-    kind = kinds[_checked_stop("interleave", stop)]
+    kind = _INTERLEAVE[_checked_stop("interleave", stop)]
     if weights is not None and (cycle is not None or block != 1):
         raise InvalidFlow(
             "interleave: with weights, elements are taken one at a time, of all flows: leave out "
@@ -326,8 +337,7 @@ def interleaved(
 
 def chosen(parts: Parts, weights: Sequence[float] | None, seed: int, stop: Stop) -> Flow[Any, Any]:
     """Choose among nodes."""
-    kinds = {"first": ChooseFirst, "last": Choose, "all": ChooseAll}
-    kind = kinds[_checked_stop("choose", stop)]
+    kind = _CHOOSE[_checked_stop("choose", stop)]
     drawn, numbers = _weighted("choose", parts, weights)
     return flow(kind(drawn, numbers, seed, _salt(drawn)))
 

@@ -19,6 +19,7 @@ from typing import Generic
 
 import attrs
 import numpy as np
+from numpy.typing import NDArray
 
 from flowdsl.nodes import A, PassFactory, Positions, Restarts, Row
 
@@ -69,7 +70,9 @@ class HeldRows(Generic[A]):
                 every = max(ROWS_PER_RESTART, self._note(mark, position + 1))
             begins = not begins
 
-    def _again(self, rows: Iterator[Row[A]], mark: object, held: Positions) -> Iterator[Row[A]]:
+    def _again(
+        self, rows: Iterator[Row[A]], mark: object, held: NDArray[np.bool_]
+    ) -> Iterator[Row[A]]:
         """Yield those of the first rows that were held: ``held`` has True for each of these."""
         first, last = 0, len(held) - 1
         self.are_again = True
@@ -121,7 +124,7 @@ def _packed(held: Positions, count: int) -> int:
     return int.from_bytes(zlib.compress(np.packbits(bits).tobytes(), 9))
 
 
-def _unpacked(offset: int) -> Positions:
+def _unpacked(offset: int) -> NDArray[np.bool_]:
     packed = zlib.decompress(offset.to_bytes((offset.bit_length() + 7) // 8))
     bits = np.unpackbits(np.frombuffer(packed, np.uint8))
     return bits[: bits.nonzero()[0][-1]].astype(np.bool_)

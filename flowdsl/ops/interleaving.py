@@ -41,6 +41,7 @@ from flowdsl.nodes import (
     with_inferred,
 )
 from flowdsl.ops.mapping import iterator_of_result, spec_of_items
+from flowdsl.ops.packed_numbers import packed, unpacked
 from flowdsl.ops.sizing import Skip
 
 if TYPE_CHECKING:
@@ -215,13 +216,13 @@ class _Turns(Generic[A, U]):
         numbers = [self.unused, self.read - first]
         for result in self.slots:
             numbers += [0] if result is None else [1 + result.number - first, result.yielded]
-        if len(packed := _packed(numbers)) <= _MOST_BYTES:
+        if (offset := packed(numbers)).bit_length() <= 8 * _MOST_BYTES:
             mark = restarts.mark() if oldest is None else oldest.mark
-            restarts.note(mark, offset=int.from_bytes(packed))
+            restarts.note(mark, offset=offset)
 
     def _begin_again(self, offset: int) -> None:
         """Open the results that were noted."""
-        numbers = iter(_unpacked(offset.to_bytes((offset.bit_length() + 7) // 8)))
+        numbers = iter(unpacked(offset))
         self.unused, count = next(numbers), next(numbers)
         slot_of, yielded_of = dict[int, int](), dict[int, int]()
         for number in numbers:
@@ -233,32 +234,6 @@ class _Turns(Generic[A, U]):
                 self.slots[slot_of[number]] = self._next_result(yielded_of[number])
             elif next(self.rows, None) is not None:
                 self.read += 1
-
-
-def _packed(numbers: Iterable[int]) -> bytes:
-    """Return numbers as bytes: seven bits in each, the last of a number below 128.
-
-    >>> _unpacked(_packed([3, 0, 300]))
-    [3, 0, 300]
-    """
-    packed = bytearray(b"\1")  # so that leading zeros count
-    for number in numbers:
-        while number >= 128:
-            packed.append(128 | number & 127)
-            number >>= 7  # the rest of it
-        packed.append(number)
-    return bytes(packed)
-
-
-def _unpacked(packed: bytes) -> list[int]:
-    numbers, number, shift = list[int](), 0, 0
-    for byte in packed[1:]:
-        number |= (byte & 127) << shift
-        shift += 7
-        if byte < 128:
-            numbers.append(number)
-            number = shift = 0
-    return numbers
 
 
 class _Result(Generic[U]):

@@ -25,6 +25,9 @@ from flowdsl.nodes import (
     Merging,
     PassFactory,
     Positions,
+    Restartable,
+    Restarts,
+    Resumable,
     Row,
     T,
     at_least,
@@ -36,6 +39,7 @@ from flowdsl.nodes import (
 )
 from flowdsl.nodes.random_sequences import Independent
 from flowdsl.nodes.turns import RoundRobin, Turns, proportional
+from flowdsl.ops.packed_numbers import packed, unpacked
 
 # -- which flow has which turn ---------------------------------------------------------------------
 
@@ -173,7 +177,7 @@ def _phases_until(order: Order, lengths: _Lengths, position: int) -> list[_Phase
 
 @attrs.frozen(eq=False, repr=False, slots=False)
 class TakingTurns(Merging[T, E], Generic[T, E]):
-    """Elements of several flows in turn; a flow that has ended has no more turns."""
+    """Elements of several flows in turn."""
 
     weights: tuple[float, ...]
 
@@ -227,23 +231,71 @@ class TakingTurns(Merging[T, E], Generic[T, E]):
             rank[here] = phase.taken[part[here]] + before
         return part, rank
 
-    def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[T]]:
-        return enumerate(self._elements(epoch, sources))
 
-    def _elements(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[T]:
-        order, ended = self.order(epoch), 0
-        members, streams = order.members(len(sources)), dict[int, Iterator[Row[T]]]()
+ELEMENTS_PER_RESTART = 128
+"""The number of elements from one place where a pass can begin again to the next."""
+
+
+class UntilLast(TakingTurns[T, E], Restartable[T, E], Generic[T, E]):
+    """Ends when all flows have ended; a flow that has ended has no more turns.
+
+    Where a length is not known, the turns follow from the lengths of the flows that have ended
+    before. So these are in the place of the operator.
+    """
+
+    def rows_from(
+        self,
+        epoch: int,
+        yielded: int,
+        offset: int,
+        sources: Sequence[PassFactory],
+        restarts: Restarts,
+    ) -> Iterator[Row[T]]:
+        return enumerate(self._elements(epoch, yielded, offset, sources, restarts), yielded)
+
+    def _elements(
+        self,
+        epoch: int,
+        yielded: int,
+        offset: int,
+        sources: Sequence[PassFactory],
+        restarts: Restarts,
+    ) -> Iterator[T]:
+        restarts.note(restarts.mark(), yielded, offset)
+        order, n = self.order(epoch), len(sources)
+        lengths: list[int | None] = [None] * n
+        if offset:
+            lengths = [k - 1 if k else None for k in unpacked(offset)]
+        phases = _phases_until(order, tuple(lengths), yielded)
+        members, ended = tuple(phases[-1].members.tolist()), len(phases) - 1
+        begin, taken = phases[-1].start, phases[-1].taken.copy()
+        streams = dict[int, Iterator[Row[T]]]()
         while members:
             streams = {k: streams[k] if k in streams else sources[k](epoch) for k in members}
-            for place in order.turns(members).parts():
+            turns, due = order.turns(members), yielded - begin + ELEMENTS_PER_RESTART
+            for turn, place in enumerate(turns.parts(yielded - begin), yielded - begin):
+                if turn == due:
+                    due += ELEMENTS_PER_RESTART
+                    if mark := restarts.mark():
+                        restarts.note(mark, offset=_packed_lengths(lengths))
                 row = next(streams[members[place]], None)
                 if row is None:
+                    taken[list(members)] += turns.counts_before(turn)
+                    lengths[members[place]] = int(taken[members[place]])
+                    begin = yielded = begin + turn
                     members, ended = order.without(members, place, ended), ended + 1
                     break
                 yield row[1]
 
 
-class UntilFirst(TakingTurns[T, E], Generic[T, E]):
+def _packed_lengths(lengths: Sequence[int | None]) -> int:
+    """Return one number for the lengths of the flows that have ended; 0 if none has."""
+    if not any(n is not None for n in lengths):
+        return 0
+    return packed(0 if n is None else n + 1 for n in lengths)
+
+
+class UntilFirst(TakingTurns[T, E], Resumable[T, E], Generic[T, E]):
     """Ends at the turn of a flow that has ended."""
 
     @property
@@ -264,9 +316,14 @@ class UntilFirst(TakingTurns[T, E], Generic[T, E]):
     def indexable(self) -> bool:
         return super().indexable and (self.length is not None or Endless in self.effects)
 
-    def _elements(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[T]:
+    def rows_after(
+        self, epoch: int, yielded: int, ended_passes: int, sources: Sequence[PassFactory]
+    ) -> Iterator[Row[T]]:
+        return enumerate(self._elements(epoch, yielded, sources), yielded)
+
+    def _elements(self, epoch: int, yielded: int, sources: Sequence[PassFactory]) -> Iterator[T]:
         streams = [read(epoch) for read in sources]
-        for part in self.order(epoch).turns(self._members).parts():
+        for part in self.order(epoch).turns(self._members).parts(yielded):
             row = next(streams[part], None)
             if row is None:
                 return
@@ -313,6 +370,9 @@ class UntilAll(TakingTurns[T, E], Generic[T, E]):
 
     def locate(self, epoch: int, position: Positions) -> tuple[Positions, Positions]:
         return self.order(epoch).turns(self._members).locate(position)
+
+    def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[T]]:
+        return enumerate(self._elements(epoch, sources))
 
     def _elements(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[T]:
         operator = self._operator
@@ -386,8 +446,8 @@ def ending_with_first(effects: frozenset[Tag], parts: Sequence[AnyNode]) -> froz
 
 
 @attrs.frozen(eq=False, repr=False, slots=False)
-class Interleave(TakingTurns[T, E | Reordered], Generic[T, E]):
-    """``block`` elements of each flow in turn, or in proportion to weights, without ended flows."""
+class _Interleaved(TakingTurns[T, E], Generic[T, E]):
+    """``block`` elements of each flow in turn, or in proportion to weights."""
 
     cycle: int = attrs.field(converter=plain_int, validator=at_least(1))
     block: int = attrs.field(converter=plain_int, validator=at_least(1))
@@ -404,11 +464,23 @@ class Interleave(TakingTurns[T, E | Reordered], Generic[T, E]):
         return FixedOrder(self.weights, self.cycle, self.block)
 
 
-class InterleaveFirst(UntilFirst[T, E | Reordered | Resampled], Interleave[T, E], Generic[T, E]):
+class Interleave(UntilLast[T, E | Reordered], _Interleaved[T, E | Reordered], Generic[T, E]):
+    """Elements of each flow in turn, or in proportion to weights, without ended flows."""
+
+
+class InterleaveFirst(
+    UntilFirst[T, E | Reordered | Resampled],
+    _Interleaved[T, E | Reordered | Resampled],
+    Generic[T, E],
+):
     """One element of each flow in turn, or in proportion to weights, until a flow has ended."""
 
 
-class InterleaveAll(UntilAll[T, E | Reordered | Resampled], Interleave[T, E], Generic[T, E]):
+class InterleaveAll(
+    UntilAll[T, E | Reordered | Resampled],
+    _Interleaved[T, E | Reordered | Resampled],
+    Generic[T, E],
+):
     """One element of each flow in turn, or in proportion, until each flow was seen whole."""
 
 
@@ -418,8 +490,8 @@ minutes."""
 
 
 @attrs.frozen(eq=False, repr=False, slots=False)
-class Choose(TakingTurns[T, E | Reordered], Generic[T, E]):
-    """Each element from a flow drawn at random, among the flows that have not ended."""
+class _Chosen(TakingTurns[T, E], Generic[T, E]):
+    """Each element from a flow drawn at random."""
 
     seed: int = attrs.field(converter=plain_int, validator=at_least(0, None))
     salt: int = attrs.field()
@@ -446,9 +518,21 @@ class Choose(TakingTurns[T, E | Reordered], Generic[T, E]):
         return RandomOrder(self.weights, self.seed, self.salt, epoch)
 
 
-class ChooseFirst(UntilFirst[T, E | Reordered | Resampled | Unsized], Choose[T, E], Generic[T, E]):
+class Choose(UntilLast[T, E | Reordered], _Chosen[T, E | Reordered], Generic[T, E]):
+    """Each element from a flow drawn at random, among the flows that have not ended."""
+
+
+class ChooseFirst(
+    UntilFirst[T, E | Reordered | Resampled | Unsized],
+    _Chosen[T, E | Reordered | Resampled | Unsized],
+    Generic[T, E],
+):
     """Each element from a flow drawn at random, until an ended flow is drawn."""
 
 
-class ChooseAll(UntilAll[T, E | Reordered | Resampled | Unsized], Choose[T, E], Generic[T, E]):
+class ChooseAll(
+    UntilAll[T, E | Reordered | Resampled | Unsized],
+    _Chosen[T, E | Reordered | Resampled | Unsized],
+    Generic[T, E],
+):
     """Each element from a flow drawn at random, until each flow was seen whole."""

@@ -22,6 +22,7 @@ from flowdsl.nodes import (
     FlowBase,
     Joining,
     PassFactory,
+    Resumable,
     Row,
     T,
     cached_per_node,
@@ -49,7 +50,7 @@ P = TypeVar("P", bound=Unmoved)
 
 
 @attrs.frozen(eq=False, repr=False, slots=False)
-class Zip(Joining[T, E], Generic[T, E]):
+class Zip(Joining[T, E], Resumable[T, E], Generic[T, E]):
     """The elements of several flows at the same position, joined into one."""
 
     def __attrs_post_init__(self) -> None:
@@ -101,9 +102,11 @@ class Zip(Joining[T, E], Generic[T, E]):
         known = self.joined_spec([part.spec(probe) for part in self.parts])
         return with_inferred(self, known, probe)
 
-    def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[T]]:
+    def rows_after(
+        self, epoch: int, yielded: int, ended_passes: int, sources: Sequence[PassFactory]
+    ) -> Iterator[Row[T]]:
         streams = [read(epoch) for read in sources]
-        for position in count():
+        for position in count(yielded):
             group = [x for stream in streams for _, x in islice(stream, 1)]
             if len(group) < len(streams):
                 if group and all(Endless not in part.effects for part in self.parts):

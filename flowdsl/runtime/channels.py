@@ -44,7 +44,14 @@ from flowdsl.runtime.delivery import (
 )
 from flowdsl.runtime.filters import HostedFilter
 from flowdsl.runtime.inline import Inline
-from flowdsl.runtime.resume_points import OperatorProgress, Place, Places, after_more, passes_on
+from flowdsl.runtime.resume_points import (
+    OperatorProgress,
+    Place,
+    PlacedOperators,
+    Places,
+    after_more,
+    passes_on,
+)
 from flowdsl.statistics.run import Occupancy
 from flowdsl.statistics.stages import OperatorCost, StageStatistics
 from flowdsl.workers.pool import Pool
@@ -140,10 +147,10 @@ class StageChannel:
                 return notes.delivered(below, lambda: pool.rows_delivered)
         return None
 
-    def placing(self, count: int) -> Placing | None:
+    def placing(self) -> Placing | None:
         """Return what returns the places of the flow's operators from here down; None if unknown.
 
-        Only ``count`` of them are recorded, down to the part that is read by position.
+        Those below an operator whose elements are numbered follow from its place.
         """
         pool, progress = self.runner, self.progress
         if isinstance(pool, Inline):
@@ -151,7 +158,7 @@ class StageChannel:
         if pool.by_position:
             return lambda: progress.places_at(pool.place)
         own, (channel, notes) = self.placed, self.streams[0]
-        if own is None or (below := channel.placing(count - len(own))) is None:
+        if own is None or (below := channel.placing()) is None:
             return None
         assert isinstance(pool, Pool)
         noted = _noted_places(notes, channel, below, lambda: pool.rows_delivered)
@@ -293,17 +300,17 @@ class HostedChannel:
         return None
 
     @any_depth
-    def placing(self, count: int) -> Placing | None:
+    def placing(self) -> Placing | None:
         """Return what returns the places of the flow's operators from here down; None if unknown.
 
-        Only ``count`` of them are recorded, down to the part that is read by position.
+        Those below an operator whose elements are numbered follow from its place.
         """
         node, progress = self.step.node, self.progress
         if progress is None:
-            return self.sources[0].placing(count) if passes_on(node) else None
-        if count == 1:
+            return self.sources[0].placing() if passes_on(node) else None
+        if node.indexable:
             return lambda: (progress.place(),)
-        if (below := self.sources[0].placing(count - 1)) is None:
+        if (below := _placing_of_all(self.sources)) is None:
             return None
         if isinstance(node, Restartable):
             progress.places_below = below
@@ -482,12 +489,12 @@ class AheadChannel:
             return None
         return self._notes.delivered(below, lambda: self._yielded)
 
-    def placing(self, count: int) -> Placing | None:
+    def placing(self) -> Placing | None:
         """Return what returns the places after the last row that this channel yielded, or None.
 
         The thread's operators themselves may be further.
         """
-        if (below := self.source.placing(count)) is None:
+        if (below := self.source.placing()) is None:
             return None
         return _noted_places(self._notes, self.source, below, lambda: self._yielded)
 
@@ -518,30 +525,60 @@ class AheadChannel:
     filter = None
 
 
-def path_of(channel: Channel) -> list[tuple[Sequence[AnyNode], OperatorProgress]]:
-    """Return the operators from a channel down to the part that is read by position.
+@any_depth
+def placed_operators(channel: Channel) -> PlacedOperators | None:
+    """Return the operators from a channel down to the parts that are read by position.
 
-    They are in groups that share a progress: the operators of a stage over a stream, and otherwise
-    one operator. Empty if a pass cannot begin at their places.
+    None if a pass cannot begin at their places.
     """
-    path = list[tuple[Sequence[AnyNode], OperatorProgress]]()
+    found = list[tuple[Sequence[AnyNode], OperatorProgress]]()
+    below: tuple[PlacedOperators, ...] = ()  # of an operator that merges several flows
     while True:
         if isinstance(channel, AheadChannel):
             channel = channel.source
         elif isinstance(channel, HostedChannel):
+            node = channel.step.node
             if channel.progress is not None:
-                path.append(([channel.step.node], channel.progress))
-            elif not passes_on(channel.step.node):
-                return []
-            (channel,) = channel.sources
+                found.append(([node], channel.progress))
+            elif not passes_on(node):
+                return None
+            first, *others = channel.sources
+            if others:
+                parts = [placed_operators(source) for source in channel.sources]
+                below = tuple(part for part in parts if part is not None)
+                if node.indexable or len(below) < len(parts):
+                    return None
+                break
+            channel = first
         elif channel.runner.by_position:
-            return [*path, ([channel.step.node], channel.progress)]
+            found.append(([channel.step.node], channel.progress))
+            break
         elif channel.placed is None:
-            return []
+            return None
         else:
             if channel.placed:
-                path.append((channel.placed, channel.progress))
+                found.append((channel.placed, channel.progress))
             channel = channel.streams[0][0]
+    nodes, progress = found.pop()
+    operators = PlacedOperators(nodes, progress, below)
+    for nodes, progress in reversed(found):
+        operators = PlacedOperators(nodes, progress, (operators,))
+    return operators
+
+
+def _placing_of_all(sources: Sequence[Channel]) -> Placing | None:
+    """Return what returns the places of all sources, in their order; None if one is unknown."""
+    answers = [answer for source in sources if (answer := source.placing()) is not None]
+    if len(answers) < len(sources):
+        return None
+    if len(answers) == 1:
+        return answers[0]
+
+    def places() -> Places:
+        each = [answer() for answer in answers]
+        return tuple(chain.from_iterable(each)) if all(each) else ()
+
+    return places
 
 
 def _noted_places(
@@ -552,7 +589,9 @@ def _noted_places(
     ``below`` is the answer of ``channel``, which a thread reads. It is asked directly before the
     thread begins a pass: the last pass may have been abandoned, with notes of its own.
     """
-    _, first = path_of(channel)[0]
+    operators = placed_operators(channel)
+    assert operators is not None  # as ``below`` is known
+    first = operators.progress
     notes.every = channel.rows_per_note
     notes.is_resumed = lambda: first.begins_at is not None
     noted = notes.follow(below, rows_delivered)

@@ -18,7 +18,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
-from itertools import compress, islice, pairwise, repeat
+from itertools import compress, islice, repeat
 from operator import itemgetter, length_hint
 from typing import Any, Generic, TypeVar
 from weakref import WeakMethod, WeakSet
@@ -49,7 +49,7 @@ from flowdsl.runtime.channels import (
     StageChannel,
     ThreadChannels,
     TimeSpent,
-    path_of,
+    placed_operators,
 )
 from flowdsl.runtime.delivery import Delivered, Follower, RowNotes
 from flowdsl.runtime.filters import HostedFilter, filtered_in, is_filter, warn_if_sparse
@@ -59,7 +59,6 @@ from flowdsl.runtime.resume_points import (
     OperatorProgress,
     Places,
     ResumePoint,
-    places_from,
     resumable_path,
 )
 from flowdsl.runtime.skips import Skips
@@ -325,25 +324,18 @@ class Execution(Generic[T]):
         if self.node.indexable and isinstance(root, StageChannel) and root.runner.by_position:
             root.begin_without_places(self.start)  # as below, for most short runs
             return self.start
-        placed, path = resumable_path(self.node), path_of(root)
-        for (_, above), (_, below) in pairwise(path):
-            above.below = below
-        count, resume_point = len(placed), self._last_point if placed and path else BEGINNING
-        if placed and path:
-            self._current_places = root.placing(count)
-        elif path and self.node.indexable:  # the position alone determines all places
-            count, resume_point = 1, ResumePoint(self.start, ((0, self.start),))
-        if not resume_point.places:
+        placed, operators = resumable_path(self.node), placed_operators(root)
+        resume_point = BEGINNING
+        if placed and operators is not None:
+            resume_point, self._current_places = self._last_point, root.placing()
+        elif operators is not None and self.node.indexable:  # the position determines all places
+            resume_point = ResumePoint(self.start, ((0, self.start),))
+        if operators is None or not resume_point.places:
             if not isinstance(root, StageChannel) or root.stage.drops:
                 return 0
             root.begin_without_places(self.start)
             return self.start
-        operators = [node for nodes, _ in path for node in nodes]
-        *places, last = resume_point.places
-        places += places_from(last, operators[count - 1 : -1])
-        for nodes, progress in path:
-            progress.begins_at = places[0]
-            del places[: len(nodes)]
+        operators.begin_at(resume_point.places)
         return resume_point.delivered
 
     def _follow(self, root: Channel, source: Acknowledging[Any, Any]) -> None:

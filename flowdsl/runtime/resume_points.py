@@ -19,7 +19,7 @@ are the places at that moment. A resume computes the elements since then again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import compress, islice, repeat
 from operator import length_hint
 from typing import Any, TypeAlias, TypeVar
@@ -37,6 +37,7 @@ from flowdsl.nodes import (
     Resumable,
     Row,
 )
+from flowdsl.resources.any_depth import any_depth
 
 A = TypeVar("A")
 T = TypeVar("T")
@@ -51,7 +52,7 @@ the operator's own, of any size.
 """
 
 Places: TypeAlias = tuple[Place, ...]
-"""The places of the operators of a path, the last operator of the flow first."""
+"""The places of the operators of ``resumable_path``, in its order."""
 
 ELEMENTS_PER_RESTART = 8
 ROWS_PER_RESTART = 128
@@ -59,7 +60,7 @@ ROWS_PER_RESTART = 128
 from one restart to the next. To note one costs a microsecond or two, more than many functions; so a
 resume computes some elements again."""
 
-_MAX_PLACES = 6
+_MAX_PLACES = 16
 """A flow with more places than this records none, so that its state stays small."""
 
 
@@ -154,19 +155,35 @@ def after_more(places: Places, rows: int) -> Places:
 
 
 def resumable_path(node: AnyNode) -> tuple[AnyNode, ...]:
-    """Return the operators of a flow that have a place, the last one first, wherever they run.
+    """Return the operators of a flow that have a place, wherever they run.
 
-    Empty if the position of an element is enough to resume, or if some operator cannot resume from
-    a place.
+    They are in depth-first order: the last operator first, and an operator that merges several
+    flows before those of the first flow, of the second, and so on. Each branch ends with the part
+    that is read by position. Empty if the position of an element is enough to resume, or if some
+    operator cannot resume from a place.
     """
-    end, placed = node, list[AnyNode]()
+    if node.indexable:
+        return ()
+    placed = list[AnyNode]()
+    return tuple(placed) if _add_placed(node, placed) else ()
+
+
+@any_depth
+def _add_placed(node: AnyNode, placed: list[AnyNode]) -> bool:
+    """Add the operators that have a place; return False if there are too many or one has none."""
     while not node.indexable:
         if isinstance(node, Resumable | Restartable):
             placed.append(node)
         elif not passes_on(node):
-            return ()
-        (node,) = node.sources
-    return (*placed, node) if node is not end and len(placed) < _MAX_PLACES else ()
+            return False
+        if len(placed) + len(node.sources) > _MAX_PLACES:
+            return False
+        first, *others = node.sources
+        if others:
+            return all(_add_placed(source, placed) for source in node.sources)
+        node = first
+    placed.append(node)
+    return len(placed) <= _MAX_PLACES
 
 
 def restarts(node: AnyNode) -> bool:
@@ -185,8 +202,8 @@ class OperatorProgress(Restarts):
 
     begins_at: Place | None = None
     """The place at which a resumed run begins; None once it has begun."""
-    below: OperatorProgress | None = None
-    """The progress of the next operator below that has a place."""
+    below: list[OperatorProgress] = attrs.field(factory=list["OperatorProgress"])
+    """The progress of the next operator below that has a place, in each source."""
     places_below: Callable[[], Places] | None = None
     """Returns the places of the operators below; None if the operator notes no restarts."""
     _number: int = -1
@@ -209,13 +226,15 @@ class OperatorProgress(Restarts):
         self._to_come, self._restart = repeat(True, POSITION_LIMIT), None
         if self.begins_at is not None:
             (self._number, self._skipped, *_), self.begins_at = self.begins_at, None
-            source_place = self.below.begins_at if self.below is not None else None
+            source_place = self.below[0].begins_at if self.below else None
             return self._skipped, source_place[0] if source_place is not None else 0
         self._number, self._skipped = self._number + 1, 0
-        below = self.below
-        while below is not None:
+        waiting = [*self.below]
+        while waiting:
+            below = waiting.pop()
             below._number, below._skipped, below._to_come = -1, 0, repeat(True, POSITION_LIMIT)
-            below.begins_at, below._restart, below = None, None, below.below
+            below.begins_at = below._restart = None
+            waiting += below.below
         return 0, 0
 
     @property
@@ -297,3 +316,47 @@ class OperatorProgress(Restarts):
     @property
     def _yielded(self) -> int:
         return self._skipped + POSITION_LIMIT - length_hint(self._to_come)
+
+
+@attrs.frozen(eq=False)
+class PlacedOperators:
+    """Operators of a run that share a progress, and those below them."""
+
+    nodes: Sequence[AnyNode]
+    """One operator, or those of a stage over a stream."""
+    progress: OperatorProgress
+    below: tuple[PlacedOperators, ...] = ()
+
+    def __attrs_post_init__(self) -> None:
+        self.progress.below = [below.progress for below in self.below]
+
+    def begin_at(self, recorded: Iterable[Place]) -> None:
+        """Begin the next pass at the places of a resume point, which are in depth-first order."""
+        places = self._places(iter(recorded))
+        waiting: list[PlacedOperators] = [self]
+        while waiting:
+            part = waiting.pop()
+            part.progress.begins_at, *_ = islice(places, len(part.nodes))
+            waiting.extend(reversed(part.below))
+
+    def _places(self, recorded: Iterator[Place]) -> Iterator[Place]:
+        """Yield the place of each operator: a resume point has those down to the indexable part."""
+        part = self
+        while True:
+            for k, node in enumerate(part.nodes):
+                place = next(recorded)
+                if node.indexable:
+                    yield from places_from(place, [*part.nodes[k:], *part._nodes_below()][:-1])
+                    return
+                yield place
+            if len(part.below) != 1:
+                break
+            (part,) = part.below
+        for below in part.below:
+            yield from below._places(recorded)
+
+    def _nodes_below(self) -> Iterator[AnyNode]:
+        part = self
+        while part.below:
+            (part,) = part.below
+            yield from part.nodes

@@ -83,6 +83,8 @@ def state_of(
                 f"other end, which sends or puts them"
             )
     operators, places = fingerprints_of(node), resume_point.numbers()
+    if len(json.dumps(places)) > _ROOM:
+        places = []  # the pass is computed again: a state is small whatever the flow
     state = State(
         version=_VERSION,
         epoch=epoch,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -115,6 +115,19 @@ def test_a_state_of_more_rows_than_it_can_hold_resumes_all_the_same() -> None:
     assert repr(elements + list(flow.resume(state))) == repr(whole)
 
 
+def test_a_state_is_small_above_many_such_operators() -> None:
+    flow: Flow[int, Any] = fl.from_range(3_000)
+    for n in (50, 51, 52, 53):
+        flow = flow.batch_by_key(n, lambda x: (x * 2654435761 >> 7) % 20, collate=list).unbatch()
+    whole = flow.collect()
+    for at in (0, 500, 2_000):
+        run = iter(flow)
+        elements = list(islice(run, at))
+        state = run.state_dict()
+        assert len(json.dumps(state)) < 1024
+        assert elements + list(flow.resume(state)) == whole
+
+
 @st.composite
 def chains(draw: st.DrawFn) -> Flow[Any, Any]:
     rows = draw(st.integers(0, 700))
@@ -126,16 +139,13 @@ def chains(draw: st.DrawFn) -> Flow[Any, Any]:
     def key(x: int) -> int:
         return keys[x * x % len(keys)]
 
-    n, stride = draw(st.integers(1, 6)), draw(st.integers(1, 9))
+    n, stride, dilation = draw(st.tuples(st.integers(1, 6), st.integers(1, 9), st.integers(1, 3)))
     if draw(st.booleans()):
         return flow.batch_by_key(n, key, drop_remainder=draw(st.booleans()))
-    return flow.window(
-        n,
-        stride,
-        dilation=draw(st.integers(1, 3)),
-        remainder=draw(st.sampled_from(["drop", "keep", "fill"])),
-        key=key,
-    )
+    if draw(st.booleans()):
+        return flow.window(n, stride, dilation=dilation, remainder="fill", key=key)
+    remainder: Literal["drop", "keep"] = draw(st.sampled_from(["drop", "keep"]))
+    return flow.window(n, stride, dilation=dilation, remainder=remainder, key=key)
 
 
 @given(chains(), st.integers(0, 400), st.integers(0, 400), st.booleans())
