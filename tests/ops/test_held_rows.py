@@ -115,19 +115,6 @@ def test_a_state_of_more_rows_than_it_can_hold_resumes_all_the_same() -> None:
     assert repr(elements + list(flow.resume(state))) == repr(whole)
 
 
-def test_a_state_is_small_above_many_such_operators() -> None:
-    flow: Flow[int, Any] = fl.from_range(3_000)
-    for n in (50, 51, 52, 53):
-        flow = flow.batch_by_key(n, lambda x: (x * 2654435761 >> 7) % 20, collate=list).unbatch()
-    whole = flow.collect()
-    for at in (0, 500, 2_000):
-        run = iter(flow)
-        elements = list(islice(run, at))
-        state = run.state_dict()
-        assert len(json.dumps(state)) < 1024
-        assert elements + list(flow.resume(state)) == whole
-
-
 @st.composite
 def chains(draw: st.DrawFn) -> Flow[Any, Any]:
     rows = draw(st.integers(0, 700))

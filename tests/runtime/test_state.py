@@ -249,3 +249,13 @@ class TestShards:
     def test_a_state_of_one_shard_resumes_any_other(self) -> None:
         state = state_of(fl.from_range(12).shard(3, 0).node, 0, 2)
         assert list(fl.from_range(12).shard(3, 2).resume(state)) == [8, 11]
+
+
+def test_a_state_whose_places_would_be_too_large_has_none() -> None:
+    flow = fl.from_range(9).batch_by_key(2, abs)
+    small = ResumePoint(1, ((0, 1, 0, (1 << 600) - 1), (0, 3)))
+    assert state_of(flow.node, 0, 1, small)["places"] == small.numbers()
+    large = ResumePoint(1, ((0, 1, 0, (1 << 3000) - 1), (0, 3)))
+    state = state_of(flow.node, 0, 1, large)
+    assert state["places"] == []
+    assert len(json.dumps(state)) < 1024
