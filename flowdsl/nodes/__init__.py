@@ -71,6 +71,7 @@ from flowdsl.nodes.capabilities import (
     TracedReader,
     position_after_reshard,
     trace,
+    when_read,
 )
 from flowdsl.nodes.kinds import (
     Batched,
@@ -217,6 +218,7 @@ __all__ = [
     "validate_condition",
     "validate_flag",
     "validate_key",
+    "when_read",
     "with_inferred",
     "with_sources",
     "wrong",

@@ -240,6 +240,15 @@ class AnyOrder(Node[T, E], Generic[T, E]):
         return True
 
 
+def when_read(source: PassFactory, epoch: int) -> Iterator[Row[Any]]:
+    """Return a pass that begins with the first row that is read.
+
+    An operator that reads several sources begins their passes so: until then, a source that is
+    resumed is at the place of the state.
+    """
+    return chain.from_iterable(map(source, (epoch,)))  # in C, where each row passes through
+
+
 # -- to be probed ----------------------------------------------------------------------------------
 
 

@@ -30,6 +30,7 @@ from flowdsl.nodes import (
     keyword_unless_default,
     plain_int,
     rejects_keywords,
+    when_read,
 )
 from flowdsl.nodes.random_sequences import MAX_ROWS_TO_MIX, Draws, Mixed
 from flowdsl.ops.taking_turns import (
@@ -124,7 +125,7 @@ class Mix(Merging[T, E | Reordered], Resumable[T, E | Reordered], Generic[T, E])
     def rows_after(
         self, epoch: int, yielded: int, ended_passes: int, sources: Sequence[PassFactory]
     ) -> Iterator[Row[T]]:
-        streams = [read(epoch) for read in sources]
+        streams = [when_read(source, epoch) for source in sources]
         drawn = islice(self._draws(epoch).parts(yielded), sum(self._lengths) - yielded)
         elements = (x for part in drawn for _, x in islice(streams[part], 1))
         return enumerate(elements, yielded)

@@ -36,6 +36,7 @@ from flowdsl.nodes import (
     format_call,
     keyword_unless_default,
     plain_int,
+    when_read,
 )
 from flowdsl.nodes.random_sequences import Independent
 from flowdsl.nodes.turns import RoundRobin, Turns, proportional
@@ -271,7 +272,7 @@ class UntilLast(TakingTurns[T, E], Restartable[T, E], Generic[T, E]):
         begin, taken = phases[-1].start, phases[-1].taken.copy()
         streams = dict[int, Iterator[Row[T]]]()
         while members:
-            streams = {k: streams[k] if k in streams else sources[k](epoch) for k in members}
+            streams = {k: streams.get(k) or when_read(sources[k], epoch) for k in members}
             turns, due = order.turns(members), yielded - begin + ELEMENTS_PER_RESTART
             for turn, place in enumerate(turns.parts(yielded - begin), yielded - begin):
                 if turn == due:
@@ -322,7 +323,7 @@ class UntilFirst(TakingTurns[T, E], Resumable[T, E], Generic[T, E]):
         return enumerate(self._elements(epoch, yielded, sources), yielded)
 
     def _elements(self, epoch: int, yielded: int, sources: Sequence[PassFactory]) -> Iterator[T]:
-        streams = [read(epoch) for read in sources]
+        streams = [when_read(source, epoch) for source in sources]
         for part in self.order(epoch).turns(self._members).parts(yielded):
             row = next(streams[part], None)
             if row is None:

@@ -28,6 +28,7 @@ from flowdsl.nodes import (
     cached_per_node,
     describe_group,
     flow,
+    when_read,
     with_inferred,
 )
 from flowdsl.ops.combining import check_flows
@@ -105,7 +106,7 @@ class Zip(Joining[T, E], Resumable[T, E], Generic[T, E]):
     def rows_after(
         self, epoch: int, yielded: int, ended_passes: int, sources: Sequence[PassFactory]
     ) -> Iterator[Row[T]]:
-        streams = [read(epoch) for read in sources]
+        streams = [when_read(source, epoch) for source in sources]
         for position in count(yielded):
             group = [x for stream in streams for _, x in islice(stream, 1)]
             if len(group) < len(streams):
