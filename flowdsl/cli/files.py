@@ -12,7 +12,7 @@ import flowdsl as fl
 from flowdsl.cli.printing import element_text, json_option, print_json, print_lines
 from flowdsl.cli.targets import BadInput, load_attribute
 from flowdsl.elements.flattening import InSpecOrder
-from flowdsl.elements.specs import Spec, StructSpec, is_known, spec_of
+from flowdsl.elements.specs import UNKNOWN, Spec, StructSpec, spec_of
 from flowdsl.errors import ElementError, SourceError, SpecMismatch
 from flowdsl.flow import Flow
 from flowdsl.resources.file_names import Url, without_secrets
@@ -139,7 +139,7 @@ def _datasets_of(path: str) -> str | list[str]:
 def _spec(flow: Flow[Any, Any]) -> Spec:
     """The spec of the rows; of the first row where the format has none."""
     spec = flow.spec
-    return spec_of(flow.at(0)) if flow.node.length and not is_known(spec) else spec
+    return spec_of(flow.at(0)) if flow.node.length and spec == UNKNOWN else spec
 
 
 _BY_NAME = ("write_csv", "write_npz", "write_parquet")

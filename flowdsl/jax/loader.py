@@ -76,7 +76,7 @@ class _DevicePlacer:
             try:
                 _refuse_overflow(array)
                 return self._placed(array)
-            except (SpecMismatch, TypeError, ValueError) as error:
+            except (SpecMismatch, TypeError, ValueError, AssertionError) as error:
                 raise SpecMismatch(
                     f"to_jax: {describe_component(component, position)}, an array of {array.dtype} "
                     f"of shape {array.shape}, cannot be placed: {self._why(array, error)}"
@@ -87,6 +87,13 @@ class _DevicePlacer:
         return placed
 
     def _why(self, array: NDArray[Any], error: Exception) -> str:
+        spec = getattr(self.device, "spec", ())  # with too many axes, an assertion of JAX fails
+        axes = max((k for k, name in enumerate(spec, 1) if name is not None), default=0)
+        if axes > array.ndim:
+            return (
+                f"its sharding is for {axes} axes or more, and it has {array.ndim}; leave such "
+                f"components out with .select, or pass a sharding that fits all of them"
+            )
         if isinstance(self.device, jax.sharding.Sharding):
             try:
                 self.device.shard_shape(array.shape)

@@ -18,6 +18,7 @@ import attrs
 from flowdsl.effects import Effect, Reordered, Resampled, Unsized
 from flowdsl.elements.nbytes import nbytes_of
 from flowdsl.elements.specs import Spec
+from flowdsl.errors import FlowError, raise_ending
 from flowdsl.nodes import (
     AnyOrder,
     E,
@@ -34,7 +35,9 @@ from flowdsl.nodes import (
     T,
     at_least,
     cached_per_node,
+    describe_element,
     flow,
+    name_of,
     plain_int,
     validate_callable,
 )
@@ -174,7 +177,14 @@ class Latest(
         def drop(element: Any) -> None:
             next(dropped)
             if self.on_drop is not None:
-                self.on_drop(element)
+                try:
+                    self.on_drop(element)
+                except BaseException as error:
+                    failed = FlowError(
+                        f"{self.title}: on_drop={name_of(self.on_drop)} failed on an element that "
+                        f"was dropped, {describe_element(element)}: {error!r}"
+                    )
+                    raise_ending(failed, error)
 
         reader = ReadAhead[T](
             self.source.title,

@@ -462,9 +462,12 @@ def from_items(items: Any) -> Flow[Any, Exact]:
         rows = read_only(rows)
     numbered = hasattr(rows, "__len__") and hasattr(rows, "__getitem__")
     if not numbered or isinstance(rows, Mapping) or getattr(rows, "shape", None) == ():
+        advice = "for any other iterable use from_iterable"
+        if type(items).__name__ == "LazyFrame":  # of Polars
+            advice = "write from_items(frame.collect())"
         raise InvalidFlow(
             f"from_items: items must be a sequence (list, tuple, array), got "
-            f"{type(items).__name__}; for any other iterable use from_iterable"
+            f"{type(items).__name__}; {advice}"
         )
     return flow(FromItems[Any](rows))
 

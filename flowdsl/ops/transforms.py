@@ -138,7 +138,25 @@ def _adapter_of(t: Any) -> TransformAdapter:
         )
     if _packages(t) & {"torch", "torchvision"}:
         return _check_seedable(_Torchvision(t))
-    return _check_seedable(_Keywords(t) if _takes_keywords(t) else _OfOneImage(t))
+    if _takes_keywords(t):
+        return _check_seedable(_Keywords(t))
+    _check_takes_one_image(t)
+    return _check_seedable(_OfOneImage(t))
+
+
+def _check_takes_one_image(t: Callable[..., object]) -> None:
+    try:
+        signature = inspect.signature(t)
+    except (TypeError, ValueError):  # a builtin may have no signature
+        return
+    try:
+        signature.bind(None)
+    except TypeError:
+        raise InvalidFlow(
+            f"augment: a function takes one image, and {name_of(t)} takes {signature}; for a "
+            f"function of an element and a random generator write .random_map(f, seed=...), and "
+            f"for one draw for several arrays pass an Augmentation, with a method draw(image, rng)"
+        ) from None
 
 
 def _check_seedable(adapter: TransformAdapter) -> TransformAdapter:

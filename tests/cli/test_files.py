@@ -156,3 +156,13 @@ def test_a_compressed_table_is_inspected_and_converted(project: Project) -> None
     assert "rows    2" in project.succeeds("inspect", "a.csv.gz")
     assert "2 rows" in project.succeeds("convert", "a.csv.gz", "b.csv")
     assert Path("b.csv").read_text(encoding="utf-8").split() == ["x,y", "1,2", "3,4"]
+
+
+def test_convert_keeps_names_of_a_column_with_none(project: Project) -> None:
+    Path("rows.csv").write_text("a,b\n1,\n2,y\n")
+    Path("el.py").write_text(
+        "from typing import NamedTuple\nclass Row(NamedTuple):\n    a: int\n    b: str | None\n"
+    )
+    project.succeeds("convert", "rows.csv", "rows.parquet", "--element", "el.py:Row")
+    project.succeeds("convert", "rows.parquet", "again.csv")
+    assert Path("again.csv").read_text() == "a,b\n1,\n2,y\n"

@@ -119,6 +119,11 @@ try:
     next(elements)
 except fl.SpecMismatch as error:
     print(error)
+wide = NamedSharding(jax.make_mesh((4, 1), ("data", "model")), PartitionSpec("data", "model"))
+try:
+    next(iter(flow.to_jax(wide)))
+except fl.SpecMismatch as error:
+    print(error)
 """
         lines = output(program).splitlines()
         assert lines[0] == "True [(2, 3), (2, 3), (2, 3), (2, 3)]"
@@ -126,6 +131,7 @@ except fl.SpecMismatch as error:
         assert lines[3] == "[[8, 9], [10, 11], [12, 13], [14, 15]]"
         assert "component '0' of element 2" in lines[4]
         assert "drop_remainder=True" in lines[4]
+        assert "its sharding is for 2 axes or more, and it has 1" in lines[5]
 
     def test_the_processes_of_jax_distributed_make_one_array_of_their_parts(self) -> None:
         program = """

@@ -571,3 +571,11 @@ class TestTorchvision:
         assert {int(x.image.max()) for x in rows} == {7}
         assert pickle.dumps(ROWS) == before
         assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_a_function_of_an_image_and_a_generator_is_refused_with_advice() -> None:
+    def flip(image: Any, rng: np.random.Generator) -> Any:
+        return image
+
+    with pytest.raises(InvalidFlow, match=r"flip takes \(image.*\.random_map\(f, seed="):
+        fl.from_items([np.zeros((2, 2, 3), np.uint8)]).augment(flip)

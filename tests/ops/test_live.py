@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import queue
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import flowdsl as fl
-from flowdsl import ElementError, Flow, InvalidFlow, NotResumable
+from flowdsl import ElementError, Flow, FlowError, InvalidFlow, NotResumable
 from flowdsl.testing.endings import no_thread_is_left
 
 
@@ -156,3 +157,15 @@ class TestLatest:
     def test_a_run_that_is_closed_leaves_no_thread(self) -> None:
         with no_thread_is_left(), iter(fl.from_iterable(lambda: range(10**9)).latest(4)) as run:
             next(run)
+
+
+def test_a_function_that_fails_on_a_dropped_element_is_named() -> None:
+    def count(n: int) -> int:
+        return n + "1"  # type: ignore[operator]  # it fails
+
+    def stream() -> Iterator[int]:
+        yield from range(100)
+
+    flow = fl.from_iterable(stream).latest(1, on_drop=count).map(lambda x: time.sleep(0.01))
+    with pytest.raises(FlowError, match=r"latest\(1\): on_drop=count failed on an element that"):
+        flow.collect()

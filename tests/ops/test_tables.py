@@ -155,3 +155,11 @@ def test_a_table_elsewhere_is_refused_with_what_to_write() -> None:
             make()
     with pytest.raises(ElementError, match="must not be a table"):
         fl.from_range(1).flat_map(lambda _: table).collect()
+
+
+def test_a_lazy_frame_is_refused_with_advice() -> None:
+    class LazyFrame:
+        """Stands for the class of Polars."""
+
+    with pytest.raises(InvalidFlow, match=r"got LazyFrame; write from_items\(frame.collect\(\)\)"):
+        fl.from_items(LazyFrame())  # type: ignore[call-overload]
