@@ -47,14 +47,15 @@ class Watched:
         if len(self.passes[0]) == 1:
             del self.passes[0]
 
-def model_of():
+def model_of(run_eagerly=True):
+    '''A model whose steps are compiled only where asked: compiling takes longer than all steps.'''
     keras.utils.set_random_seed(1)
     model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
-    model.compile(loss="mse", optimizer=keras.optimizers.Adam(0.1))
+    model.compile(loss="mse", optimizer=keras.optimizers.Adam(0.1), run_eagerly=run_eagerly)
     return model
 
 warnings.filterwarnings("ignore", ".*__array__ implementation.*")
-model = model_of()
+model = model_of(run_eagerly=False)
 """
 
 FITS = """
@@ -198,7 +199,7 @@ assert "component '0.a' of element 0 is " in text and ("text" in text or "str" i
 
 RESUMES = """
 warnings.filterwarnings("ignore", "Your input ran out")
-undisturbed = model_of()
+undisturbed = model_of(run_eagerly=False)
 undisturbed.fit(flow.to_keras(), epochs=3, verbose=0)
 
 class Stop(Exception):
@@ -221,7 +222,7 @@ with tempfile.TemporaryDirectory() as folder:
     data = flow.to_keras()
     saving = Save(data)
     try:
-        model_of().fit(data, epochs=3, verbose=0, callbacks=[saving])
+        model_of(run_eagerly=False).fit(data, epochs=3, verbose=0, callbacks=[saving])
     except Stop:
         pass
     data.close()
@@ -229,6 +230,7 @@ with tempfile.TemporaryDirectory() as folder:
 data = flow.prefetch(procs=2).to_keras()
 data.load_state_dict(saving.state)
 assert data.epoch == 1
+assert data.state_dict(0)["position"] == saving.state["position"]
 warnings.filterwarnings("error", "Your input ran out")
 resumed.fit(data, initial_epoch=1, epochs=2, verbose=0)
 resumed.fit(data, initial_epoch=2, epochs=3, verbose=0)
