@@ -137,7 +137,9 @@ class Pool:
         self._began = self._began or time.perf_counter()
         self._ended = None
         # raises in a fork, before the fork could discard the owner's results
+        began = time.perf_counter()
         self._active.start(self._waited, self._outside, self._worked)
+        self._waited += time.perf_counter() - began
         self._discard()
         self._counts.settle()
         self._next_start, self._delivering, self._start = start, None, start
@@ -352,8 +354,8 @@ class Pool:
 
     def _process_events(self) -> None:
         """Wait for events from the workers, and process them."""
-        self._active.complete()
         began = time.perf_counter()
+        self._active.complete()
         events = self.backend.poll()
         waited = time.perf_counter() - began
         if self._starved:  # the stream is the bottleneck: more workers would not help

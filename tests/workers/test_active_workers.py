@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any, cast
 
 import attrs
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import flowdsl as fl
 from flowdsl.resources.worker_kinds import PROCESSES, Workers
 from flowdsl.workers.active_workers import AT_FIRST, ActiveWorkers
 from flowdsl.workers.backend import Worker, WorkerBackend
@@ -89,3 +91,18 @@ def test_only_idle_surplus_workers_are_dismissed() -> None:
     staff.dismiss_idle()
     assert backend.workers == [kept]
     assert (idle.elements, other.elements) == (11, 13)
+
+
+def test_the_consumer_waits_while_workers_are_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a short run would seem to spend its time on handing elements over."""
+    start = ActiveWorkers.start
+
+    def slow(self: ActiveWorkers, *totals: float) -> None:
+        time.sleep(0.1)
+        start(self, *totals)
+
+    monkeypatch.setattr(ActiveWorkers, "start", slow)
+    with iter(fl.from_range(8).map(abs).prefetch(threads=1)) as run:
+        list(run)
+        stage = run.statistics().stages[-1]
+    assert stage.waited >= 0.1
