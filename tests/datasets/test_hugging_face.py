@@ -18,7 +18,7 @@ from flowdsl import InvalidFlow
 from flowdsl.datasets.arrays import as_arrays
 from flowdsl.testing import check_source
 from flowdsl.testing.elements import same
-from tests.datasets.columns import Columns
+from tests.datasets.columns import Columns, summed
 
 DATA: Any = datasets.Dataset  # it has no complete types
 ROWS = [{"x": [i, i + 1], "y": i} for i in range(6)]
@@ -63,7 +63,7 @@ class TestDataset:
         there = fl.from_items(pictures).map(
             lambda row: (np.asarray(row["image"]).sum(), row["label"])
         )
-        arrays = fl.from_dataset(pictures).map(lambda row: (row["image"].sum(), row["label"]))
+        arrays = fl.from_dataset(pictures).map(summed)
         assert there.collect() == arrays.collect() == arrays.prefetch(procs=2).collect() == sums
         assert str(fl.from_dataset(pictures).spec) == "{image: uint8[4, 5, 3], label: int}"
 

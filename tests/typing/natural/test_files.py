@@ -20,7 +20,6 @@ import pyarrow.parquet as pq
 import pytest
 from numpy.typing import NDArray
 from PIL import Image
-from sklearn.datasets import dump_svmlight_file
 
 import flowdsl as fl
 
@@ -271,6 +270,8 @@ def test_rows_of_an_npy_file() -> None:
 
 
 def test_sparse_features() -> None:
+    from sklearn.datasets import dump_svmlight_file  # here: workers import this module
+
     features = np.array([[0, 1.5, 0], [2, 0, 3]])
     dump_svmlight_file(features, np.array([1, -1]), "a.svm", zero_based=False)
     x, y = fl.from_svmlight("a.svm").batch(2).collect()[0]
