@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from flowdsl.cli.printing import json_option, print_json, print_table, writing
+from flowdsl.cli.printing import OutputPath, json_option, print_json, print_table, writing
 from flowdsl.cli.sampling import Request, sample_in_a_process
 from flowdsl.cli.targets import BadInput, Target, load_target
 from flowdsl.report.bench.comparing import Change, changes
@@ -23,7 +23,7 @@ _SAVED, _COMPARED, _ROUNDS = 10, 5, 3
 """The processes that are saved, those that are compared, and how often at most the latter run: a
 part that seems to be slower is measured again."""
 
-_FILE = click.Path(dir_okay=False, path_type=Path)
+_FILE = OutputPath(dir_okay=False, path_type=Path)
 
 
 def percentage(text: str) -> float:
@@ -190,7 +190,7 @@ def _change(one: Change, limit: float) -> str:
     elif one.is_slower(limit):
         remark = "  slower"
     else:
-        remark = "  (contention for memory)" if one.relative > limit else ""
+        remark = "  (noise of other programs)" if one.relative > limit else ""
     return f"{one.relative:+.1%}{remark}"
 
 
@@ -204,9 +204,11 @@ def _conclusion(found: Mapping[str, list[Change]], before: Costs, limit: float) 
     )
     for one in _all(found):
         if one.counts and max(one.now.spread, one.before.spread) > limit / 2:
+            spread = max(one.now.spread, one.before.spread)
             yield (
-                f"note: {one.now.part.title} differs by {one.now.spread:.1%} between processes; "
-                f"more of them find a smaller change: --processes"
+                f"note: {one.now.part.title} differs by {spread:.1%} between processes; "
+                f"a part that is slower by less than twice that raises no alarm; more processes "
+                f"find a smaller change: --processes"
             )
     contention = max((one.contention for one in _all(found)), default=1.0)
     if contention > 1 + limit / 2:

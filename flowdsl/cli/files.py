@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
+from inspect import signature as inspect_signature
 from typing import Any
 
 import click
@@ -34,17 +36,22 @@ def reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
     element = click.option(
         "--element", help="The class of the rows: FILE.py:CLASS or MODULE:CLASS."
     )
-    return reader(element(command))
+    trusted = click.option(
+        "--trusted", is_flag=True, help="Read pickled objects, which run code: you trust the file."
+    )
+    return reader(element(trusted(command)))
 
 
 @click.command()
 @click.argument("file")
 @reading_options
 @json_option
-def inspect(file: str, reader: str | None, element: str | None, as_json: bool) -> None:
+def inspect(
+    file: str, reader: str | None, element: str | None, trusted: bool, as_json: bool
+) -> None:
     """Say what a stored file holds: its format, rows, spec, digest and first row."""
     one = _format("FILE", file, reader)
-    flow = _read(one, file, element)
+    flow = _read(one, file, element, trusted)
     rows = flow.node.length
     found = {
         "format": one.name,
@@ -67,7 +74,12 @@ def inspect(file: str, reader: str | None, element: str | None, as_json: bool) -
 @reading_options
 @click.option("--overwrite", is_flag=True, help="Replace OUT if it exists.")
 def convert(
-    source: str, destination: str, reader: str | None, element: str | None, overwrite: bool
+    source: str,
+    destination: str,
+    reader: str | None,
+    element: str | None,
+    trusted: bool,
+    overwrite: bool,
 ) -> None:
     """Write the rows of a file in another format, which the suffix of OUT names."""
     before, after = _format("IN", source, reader), _format("OUT", destination, None)
@@ -75,7 +87,7 @@ def convert(
         raise BadInput(f"OUT: {after.name} files are read and not written; {_suffixes(True)}")
     if os.path.exists(destination) and not overwrite:
         raise BadInput(f"{destination!r} exists; replace it with --overwrite")
-    flow = _read(before, source, element)
+    flow = _read(before, source, element, trusted)
     arguments = [_dataset_paths(flow)] if after.writer == "write_hdf5" else []
     write = getattr(_with_names(flow, after.writer), after.writer)
     rows = write(destination, *arguments, overwrite=overwrite)
@@ -86,6 +98,11 @@ def convert(
 def _format(what: str, path: str, reader: str | None) -> StorageFormat:
     found = format_of(path) if reader is None else _READERS[reader]
     if found is None and os.path.isdir(path):
+        if not os.path.exists(os.path.join(path, "data.mdb")):
+            raise BadInput(
+                f"{what}: {path!r} is a folder without a data.mdb, so it is not an LMDB file; a "
+                f"folder of files is read by fl.from_files, in a program"
+            )
         found = _READERS["from_lmdb"]
     if found is None:
         raise BadInput(
@@ -100,10 +117,14 @@ def _suffixes(written: bool) -> str:
     return f"expected one of {' '.join(suffixes)}"
 
 
-def _read(one: StorageFormat, path: str, element: str | None) -> Flow[Any, Any]:
+def _read(one: StorageFormat, path: str, element: str | None, trusted: bool) -> Flow[Any, Any]:
     if "://" not in path and not os.path.exists(path):
         raise BadInput(f"the file {path!r} does not exist")
     function: Callable[..., Flow[Any, Any]] = getattr(fl, one.reader)
+    if trusted:
+        if "trusted" not in inspect_signature(function).parameters:
+            raise BadInput(f"--trusted: {one.reader} reads no pickled objects; leave it out")
+        function = partial(function, trusted=True)
     arguments = [_datasets_of(path)] if one.reader == "from_hdf5" else []
     if element is not None:
         return function(path, *arguments, load_attribute(element))

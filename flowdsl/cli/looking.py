@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from flowdsl.cli.printing import element_text, json_option, print_json, writing
+from flowdsl.cli.printing import OutputPath, element_text, json_option, print_json, writing
 from flowdsl.cli.targets import Target, target_argument
 from flowdsl.plan.lower import plan_of
 from flowdsl.report.bottleneck import verdict
@@ -15,7 +15,7 @@ from flowdsl.report.diagram import diagram_of
 from flowdsl.report.picture import picture
 from flowdsl.statistics.speed import measure as speed_of
 
-SVG = click.Path(dir_okay=False, writable=True, path_type=Path)
+SVG = OutputPath(dir_okay=False, writable=True, path_type=Path)
 
 
 @click.command()
@@ -73,7 +73,7 @@ def measure(target: Target, size: int, warmup: int, as_json: bool) -> None:
             }
         )
     else:
-        click.echo(f"{speed}\n{found}\n\n{statistics}")
+        click.echo(f"{speed}\nThe whole run, with its start:\n{found}\n\n{statistics}")
 
 
 @click.command()
@@ -88,6 +88,10 @@ def measure(target: Target, size: int, warmup: int, as_json: bool) -> None:
 )
 def head(target: Target, count: int) -> None:
     """Print the first elements of a flow; large arrays by dtype and shape."""
+    shown = 0
     with iter(target.flow) as run:
         for element in islice(run, count):
             click.echo(element_text(element))
+            shown += 1
+    if count and not shown:
+        click.echo("no elements", err=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -63,6 +64,16 @@ def element_text(element: object) -> str:
     '(uint8[224, 224, 3], int64[2] [1, 2])'
     """
     return " ".join(_ElementRepr().repr(element).splitlines())
+
+
+class OutputPath(click.Path):
+    """A file to write at the end of a command: its folder is checked at the beginning."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        path = super().convert(value, param, ctx)
+        if not os.path.isdir(folder := os.path.dirname(os.fspath(path)) or "."):
+            self.fail(f"the folder {folder!r} does not exist", param, ctx)
+        return path
 
 
 @contextmanager

@@ -299,7 +299,10 @@ def unstackable_list(what: str, at: str) -> SpecMismatch:
 
 def _mixed(kinds: set[type], where: str) -> SpecMismatch:
     names = " and ".join(sorted(kind.__name__ for kind in kinds))
-    remedy = "a list stacks only if its items are of one type: make it an array with .map"
+    remedy = (
+        "a list stacks only if its items are of one type: make it an array with .map, or with "
+        ".map(tuple) a tuple, whose components stack one by one"
+    )
     if all(issubclass(kind, (*NUMBERS, np.number, np.bool_)) for kind in kinds):
         remedy += ", e.g. np.array(items, np.float64)"
     elif type(None) in kinds:

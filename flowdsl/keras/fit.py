@@ -9,6 +9,7 @@ adapter, which controls the order and the passes itself.
 from __future__ import annotations
 
 import sys
+import warnings
 import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -61,6 +62,7 @@ class Fit(DataAdapter):
         """The number of iterators created, including those that TensorFlow abandons."""
         self._epoch_has_begun = False
         """True if an epoch has begun since ``fit`` was called."""
+        self._is_in_epoch = False
         self._length_is_of_resumed_epoch = False
         """True if Keras assumes that every epoch is as short as the resumed one."""
         self._completed = -1
@@ -87,15 +89,17 @@ class Fit(DataAdapter):
         """Return the state after this many batches of the current pass, as plain JSON values.
 
         By default after those that were trained on, which the callback ``follows`` counts; without
-        it, at the beginning of the epoch. ``batches`` counts from the batch with which ``fit``
-        began the pass: in the method ``on_train_batch_end(self, batch, logs)`` of a callback, it is
-        ``batch + 1``. Keras itself may have read more batches.
+        it, at the beginning of the epoch, with a warning if that has begun. ``batches`` counts from
+        the batch with which ``fit`` began the pass: in the method ``on_train_batch_end(self, batch,
+        logs)`` of a callback, it is ``batch + 1``. Keras itself may have read more batches.
 
         Raises:
             InvalidFlow: ``batches`` is not an int of at least 0.
             NotResumable: A position does not identify the elements that this flow delivered.
         """
         if batches is None:
+            if self._trained is None and self._is_in_epoch:
+                warnings.warn(_NOT_FOLLOWED, stacklevel=2)
             batches = self._trained or 0
         batches = checked_int("to_keras: batches", batches, 0)
         position = self._first + batches
@@ -119,7 +123,7 @@ class Fit(DataAdapter):
         """
         self._loader.load_state_dict(state)
         self._epoch, self._resumed_from = self._loader.epoch, state
-        self._completed, self._trained = self._epoch - 1, None
+        self._completed, self._trained, self._is_in_epoch = self._epoch - 1, None, False
 
     def _begin_epoch(self, epoch: int) -> None:
         """Begin another epoch of the flow, as ``fit`` does."""
@@ -205,7 +209,7 @@ class Fit(DataAdapter):
                 f"the others in a second call. The resumed epoch is complete now, and epoch "
                 f"{self._epoch} is next"
             )
-        self._epoch_has_begun = True
+        self._epoch_has_begun = self._is_in_epoch = True
 
     def on_epoch_end(self) -> None:
         if self._error is not None:
@@ -215,6 +219,7 @@ class Fit(DataAdapter):
             return  # Keras read a batch to determine its shape, or has not reached the end
         self._length_is_of_resumed_epoch = self._resumed_from is not None
         self._epoch, self._resumed_from, self._trained = self._epoch + 1, None, None
+        self._is_in_epoch = False
 
     def _pass(self) -> Iterator[Any]:
         """Yield the batches of the epoch from its beginning, or from the resumed state."""
@@ -251,6 +256,11 @@ class Fit(DataAdapter):
             if passes == self._passes:  # ignore errors of an abandoned pass
                 self._error = error
 
+
+_NOT_FOLLOWED = (
+    "to_keras: nothing counts the batches that were trained on, so this state is the beginning of "
+    "the epoch; pass fit(data, callbacks=[data.follows, ...]), before callbacks that save the state"
+)
 
 _UNKNOWN = 0
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gzip
 import json
+import pickle
 from pathlib import Path
 from typing import NamedTuple
 
+import lmdb
 import numpy as np
 import pytest
 
@@ -128,6 +130,26 @@ REFUSED = {
 def test_bad_input_is_a_sentence(project: Project, command: tuple[str, ...], sentence: str) -> None:
     write_words("csv")
     assert project.refuses(*command) == sentence
+
+
+def test_a_folder_of_files_is_not_opened_as_a_store(project: Project) -> None:
+    Path("photos").mkdir()
+    assert project.refuses("inspect", "photos").startswith(
+        "FILE: 'photos' is a folder without a data.mdb"
+    )
+
+
+def test_pickled_rows_are_read_if_the_file_is_trusted(project: Project) -> None:
+    with lmdb.open("tp.lmdb", subdir=False) as store, store.begin(write=True) as transaction:
+        transaction.put(b"00000000", pickle.dumps([1, "a"]))
+        transaction.put(b"__keys__", pickle.dumps([b"00000000"]))
+    reading = "inspect", "tp.lmdb", "--reader", "from_tensorpack_lmdb"
+    assert "trusted=True" in project.refuses(*reading)
+    assert "rows    1" in project.succeeds(*reading, "--trusted")
+    write_words("csv")
+    assert project.refuses("inspect", "words.csv", "--trusted") == (
+        "--trusted: from_csv reads no pickled objects; leave it out"
+    )
 
 
 def test_a_store_of_another_program_names_the_reader(project: Project) -> None:

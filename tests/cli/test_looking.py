@@ -70,9 +70,14 @@ def test_head_prints_elements(project: Project) -> None:
     assert len(project.succeeds("head", "train.py:train").splitlines()) == 5
 
 
+def test_head_of_a_flow_without_elements_says_so(project: Project) -> None:
+    project.write("none.py", "import flowdsl as fl\nnone = fl.from_range(0)")
+    assert project.succeeds("head", "none.py:none") == "no elements\n"
+
+
 def test_a_picture_in_a_missing_folder_is_bad_input(project: Project) -> None:
     refused = project.refuses("explain", "train.py:train", "--svg", "no/plan.svg")
-    assert refused == "'no/plan.svg' cannot be written: No such file or directory"
+    assert refused == "Invalid value for '--svg': the folder 'no' does not exist"
 
 
 def test_head_prints_no_negative_number_of_elements(project: Project) -> None:

@@ -99,6 +99,16 @@ seen.data.load_state_dict(states[3])
 model_of().fit(seen.data, initial_epoch=3, epochs=4, verbose=0, callbacks=[seen.data.follows])
 *_, taken = seen.passes
 assert taken == numbers(flow.epoch(3))[1:], seen.passes
+data, states = flow.to_keras(), []
+class Forgetful(Saving):
+    def on_epoch_end(self, epoch, logs=None):
+        states.append(data.state_dict())
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    model_of().fit(data, verbose=0, callbacks=[Forgetful()])
+assert [(s["epoch"], s["position"]) for s in states] == [(0, 0), (0, 0), (0, 0), (1, 0)], states
+said = [str(w.message) for w in caught if "to_keras" in str(w.message)]
+assert len(said) == 3 and "callbacks=[data.follows, ...]" in said[0], said
 """
 
 FOLLOWS_ON = """

@@ -15,6 +15,9 @@ LEAST_SHARE = 0.02
 _SUSPICIOUS = 0.5
 """A change of more than this part of the limit is measured again."""
 
+_SPREADS = 2
+"""A median that differs by fewer spreads of the samples may be the same."""
+
 
 @attrs.frozen
 class Change:
@@ -34,6 +37,12 @@ class Change:
         return max(1.0, self.now.memory / self.before.memory)
 
     @property
+    def noise(self) -> float:
+        """The change that other programs explain: by contention, or by the spread of samples."""
+        spread = max(self.now.spread, self.before.spread)
+        return max(self.contention - 1, _SPREADS * spread)
+
+    @property
     def relative(self) -> float:
         """The change in relation to the earlier cost: 0.15 is 15% slower."""
         return self.now.ratio / self.before.ratio - 1
@@ -44,8 +53,8 @@ class Change:
         return self.share >= LEAST_SHARE
 
     def is_slower(self, limit: float) -> bool:
-        """True if it is slower by more than a share ``limit``, and than contention explains."""
-        return self.counts and self.relative > max(limit, self.contention - 1)
+        """True if it is slower by more than a share ``limit``, and than noise explains."""
+        return self.counts and self.relative > max(limit, self.noise)
 
     def is_suspicious(self, limit: float) -> bool:
         """True if the part should be measured again before it is called slower, or not."""
