@@ -213,16 +213,21 @@ def _listed(module: ModuleType) -> str:
     """The flows of a module, as the end of an error message."""
     names = [name for name, value in vars(module).items() if _is_target(module, value)]
     if not names:
-        return f"; {_name(module)} has no flows"
+        functions = [name for name, value in vars(module).items() if _is_own(module, value)]
+        more = f"; one of its functions may make one: {', '.join(functions)}" if functions else ""
+        return f"; {_name(module)} has no flows{more}"
     return f"; the flows of {_name(module)} are {', '.join(names)}"
 
 
 def _is_target(module: ModuleType, value: object) -> bool:
     if isinstance(value, FlowBase):
         return True
-    if not inspect.isfunction(value) or value.__module__ != module.__name__:
-        return False
-    return "Flow[" in str(value.__annotations__.get("return", ""))
+    return _is_own(module, value) and "Flow[" in str(value.__annotations__.get("return", ""))
+
+
+def _is_own(module: ModuleType, value: Any) -> bool:
+    """Return True for a function of the module itself."""
+    return inspect.isfunction(value) and value.__module__ == module.__name__
 
 
 def _name(module: ModuleType) -> str:

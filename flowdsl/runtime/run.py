@@ -82,6 +82,16 @@ class Run(chain[T]):
             raise EndlessFlow(f"{endless_part(node)} never ends, so it cannot become a list")
         return max(0, (node.length or 0) - self.position)
 
+    if not TYPE_CHECKING:  # to a type checker, any attribute would exist
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise AttributeError(
+                f"a run has no attribute {name!r}: it is an iterator over one pass, and list(run) "
+                f"has its elements; operators are methods of the flow",
+                name=name,
+                obj=self,
+            )
+
     def __enter__(self) -> Run[T]:
         return self
 

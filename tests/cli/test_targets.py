@@ -69,6 +69,8 @@ REFUSED = {
     "argument: 'x'; give its parameters defaults, or name a flow",
     "flows.py:fails": "flows.py, line 13 (return 1 / 0): ZeroDivisionError: division by zero",
     "none.py:train": "none.py has no 'train'; none.py has no flows",
+    "make.py:train": "make.py has no 'train'; make.py has no flows; one of its functions may make "
+    "one: loader",
     "raises.py:train": "raises.py, line 3 (flow = fl.from_range(10).batch(0)): InvalidFlow: "
     "batch: n must be an int >= 1, got 0",
     "needs.py:train": "needs.py, line 2 (import no_such_library): no_such_library is not "
@@ -89,6 +91,7 @@ def test_bad_input_is_a_sentence(project: Project, target: str, sentence: str) -
         "def fails():\n\n    return 1 / 0\n",
     )
     project.write("none.py", "x = 1")
+    project.write("make.py", "def loader(): ...")
     project.write("raises.py", "import flowdsl as fl\n\nflow = fl.from_range(10).batch(0)\n")
     project.write("needs.py", "\nimport no_such_library\n")
     project.write(

@@ -393,3 +393,11 @@ def test_positions_after_a_filter_are_kept_through_workers() -> None:
 def test_a_run_has_the_type_of_its_elements() -> None:
     assert isinstance(iter(FLOW), Run)
     assert isinstance(FLOW.epoch(2), Run)
+
+
+def test_a_method_of_flows_on_a_run_is_answered_with_what_to_write() -> None:
+    flow = fl.from_range(3)
+    run: Any = flow.resume(iter(flow).state_dict())
+    with pytest.raises(AttributeError, match=r"no attribute 'collect'.*list\(run\) has its elem"):
+        run.collect()
+    assert not hasattr(run, "map")
