@@ -1,17 +1,19 @@
-"""window: groups of elements that may overlap, of a flow or of each of its streams."""
+"""window: groups of elements that may overlap, of a flow or of each of its streams.
+
+The windows of each stream, ``key=``, are in ``windows_by_key``.
+"""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain, islice
+from itertools import islice
 from typing import (
     TYPE_CHECKING,
     Any,
     Generic,
     Literal,
     Never,
-    TypeAlias,
     TypeVar,
     overload,
 )
@@ -22,49 +24,42 @@ from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from flowdsl.effects import Reordered, Resampled, Unsized
-from flowdsl.elements.batch_specs import spec_of_batch
 from flowdsl.elements.preallocated import Allocate
-from flowdsl.elements.specs import UNKNOWN, ArraySpec, Spec, StructSpec, with_sizes
-from flowdsl.elements.stacking import collated
+from flowdsl.elements.specs import Spec
 from flowdsl.elements.structure import read_only
-from flowdsl.errors import InvalidFlow, raise_ending
+from flowdsl.errors import raise_ending
 from flowdsl.nodes import (
-    POSITION_LIMIT,
     A,
-    AnyNode,
     E,
     FlowBase,
-    Node,
     PassFactory,
     Restartable,
     Restarts,
-    Retained,
-    Retaining,
     Row,
     Sliceable,
     T,
-    Traceable,
-    Traced,
     U,
     Windowed,
     at_least,
     cached_per_node,
     describe_group,
     flow,
-    format_call,
-    keyword_unless_default,
-    name_of,
     plain_int,
     refuse_mismatch,
     rejects_keywords,
-    trace,
-    validate_key,
 )
 from flowdsl.nodes.validation import checked_flag
 from flowdsl.ops.batching import spans_of
-from flowdsl.ops.grouping import Key, failure_of_group, key_of
-from flowdsl.ops.held_rows import HeldRows
+from flowdsl.ops.grouping import Key
 from flowdsl.ops.sources import Column, map_columns
+from flowdsl.ops.window_maker import (
+    Remainder,
+    WindowMaker,
+    validate_size,
+    validate_window_remainder,
+    window_title,
+)
+from flowdsl.ops.windows_by_key import WindowByKey
 
 if TYPE_CHECKING:
     from flowdsl.elements.batch_types import Batchable
@@ -72,76 +67,9 @@ if TYPE_CHECKING:
 
 B = TypeVar("B")
 
-Remainder: TypeAlias = Literal["drop", "keep", "fill"]
-"""What becomes of the windows at the end of a pass that have fewer than ``size`` elements."""
-
-MOST_IN_SPEC = 1000
-"""The most elements of a window whose spec names each of them."""
-
 WINDOWS_PER_RESTART = 8
 """The number of windows from one place where a pass can begin again to the next: to note one costs
 more than a small window."""
-
-
-def _is_size(node: AnyNode, field: attrs.Attribute[int], value: object) -> None:
-    at_least(1)(node, field.evolve(name="size"), value)  # the method calls it size
-
-
-def _is_remainder(node: AnyNode, field: attrs.Attribute[Remainder], value: object) -> None:
-    if value not in ("drop", "keep", "fill"):
-        raise InvalidFlow(
-            f"window: remainder must be 'drop', 'keep' or 'fill', got {value!r}: shorter windows "
-            f"at the end are left out, kept, or filled with their last elements"
-        )
-
-
-def _title(n: int, stride: int, dilation: int, remainder: Remainder, stack: bool, key: str) -> str:
-    return format_call(
-        "window",
-        str(n),
-        keyword_unless_default("stride", stride, 1),
-        keyword_unless_default("dilation", dilation, 1),
-        keyword_unless_default("remainder", remainder, "drop"),
-        keyword_unless_default("stack", stack, False),
-        key,
-    )
-
-
-@attrs.frozen(eq=False, repr=False)
-class _Maker:
-    """Makes windows of ``n`` elements, which are fewer only at the end of a pass."""
-
-    n: int
-    remainder: Remainder
-    stacks: bool
-    shares: bool
-    """True if an element may be in several windows."""
-
-    def made(self, group: Iterable[Any], allocate: Allocate | None = None) -> Any:
-        rows = list(group)
-        size = len(rows)
-        fills = self.remainder == "fill"
-        if fills:
-            rows += rows[-1:] * (self.n - size)
-        if self.stacks:
-            window = read_only(collated(rows, None, allocate))
-        else:
-            window = tuple(map(read_only, rows) if self.shares or fills else rows)
-        return (window, np.arange(self.n) < size) if fills else window
-
-    def spec(self, each: Spec) -> Spec:
-        """The spec of windows of elements with the spec ``each``."""
-        window: Spec
-        if self.stacks:
-            window = spec_of_batch(each, None if self.remainder == "keep" else self.n)
-        elif self.remainder == "keep" or self.n > MOST_IN_SPEC:
-            window = UNKNOWN  # a tuple that may be shorter, or is too long to describe
-        else:
-            window = StructSpec(tuple, tuple((str(i), each) for i in range(self.n)))
-        if self.remainder != "fill":
-            return window
-        mask = ArraySpec(np.dtype(np.bool_), (self.n,))
-        return StructSpec(tuple, (("0", window), ("1", mask)))
 
 
 def _drops_remainder(node: Any) -> bool:
@@ -152,22 +80,22 @@ def _drops_remainder(node: Any) -> bool:
 class _Windows(Windowed[A, U, E], Restartable[U, E], Generic[A, U, E]):
     """Windows of ``n`` elements, each ``stride`` elements after the one before it."""
 
-    n: int = attrs.field(converter=plain_int, validator=_is_size)
+    n: int = attrs.field(converter=plain_int, validator=validate_size)
     stride: int = attrs.field(converter=plain_int, validator=at_least(1))  # pyright: ignore[reportIncompatibleMethodOverride]  # a field is a property too
     dilation: int = attrs.field(converter=plain_int, validator=at_least(1))  # pyright: ignore[reportIncompatibleMethodOverride]
-    remainder: Remainder = attrs.field(validator=_is_remainder)
+    remainder: Remainder = attrs.field(validator=validate_window_remainder)
     drop_remainder: bool = attrs.field(
         init=False, default=attrs.Factory(_drops_remainder, takes_self=True)
     )
 
     @property
     def title(self) -> str:
-        return _title(self.n, self.stride, self.dilation, self.remainder, self.stacks, "")
+        return window_title(self.n, self.stride, self.dilation, self.remainder, self.stacks, "")
 
     @property
     @cached_per_node
-    def _maker(self) -> _Maker:
-        return _Maker(self.n, self.remainder, self.stacks, self.shares)
+    def _maker(self) -> WindowMaker:
+        return WindowMaker(self.n, self.remainder, self.stacks, self.shares)
 
     @property
     @cached_per_node
@@ -278,176 +206,6 @@ class StackedWindow(_Windows[A, U, E | Resampled], Sliceable[U, E | Resampled], 
             return None if found is None else map_columns(windows, found)
 
         return span
-
-
-@attrs.define(eq=False, repr=False)
-class _Stream(Generic[A]):
-    """The elements of one key."""
-
-    latest: deque[Row[A]]
-    complete: int
-    """The number of its elements with which its next window is complete."""
-    read: int = 0
-    between: list[int] = attrs.field(factory=list[int])
-    """The positions of its elements from the last window on, until the next window begins."""
-
-    first: int = POSITION_LIMIT
-    """The position of the first of its elements that its next window has, if there is one."""
-
-    def add(self, row: Row[A], span: int) -> bool:
-        """Add an element; return True if the next window is complete."""
-        if self.read == self.complete - span:
-            self.first = row[0]
-        self.latest.append(row)
-        self.read += 1
-        if self.between:
-            self.between.append(row[0])
-        return self.read == self.complete
-
-    def move(self, stride: int, span: int) -> None:
-        """Go on to the window after the next one."""
-        self.complete += stride
-        start = self.complete - span - (self.read - len(self.latest))
-        self.first = self.latest[start][0] if start < len(self.latest) else POSITION_LIMIT
-        if self.complete - span > self.read:
-            self.between = [position for position, _ in self.latest]
-
-    def positions(self, span: int) -> Iterable[int]:
-        """The positions of the elements with which a resumed pass makes the stream again."""
-        start = self.complete - span - (self.read - len(self.latest))
-        return self.between or (position for position, _ in islice(self.latest, start, None))
-
-
-@attrs.frozen(eq=False, repr=False, slots=False)
-class WindowByKey(
-    Traceable[U, E | Reordered | Resampled | Unsized],
-    Restartable[U, E | Reordered | Resampled | Unsized],
-    Retaining[U, E | Reordered | Resampled | Unsized],
-    Generic[A, U, E],
-):
-    """The windows of each of several streams: of the elements that have the same key."""
-
-    source: Node[A, E]
-    n: int = attrs.field(converter=plain_int, validator=_is_size)
-    stride: int = attrs.field(converter=plain_int, validator=at_least(1))
-    dilation: int = attrs.field(converter=plain_int, validator=at_least(1))
-    remainder: Remainder = attrs.field(validator=_is_remainder)
-    stacks: bool
-    key: Callable[[A], Key] = attrs.field(validator=validate_key)
-
-    def __attrs_post_init__(self) -> None:
-        refuse_mismatch(self)
-
-    @property
-    def title(self) -> str:
-        key = f"key={name_of(self.key)}"
-        return _title(self.n, self.stride, self.dilation, self.remainder, self.stacks, key)
-
-    @property
-    @cached_per_node
-    def _maker(self) -> _Maker:
-        return _Maker(self.n, self.remainder, self.stacks, shares=True)
-
-    @property
-    def length(self) -> None:
-        return None
-
-    @cached_per_node
-    def spec(self, probe: bool) -> Spec:
-        rows = self.source.spec(False)
-        if probe:  # the probed element does not determine the sizes of the others
-            rows = with_sizes(self.source.spec(True), rows)
-        return self._maker.spec(rows)
-
-    def rows_retaining(
-        self, epoch: int, sources: Sequence[PassFactory], retained: Retained
-    ) -> Iterator[Row[U]]:
-        groups = _Streams[A, A](self, epoch, lambda x: x, retained).groups(sources[0](epoch))
-        return enumerate(self._window(epoch, group) for group in groups)
-
-    def rows_from(
-        self,
-        epoch: int,
-        yielded: int,
-        offset: int,
-        sources: Sequence[PassFactory],
-        restarts: Restarts,
-    ) -> Iterator[Row[U]]:
-        streams = _Streams[A, A](self, epoch, lambda x: x, Retained())
-        held = HeldRows[A](sources[0], restarts, streams.positions)
-        groups = streams.groups(held.rows(epoch, yielded, offset), held)
-        return enumerate((self._window(epoch, group) for group in groups), yielded)
-
-    def rows_with_places(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[Any]]:
-        traced = ((i, x if isinstance(x, Traced) else Traced(x, ())) for i, x in sources[0](epoch))
-        streams = _Streams[A, Traced[A]](self, epoch, lambda x: x.element, Retained())
-        for position, group in enumerate(streams.groups(traced)):
-            window = self._window(epoch, [(i, x.element) for i, x in group])
-            yield position, trace(window, [x.places for _, x in group], self.stacks)
-
-    def _window(self, epoch: int, group: list[Row[A]]) -> U:
-        try:
-            window: U = self._maker.made(x for _, x in group)
-        except BaseException as error:
-            raise_ending(failure_of_group(self, epoch, group), error)
-        return window
-
-
-@attrs.define(eq=False)
-class _Streams(Generic[A, B]):
-    """A pass: the streams of which elements are held, by their keys."""
-
-    node: WindowByKey[A, Any, Any]
-    epoch: int
-    element_of: Callable[[B], A]
-    retained: Retained
-    span: int = attrs.field(init=False)
-    streams: dict[Key, _Stream[B]] = attrs.field(factory=dict[Key, Any], init=False)
-
-    def __attrs_post_init__(self) -> None:
-        node = self.node
-        self.span = min((node.n - 1) * node.dilation + 1, POSITION_LIMIT)  # no pass is longer
-
-    def positions(self) -> list[int]:
-        """The positions of the rows that are held."""
-        found = (stream.positions(self.span) for stream in self.streams.values())
-        return list(chain.from_iterable(found))
-
-    def groups(
-        self, rows: Iterator[Row[B]], held: HeldRows[B] | None = None
-    ) -> Iterator[list[Row[B]]]:
-        """Yield the elements of each window."""
-        node, span, streams, retained = self.node, self.span, self.streams, self.retained
-        is_known = False  # True if a stream has the row at ``retained.first``
-        for position, x in rows:
-            element = self.element_of(x)
-            try:
-                key = key_of(element, node.key)
-                stream = streams.get(key)
-            except BaseException as error:
-                raise_ending(failure_of_group(node, self.epoch, [(position, element)]), error)
-            if stream is None:
-                streams[key] = stream = _Stream(deque(maxlen=span), span)
-            group, was_oldest = None, False
-            if stream.add((position, x), span):
-                group = [*islice(stream.latest, 0, None, node.dilation)]
-                was_oldest = stream.first == retained.first
-                stream.move(node.stride, span)
-            if stream.read == stream.complete - span:
-                del streams[key]  # its next element begins a window, as that of a new key does
-            if group is None or (held is not None and held.are_again):
-                continue
-            # If it was not the oldest, another stream still has the first row.
-            if retained.is_followed and (was_oldest or not is_known):
-                oldest = min((stream.first for stream in streams.values()), default=POSITION_LIMIT)
-                is_known = oldest <= position
-                retained.first = oldest if is_known else position + 1
-            yield group
-        if node.remainder != "drop":
-            for stream in sorted(streams.values(), key=lambda stream: stream.first):
-                before = stream.read - len(stream.latest)
-                for start in range(stream.complete - span, stream.read, node.stride):
-                    yield [*islice(stream.latest, start - before, None, node.dilation)]
 
 
 class Windowing(FlowBase[T, E]):

@@ -1,0 +1,217 @@
+"""The windows of several streams: of elements for which a function returns the same key."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, islice
+from typing import Any, Generic, TypeVar
+
+import attrs
+
+from flowdsl.effects import Reordered, Resampled, Unsized
+from flowdsl.elements.specs import Spec, with_sizes
+from flowdsl.errors import raise_ending
+from flowdsl.nodes import (
+    POSITION_LIMIT,
+    A,
+    E,
+    Node,
+    PassFactory,
+    Restartable,
+    Restarts,
+    Retained,
+    Retaining,
+    Row,
+    Traceable,
+    Traced,
+    U,
+    at_least,
+    cached_per_node,
+    name_of,
+    plain_int,
+    refuse_mismatch,
+    trace,
+    validate_key,
+)
+from flowdsl.ops.grouping import Key, failure_of_group, key_of
+from flowdsl.ops.held_rows import HeldRows
+from flowdsl.ops.window_maker import (
+    Remainder,
+    WindowMaker,
+    validate_size,
+    validate_window_remainder,
+    window_title,
+)
+
+B = TypeVar("B")
+
+
+@attrs.define(eq=False, repr=False)
+class _Stream(Generic[A]):
+    """The elements of one key."""
+
+    latest: deque[Row[A]]
+    complete: int
+    """The number of its elements with which its next window is complete."""
+    read: int = 0
+    between: list[int] = attrs.field(factory=list[int])
+    """The positions of its elements from the last window on, until the next window begins."""
+
+    first: int = POSITION_LIMIT
+    """The position of the first of its elements that its next window has, if there is one."""
+
+    def add(self, row: Row[A], span: int) -> bool:
+        """Add an element; return True if the next window is complete."""
+        if self.read == self.complete - span:
+            self.first = row[0]
+        self.latest.append(row)
+        self.read += 1
+        if self.between:
+            self.between.append(row[0])
+        return self.read == self.complete
+
+    def move(self, stride: int, span: int) -> None:
+        """Go on to the window after the next one."""
+        self.complete += stride
+        start = self.complete - span - (self.read - len(self.latest))
+        self.first = self.latest[start][0] if start < len(self.latest) else POSITION_LIMIT
+        if self.complete - span > self.read:
+            self.between = [position for position, _ in self.latest]
+
+    def positions(self, span: int) -> Iterable[int]:
+        """The positions of the elements with which a resumed pass makes the stream again."""
+        start = self.complete - span - (self.read - len(self.latest))
+        return self.between or (position for position, _ in islice(self.latest, start, None))
+
+
+@attrs.frozen(eq=False, repr=False, slots=False)
+class WindowByKey(
+    Traceable[U, E | Reordered | Resampled | Unsized],
+    Restartable[U, E | Reordered | Resampled | Unsized],
+    Retaining[U, E | Reordered | Resampled | Unsized],
+    Generic[A, U, E],
+):
+    """The windows of each of several streams: of the elements that have the same key."""
+
+    source: Node[A, E]
+    n: int = attrs.field(converter=plain_int, validator=validate_size)
+    stride: int = attrs.field(converter=plain_int, validator=at_least(1))
+    dilation: int = attrs.field(converter=plain_int, validator=at_least(1))
+    remainder: Remainder = attrs.field(validator=validate_window_remainder)
+    stacks: bool
+    key: Callable[[A], Key] = attrs.field(validator=validate_key)
+
+    def __attrs_post_init__(self) -> None:
+        refuse_mismatch(self)
+
+    @property
+    def title(self) -> str:
+        key = f"key={name_of(self.key)}"
+        return window_title(self.n, self.stride, self.dilation, self.remainder, self.stacks, key)
+
+    @property
+    @cached_per_node
+    def _maker(self) -> WindowMaker:
+        return WindowMaker(self.n, self.remainder, self.stacks, shares=True)
+
+    @property
+    def length(self) -> None:
+        return None
+
+    @cached_per_node
+    def spec(self, probe: bool) -> Spec:
+        rows = self.source.spec(False)
+        if probe:  # the probed element does not determine the sizes of the others
+            rows = with_sizes(self.source.spec(True), rows)
+        return self._maker.spec(rows)
+
+    def rows_retaining(
+        self, epoch: int, sources: Sequence[PassFactory], retained: Retained
+    ) -> Iterator[Row[U]]:
+        groups = _Streams[A, A](self, epoch, lambda x: x, retained).groups(sources[0](epoch))
+        return enumerate(self._window(epoch, group) for group in groups)
+
+    def rows_from(
+        self,
+        epoch: int,
+        yielded: int,
+        offset: int,
+        sources: Sequence[PassFactory],
+        restarts: Restarts,
+    ) -> Iterator[Row[U]]:
+        streams = _Streams[A, A](self, epoch, lambda x: x, Retained())
+        held = HeldRows[A](sources[0], restarts, streams.positions)
+        groups = streams.groups(held.rows(epoch, yielded, offset), held)
+        return enumerate((self._window(epoch, group) for group in groups), yielded)
+
+    def rows_with_places(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[Any]]:
+        traced = ((i, x if isinstance(x, Traced) else Traced(x, ())) for i, x in sources[0](epoch))
+        streams = _Streams[A, Traced[A]](self, epoch, lambda x: x.element, Retained())
+        for position, group in enumerate(streams.groups(traced)):
+            window = self._window(epoch, [(i, x.element) for i, x in group])
+            yield position, trace(window, [x.places for _, x in group], self.stacks)
+
+    def _window(self, epoch: int, group: list[Row[A]]) -> U:
+        try:
+            window: U = self._maker.made(x for _, x in group)
+        except BaseException as error:
+            raise_ending(failure_of_group(self, epoch, group), error)
+        return window
+
+
+@attrs.define(eq=False)
+class _Streams(Generic[A, B]):
+    """A pass: the streams of which elements are held, by their keys."""
+
+    node: WindowByKey[A, Any, Any]
+    epoch: int
+    element_of: Callable[[B], A]
+    retained: Retained
+    span: int = attrs.field(init=False)
+    streams: dict[Key, _Stream[B]] = attrs.field(factory=dict[Key, Any], init=False)
+
+    def __attrs_post_init__(self) -> None:
+        node = self.node
+        self.span = min((node.n - 1) * node.dilation + 1, POSITION_LIMIT)  # no pass is longer
+
+    def positions(self) -> list[int]:
+        """The positions of the rows that are held."""
+        found = (stream.positions(self.span) for stream in self.streams.values())
+        return list(chain.from_iterable(found))
+
+    def groups(
+        self, rows: Iterator[Row[B]], held: HeldRows[B] | None = None
+    ) -> Iterator[list[Row[B]]]:
+        """Yield the elements of each window."""
+        node, span, streams, retained = self.node, self.span, self.streams, self.retained
+        is_known = False  # True if a stream has the row at ``retained.first``
+        for position, x in rows:
+            element = self.element_of(x)
+            try:
+                key = key_of(element, node.key)
+                stream = streams.get(key)
+            except BaseException as error:
+                raise_ending(failure_of_group(node, self.epoch, [(position, element)]), error)
+            if stream is None:
+                streams[key] = stream = _Stream(deque(maxlen=span), span)
+            group, was_oldest = None, False
+            if stream.add((position, x), span):
+                group = [*islice(stream.latest, 0, None, node.dilation)]
+                was_oldest = stream.first == retained.first
+                stream.move(node.stride, span)
+            if stream.read == stream.complete - span:
+                del streams[key]  # its next element begins a window, as that of a new key does
+            if group is None or (held is not None and held.are_again):
+                continue
+            # If it was not the oldest, another stream still has the first row.
+            if retained.is_followed and (was_oldest or not is_known):
+                oldest = min((stream.first for stream in streams.values()), default=POSITION_LIMIT)
+                is_known = oldest <= position
+                retained.first = oldest if is_known else position + 1
+            yield group
+        if node.remainder != "drop":
+            for stream in sorted(streams.values(), key=lambda stream: stream.first):
+                before = stream.read - len(stream.latest)
+                for start in range(stream.complete - span, stream.read, node.stride):
+                    yield [*islice(stream.latest, start - before, None, node.dilation)]
