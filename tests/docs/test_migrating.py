@@ -14,6 +14,8 @@ import pytest
 
 import flowdsl as fl
 
+pytest.importorskip("tensorflow")  # which the names of the integration need
+
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "migrating.md").read_text()
 

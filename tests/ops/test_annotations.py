@@ -170,7 +170,7 @@ def test_the_spec_of_a_jax_array_comes_from_the_first_element() -> None:
 
 
 def test_the_spec_of_a_tensorflow_tensor_comes_from_the_first_element() -> None:
-    import tensorflow as tf
+    tf = pytest.importorskip("tensorflow")
 
     def row(i: int) -> Any:
         return tf.fill([2], i)

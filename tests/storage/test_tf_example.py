@@ -89,7 +89,7 @@ def test_created_example_is_parsed(sample: Sample) -> None:
 @settings(max_examples=20)
 @given(SAMPLES)
 def test_examples_agree_with_tensorflow(sample: Sample) -> None:
-    import tensorflow as tf
+    tf = pytest.importorskip("tensorflow")
 
     train: Any = tf.train  # our stubs have what flowdsl uses
     theirs = train.Example.FromString(flat(sample))
@@ -253,7 +253,7 @@ def test_a_sequence_example_is_named() -> None:
     message = "no feature 'x' in the context of a tf.train.SequenceExample; there are 'label'; its "
     with pytest.raises(SpecMismatch, match=f"{message}feature lists 'x' are not read: parse"):
         parser(list[int])(data)
-    import tensorflow as tf
+    tf = pytest.importorskip("tensorflow")
 
     train: Any = tf.train
     theirs = train.SequenceExample.FromString(data)

@@ -203,7 +203,7 @@ class Halves(NamedTuple):
 @pytest.mark.parametrize("name", ["lmdb", "tfrecord", "arrayrecord", "npz"])
 def test_small_numbers_come_back(tmp_path: Path, name: str) -> None:
     path = tmp_path / "rows"
-    rows = [Halves(HALVES + i, ml_dtypes.float8_e4m3fn(i)) for i in range(6)]
+    rows = [Halves(HALVES + ml_dtypes.bfloat16(i), ml_dtypes.float8_e4m3fn(i)) for i in range(6)]
     getattr(fl.from_items(rows), f"write_{name}")(path)
     flow: fl.Flow[Halves, fl.Exact] = getattr(fl, f"from_{name}")(path, Halves)
     assert str(flow.spec).startswith("Halves(x: bfloat16[")
