@@ -24,6 +24,8 @@ GOOD = [file.stem for file in Path(__file__).parent.glob("good*.py")]
 def fits(value: Any, form: Any) -> bool:
     """Return True if a value has a type, to the depth that the good files use."""
     origin, args = get_origin(form), get_args(form)
+    if hasattr(origin, "__value__"):  # an alias by a type statement, as NDArray of newer NumPy
+        return fits(value, origin.__value__[args])
     if form is Any:
         return True
     if origin is fl.Flow:
