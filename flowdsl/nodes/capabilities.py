@@ -158,6 +158,8 @@ class Receipts:
     """True if the source has yielded its last row."""
     followed: bool = False
     """True if a run reports what it delivers; else a row is delivered when the next is read."""
+    when_left_out: Callable[[], object] | None = None
+    """Called if a row is requested while others are not reported yet; it may report these."""
     _rest: Generator[None] | None = None
     _closed: bool = False
     # Two threads may run ``_rest``: the one that reads the source, and the consumer's.
@@ -168,6 +170,8 @@ class Receipts:
         """Note that the row after the last one is read."""
         if not self.followed:
             self.delivered = self.yielded
+        elif self.when_left_out is not None and self.delivered < self.yielded:
+            self.when_left_out()
 
     def park(self, rest: Generator[None]) -> None:
         """Keep what the source has to do after its last row: it goes on a step with each report."""

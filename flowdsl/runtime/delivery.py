@@ -17,6 +17,9 @@ first, no later element can be made from (``follow``):
   it and counted as they leave it.
 - Threads and pools read ahead, so each row that they read is noted with the answer below it.
 
+A filter may leave out any number of rows in a row. Where nothing but functions and filters is above
+the source or its workers, these are reported while the consumer waits for its next element.
+
 Any other operator delivers all of its rows at the end of the pass. That end counts only if each
 operator above the source has read its own source to the end: a ``take`` may end a pass while rows
 are still in the buffers below it.
@@ -304,6 +307,11 @@ class Follower:
             _, delivered = self._noted.popleft()
         if delivered is not None:
             self.receipts.report(delivered)
+
+    def left_out(self) -> None:
+        """Report rows of which no element was made, while the consumer waits for an element."""
+        if not self._noted:
+            self.receipts.report(self.delivered.count())
 
     def complete(self) -> None:
         """Report that the consumer is finished with all elements, after the end of the pass."""

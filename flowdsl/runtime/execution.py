@@ -59,6 +59,7 @@ from flowdsl.runtime.resume_points import (
     OperatorProgress,
     Places,
     ResumePoint,
+    passes_on,
     resumable_path,
 )
 from flowdsl.runtime.skips import Skips
@@ -342,8 +343,15 @@ class Execution(Generic[T]):
         """Report to a source which of its rows are delivered, from now on."""
         source.receipts.followed = True
         delivered = root.follow(source) or Delivered(lambda: 0)
-        self._followers.append(Follower(source.receipts, delivered))
+        self._followers.append(follower := Follower(source.receipts, delivered))
         self.auto_commit &= source.auto_commit
+        channel = root
+        while isinstance(channel, HostedChannel) and passes_on(channel.step.node):
+            (channel,) = channel.sources
+        if isinstance(channel, HostedChannel) and channel.step.node is source:
+            source.receipts.when_left_out = follower.left_out
+        elif isinstance(channel, StageChannel) and isinstance(channel.runner, Pool):
+            channel.runner.when_left_out = follower.left_out
 
     def _followed(self, elements: Iterator[T]) -> Iterator[T]:
         for position, element in enumerate(elements, self.start + 1):

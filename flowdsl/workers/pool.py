@@ -101,6 +101,8 @@ class Pool:
         self._work = TaskSource(stage, bases, self._pace, backend.pack, close, backend.wake, ahead)
         self.when_sparse: Callable[[], object] = lambda: None
         """Called if filters drop many elements and keep none."""
+        self.when_left_out: Callable[[], object] = lambda: None
+        """Called after a task of which every element was left out."""
         self._clear()
         self._delivering: tuple[Task, Sequence[int], Iterator[Any]] | None = None
         """The task being delivered, its elements' positions, and the elements left."""
@@ -527,6 +529,8 @@ class Pool:
         counts.delivered += result.count
         counts.entered += result.count if self.stage.end_to_end else 0
         counts.filtered += result.filtered
+        if not result.count:
+            self.when_left_out()
         if counts.filtered >= DROPPED_IN_A_ROW and not counts.delivered:
             self.when_sparse()
         failure = result.failure

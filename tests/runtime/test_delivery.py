@@ -563,3 +563,41 @@ def _subclasses(cls: Any) -> set[type[AnyNode]]:
     for sub in cls.__subclasses__():
         found |= {sub, *_subclasses(sub)}
     return found
+
+
+@pytest.mark.parametrize("threads", [0, 2])
+@pytest.mark.parametrize("auto_commit", [True, False])
+def test_rows_that_a_filter_leaves_out_are_reported_while_the_consumer_waits(
+    threads: int, auto_commit: bool
+) -> None:
+    """Else a source would keep all of them, however rare the rows are that pass the filter."""
+    flow, receipts = numbers(4_000, auto_commit)
+    reported = list[int]()
+
+    def is_last(i: int) -> bool:
+        reported.append(receipts.delivered)
+        return i in (0, 3_999)
+
+    kept = flow.filter(is_last)
+    with iter(kept.prefetch(threads=threads) if threads else kept) as run:
+        assert next(run) == 0
+        reported.clear()
+        if not auto_commit:  # what the consumer has is not reported before it says so
+            assert receipts.delivered == 0
+            run.commit()
+        assert next(run) == 3_999
+        assert max(reported) > 2_000
+        assert receipts.delivered < 4_000
+        if auto_commit:
+            assert next(run, None) is None
+            assert receipts.delivered == 4_000
+
+
+def test_an_element_that_is_not_committed_holds_back_rows_left_out_after_it() -> None:
+    flow, receipts = numbers(100, auto_commit=False)
+    with iter(flow.filter(lambda i: i % 50 == 0)) as run:
+        assert [next(run), next(run)] == [0, 50]
+        assert receipts.delivered == 0
+        run.commit()
+        assert next(run, None) is None
+        assert receipts.delivered >= 50
