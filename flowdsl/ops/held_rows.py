@@ -26,8 +26,8 @@ from flowdsl.nodes import A, PassFactory, Positions, Restarts, Row
 ROWS_PER_RESTART = 128
 """The fewest rows from one place where a pass can begin again to the next."""
 _MOST_BYTES = 150
-"""The most bytes for the held rows in a state, which is below 1 KB with two such operators: about
-1,100 rows without a pattern, and many more where nearly all of them or nearly none are held."""
+"""The most bytes for the held rows in a state: about 1,100 rows without a pattern, and many more
+where nearly all of them or nearly none are held."""
 _MOST_BITS = 1 << 22
 """The most positions from the first held row to the last row: they take half a megabyte."""
 _MOST_MARKS = 1024

@@ -34,6 +34,9 @@ _VERSION = 4
 _ROOM = 700
 """Characters available in a state for the places and the spelling of the operators."""
 
+_MOST_OF_PLACES = _ROOM - 50
+"""Of these, the most characters for the places."""
+
 _LEAST = 12
 """The minimum characters of a shortened operator, before whole operators are left out."""
 
@@ -83,7 +86,7 @@ def state_of(
                 f"other end, which sends or puts them"
             )
     operators, places = fingerprints_of(node), resume_point.numbers()
-    if len(json.dumps(places)) > _ROOM:
+    if len(json.dumps(places)) > _MOST_OF_PLACES:
         places = []  # the pass is computed again: a state is small whatever the flow
     state = State(
         version=_VERSION,
@@ -250,8 +253,8 @@ def _fitted(operators: list[str], most: int) -> list[str]:
     while len(json.dumps(fitted)) > most and room > _LEAST:
         room = max(_LEAST, room * 3 // 4)
         fitted = [_cut(operator, room) for operator in operators]
-    while len(json.dumps(fitted)) > most:
-        fitted = [*fitted[: len(fitted) * 3 // 4], _CUT]
+    while len(json.dumps(fitted)) > most and len(fitted) > 1:
+        fitted = [*fitted[: (len(fitted) - 1) * 3 // 4], _CUT]
     return fitted
 
 

@@ -259,3 +259,12 @@ def test_a_state_whose_places_would_be_too_large_has_none() -> None:
     state = state_of(flow.node, 0, 1, large)
     assert state["places"] == []
     assert len(json.dumps(state)) < 1024
+
+
+@pytest.mark.parametrize("digits", range(0, 640, 9))
+def test_a_state_is_made_however_little_room_its_places_leave(digits: int) -> None:
+    flow = fl.concat([fl.from_range(9).batch_by_key(2, abs) for _ in range(7)])
+    point = ResumePoint(1, ((int("7" * (digits + 1)), 3),))
+    state = state_of(flow.node, 0, 1, point)
+    assert state["flow"]
+    assert len(json.dumps(state)) < 1024
