@@ -180,7 +180,8 @@ def _checked(state: Mapping[str, object]) -> tuple[int, int, list[int], list[lis
                 f"resume: the state was changed after state_dict() returned it, or damaged: its "
                 f"checksum differs; resume from a state as it was saved, got {state!r}"
             )
-        return int(epoch), int(position), places, shards
+        # Some checkpoints restore the numbers as those of NumPy, which overflow.
+        return int(epoch), int(position), [*map(int, places)], [[*map(int, s)] for s in shards]
     raise StateMismatch(f"resume: the state is not of this version of flowdsl: {state!r}")
 
 

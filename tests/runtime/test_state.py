@@ -268,3 +268,23 @@ def test_a_state_is_made_however_little_room_its_places_leave(digits: int) -> No
     state = state_of(flow.node, 0, 1, point)
     assert state["flow"]
     assert len(json.dumps(state)) < 1024
+
+
+@pytest.mark.parametrize("name", ["by key", "windows", "mixture", "interleave_map", "filter"])
+def test_a_state_whose_numbers_are_those_of_numpy_resumes(name: str) -> None:
+    rows = fl.from_range(900).filter(lambda x: x % 3 > 0)
+    flow: Flow[Any, Any] = {
+        "by key": rows.batch_by_key(9, lambda x: x * 7919 % 17, collate=list),
+        "windows": rows.window(5, key=lambda x: x * 7919 % 17),
+        "mixture": fl.interleave([rows, fl.from_range(9).filter(bool)]),
+        "interleave_map": rows.interleave_map(lambda x: [x] * (x % 5)),
+        "filter": rows,
+    }[name]
+    whole = flow.collect()
+    run = iter(flow)
+    elements = list(islice(run, 60))
+    state = run.state_dict()
+    restored = {**state, "places": [*np.array(state["places"], np.int64)]}
+    again = iter(flow.resume(restored))
+    elements += islice(again, 3)
+    assert elements + list(flow.resume(json.loads(json.dumps(again.state_dict())))) == whole
