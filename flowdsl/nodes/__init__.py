@@ -48,6 +48,7 @@ from flowdsl.nodes.base import (
     with_sources,
 )
 from flowdsl.nodes.capabilities import (
+    ELEMENTS_PER_RESTART,
     Acknowledging,
     AnyOrder,
     Buffering,
@@ -125,6 +126,7 @@ from flowdsl.nodes.validation import (
 __all__ = [
     "BATCH_KEYWORD_ADVICE",
     "DROPPED",
+    "ELEMENTS_PER_RESTART",
     "PARALLEL_KEYWORD_ADVICE",
     "POSITION_LIMIT",
     "READER_KEYWORD_ADVICE",

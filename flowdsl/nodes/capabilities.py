@@ -49,11 +49,22 @@ class Resumable(Node[T, E], Generic[T, E]):
         return 0, yielded
 
 
+ELEMENTS_PER_RESTART = 128
+"""The number of elements from one restart to the next, for an operator that takes microseconds to
+note one: a resume computes as many again."""
+
+
+@attrs.define(eq=False)
 class Restarts:
     """Notes at which element of its source an operator could begin to make its next elements.
 
     This class notes nothing; a run that can resume passes one that does.
     """
+
+    yielded: int = 0
+    """The number of elements that were yielded before the restart at which the pass begins."""
+    offset: int = 0
+    """The number of the operator's own that was noted with that restart."""
 
     def mark(self) -> object:
         """Return the place of the source: a pass that begins there reads its next element first."""
@@ -84,22 +95,17 @@ class Restartable(Node[T, E], Generic[T, E]):
 
     @abstractmethod
     def rows_from(
-        self,
-        epoch: int,
-        yielded: int,
-        offset: int,
-        sources: Sequence[PassFactory],
-        restarts: Restarts,
+        self, epoch: int, sources: Sequence[PassFactory], restarts: Restarts
     ) -> Iterator[Row[T]]:
-        """Yield the rows of a pass that come after the first ``yielded`` rows.
+        """Yield the rows of a pass that come after the first ``restarts.yielded`` rows.
 
-        The runtime starts the next pass of the source at a mark that was noted in ``restarts`` with
-        these numbers. Later restarts are noted there.
+        The runtime starts the next pass of each source at the mark that was noted with this number
+        and with ``restarts.offset``. Later restarts are noted in ``restarts``.
         """
 
     @final
     def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[T]]:
-        return self.rows_from(epoch, 0, 0, sources, Restarts())
+        return self.rows_from(epoch, sources, Restarts())
 
     def place_at(self, yielded: int) -> tuple[int, int]:
         """The last restart among the first ``yielded`` elements, where it is arithmetic.
@@ -159,7 +165,7 @@ class Receipts:
     followed: bool = False
     """True if a run reports what it delivers; else a row is delivered when the next is read."""
     when_left_out: Callable[[], object] | None = None
-    """Called if a row is requested while others are not reported yet; it may report these."""
+    """Called when a row is requested and earlier rows were not reported; it may report them."""
     _rest: Generator[None] | None = None
     _closed: bool = False
     # Two threads may run ``_rest``: the one that reads the source, and the consumer's.
@@ -245,10 +251,10 @@ class AnyOrder(Node[T, E], Generic[T, E]):
 
 
 def when_read(source: PassFactory, epoch: int) -> Iterator[Row[Any]]:
-    """Return a pass that begins with the first row that is read.
+    """Return a pass that starts when its first row is read.
 
-    An operator that reads several sources begins their passes so: until then, a source that is
-    resumed is at the place of the state.
+    For operators with several sources: until then, a resumed source keeps the place that it has in
+    the state, so that the next state has it too.
     """
     return chain.from_iterable(map(source, (epoch,)))  # in C, where each row passes through
 

@@ -96,6 +96,12 @@ def failure_of_group(node: AnyNode, epoch: int, group: Sequence[Row[Any]]) -> El
     return ElementError(node.title, first, epoch, origin, described)
 
 
+def spec_of_any(source: AnyNode, probe: bool) -> Spec:
+    """The spec of all elements: a probed element does not determine the sizes of the others."""
+    rows = source.spec(False)
+    return with_sizes(source.spec(True), rows) if probe else rows
+
+
 @attrs.define(eq=False, repr=False)
 class Group(Generic[A]):
     """Elements with equal keys, in order, with their positions."""
@@ -161,27 +167,19 @@ class Grouped(Traceable[U, E], Restartable[U, E], Generic[A, U, E]):
 
     def spec_of_rows(self, probe: bool) -> Spec:
         """The spec of the elements of the groups."""
-        rows = self.source.spec(False)
-        if probe:  # the probed element does not determine the sizes of the others
-            rows = with_sizes(self.source.spec(True), rows)
-        return rows
+        return spec_of_any(self.source, probe)
 
     def rows_from(
-        self,
-        epoch: int,
-        yielded: int,
-        offset: int,
-        sources: Sequence[PassFactory],
-        restarts: Restarts,
+        self, epoch: int, sources: Sequence[PassFactory], restarts: Restarts
     ) -> Iterator[Row[U]]:
         open_groups = dict[Key, Group[A]]()
 
         def positions() -> list[int]:
             return [position for group in open_groups.values() for position, _ in group.rows]
 
-        rows = HeldRows[A](sources[0], restarts, positions).rows(epoch, yielded, offset)
+        rows = HeldRows[A](sources[0], restarts, positions).rows(epoch)
         groups = self._groups(epoch, rows, open_groups)
-        return enumerate((self._gathered(epoch, group) for group in groups), yielded)
+        return enumerate((self._gathered(epoch, group) for group in groups), restarts.yielded)
 
     def rows_with_places(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[Any]]:
         read, waiting = TracedReader(sources[0]), dict[int, Traced[Any]]()

@@ -2,7 +2,7 @@
 
 The problem: which rows such an operator holds depends on all rows before them, as any key may come
 again or not. If a resume read the pass again from its first row, it would compute everything below
-the operator again. A copy of the rows is no choice either: they may be any objects, of any size.
+the operator again. Saving the rows is not possible either: they may be any objects, of any size.
 
 The choice: a state says which rows were held, a bit for each row from the first held one to the
 last one read. The pass begins again at a mark before the first held row, and the operator receives
@@ -21,10 +21,8 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from flowdsl.nodes import A, PassFactory, Positions, Restarts, Row
+from flowdsl.nodes import ELEMENTS_PER_RESTART, A, PassFactory, Positions, Restarts, Row
 
-ROWS_PER_RESTART = 128
-"""The fewest rows from one place where a pass can begin again to the next."""
 _MOST_BYTES = 150
 """The most bytes for the held rows in a state: about 1,100 rows without a pattern, and many more
 where nearly all of them or nearly none are held."""
@@ -41,23 +39,24 @@ class HeldRows(Generic[A]):
     restarts: Restarts
     positions: Callable[[], Sequence[int]]
     """Returns the positions of the rows that the operator holds."""
-    are_again: bool = attrs.field(default=False, init=False)
-    """True while rows are read again that were held when the state was saved."""
+    is_reading_again: bool = attrs.field(default=False, init=False)
+    """True while the pass reads the rows that were read before the state was saved."""
     _marks: deque[tuple[int, object]] = attrs.field(factory=deque[tuple[int, object]], init=False)
     """Positions of rows, and the marks from before these were read."""
 
-    def rows(self, epoch: int, yielded: int, offset: int) -> Iterator[Row[A]]:
+    def rows(self, epoch: int) -> Iterator[Row[A]]:
         """Yield the rows that were held, if the pass is resumed, and then the later ones."""
+        offset = self.restarts.offset
         mark = self.restarts.mark()  # before the operators below begin their passes
-        self.restarts.note(mark, yielded, offset)
+        self.restarts.note(mark, self.restarts.yielded, offset)
         rows = self.source(epoch)
         if not mark:
             yield from rows
             return
         if offset:
-            yield from self._again(rows, mark, _unpacked(offset))
+            yield from self._again(rows, mark, _held_in(offset))
             mark = self.restarts.mark()
-        every, begins = ROWS_PER_RESTART, True
+        every, begins = ELEMENTS_PER_RESTART, True
         while (row := next(rows, None)) is not None:
             position = row[0]
             yield row
@@ -67,15 +66,18 @@ class HeldRows(Generic[A]):
                 yield from islice(rows, every - 2)
             else:
                 mark = self.restarts.mark()
-                every = max(ROWS_PER_RESTART, self._note(mark, position + 1))
+                every = max(ELEMENTS_PER_RESTART, self._note(mark, position + 1))
             begins = not begins
 
     def _again(
         self, rows: Iterator[Row[A]], mark: object, held: NDArray[np.bool_]
     ) -> Iterator[Row[A]]:
-        """Yield those of the first rows that were held: ``held`` has True for each of these."""
+        """Yield the held rows among the first ``len(held)`` rows.
+
+        ``held`` has True at the place of each held row.
+        """
         first, last = 0, len(held) - 1
-        self.are_again = True
+        self.is_reading_again = True
         for number, (position, x) in enumerate(rows):
             if not number:
                 self._add(position, mark)
@@ -84,7 +86,7 @@ class HeldRows(Generic[A]):
                 yield position, x
             if position - first == last:
                 break
-        self.are_again = False
+        self.is_reading_again = False
 
     def _add(self, position: int, mark: object) -> None:
         self._marks.append((position, mark))
@@ -94,7 +96,8 @@ class HeldRows(Generic[A]):
     def _note(self, mark: object, end: int) -> int:
         """Note the rows held before the position ``end``.
 
-        Return the number of rows until the next note, which grows with the time that one takes.
+        Return the least number of rows until the next note: more where a note takes longer, and
+        more again if the held rows do not fit in a state.
         """
         if not (positions := self.positions()):
             self._marks.clear()
@@ -106,17 +109,19 @@ class HeldRows(Generic[A]):
             marks.popleft()
         first, mark = marks[0]
         extent = end - first
+        wait = max(2 * len(positions), extent >> 6)
         if first <= oldest and held.max() < end and extent <= _MOST_BITS:
-            offset = _packed(held - first, extent)
+            offset = _packed_bits(held - first, extent)
             if offset.bit_length() <= 8 * _MOST_BYTES:
                 self.restarts.note(mark, offset=offset)
-        return max(2 * len(positions), extent >> 6)
+                return wait
+        return 4 * wait
 
 
-def _packed(held: Positions, count: int) -> int:
+def _packed_bits(held: Positions, count: int) -> int:
     """Return one number for ``count`` rows, of which some are held.
 
-    >>> _unpacked(_packed(np.array([1, 2]), 4)).tolist()
+    >>> _held_in(_packed_bits(np.array([1, 2]), 4)).tolist()
     [False, True, True, False]
     """
     bits = np.zeros(count + 1, np.bool_)
@@ -124,7 +129,8 @@ def _packed(held: Positions, count: int) -> int:
     return int.from_bytes(zlib.compress(np.packbits(bits).tobytes(), 9))
 
 
-def _unpacked(offset: int) -> NDArray[np.bool_]:
+def _held_in(offset: int) -> NDArray[np.bool_]:
+    """Return the bits that ``_packed_bits`` packed: True at the place of each held row."""
     packed = zlib.decompress(offset.to_bytes((offset.bit_length() + 7) // 8))
     bits = np.unpackbits(np.frombuffer(packed, np.uint8))
     return bits[: bits.nonzero()[0][-1]].astype(np.bool_)

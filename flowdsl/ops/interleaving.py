@@ -13,6 +13,7 @@ from flowdsl.effects import Reordered, Unsized
 from flowdsl.elements.specs import Spec
 from flowdsl.errors import ElementError, raise_ending
 from flowdsl.nodes import (
+    ELEMENTS_PER_RESTART,
     A,
     E,
     FlowBase,
@@ -96,16 +97,11 @@ class InterleaveMap(
         return enumerate(y for y, _ in _Turns(self, epoch, rows, retained).elements())
 
     def rows_from(
-        self,
-        epoch: int,
-        yielded: int,
-        offset: int,
-        sources: Sequence[PassFactory],
-        restarts: Restarts,
+        self, epoch: int, sources: Sequence[PassFactory], restarts: Restarts
     ) -> Iterator[Row[U]]:
-        restarts.note(restarts.mark(), yielded, offset)
+        restarts.note(restarts.mark(), restarts.yielded, restarts.offset)
         turns = _Turns(self, epoch, restarts.marked(sources[0], epoch), Retained())
-        return enumerate((y for y, _ in turns.elements(offset, restarts)), yielded)
+        return enumerate((y for y, _ in turns.elements(restarts)), restarts.yielded)
 
     def rows_with_places(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[Any]]:
         read = TracedReader(sources[0], deque(maxlen=1))
@@ -115,8 +111,6 @@ class InterleaveMap(
             yield position, trace(y, [x.places])
 
 
-ELEMENTS_PER_RESTART = 128
-"""The number of elements from one place where a pass can begin again to the next."""
 _MOST_BYTES = 150
 """The most bytes of the open results in a state: a cycle of about 50."""
 
@@ -152,14 +146,12 @@ class _Turns(Generic[A, U]):
     def __attrs_post_init__(self) -> None:
         self.unused = self.node.cycle
 
-    def elements(
-        self, offset: int = 0, restarts: Restarts | None = None
-    ) -> Iterator[tuple[U, Row[Any]]]:
+    def elements(self, restarts: Restarts | None = None) -> Iterator[tuple[U, Row[Any]]]:
         """Yield the elements, each with the row of the source that it was made from."""
         slots, block, since = self.slots, self.node.block, 0
         try:
-            if offset:
-                self._begin_again(offset)
+            if restarts is not None and restarts.offset:
+                self._begin_again(restarts.offset)
             while slots or self.unused:
                 if restarts is not None and since >= ELEMENTS_PER_RESTART:
                     self._note(restarts)

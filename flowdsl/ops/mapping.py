@@ -204,15 +204,10 @@ class FlatMap(MadeFromLatest[U, E | Unsized], Restartable[U, E | Unsized], Gener
         return with_inferred(self, spec_of_items(self.func), probe)
 
     def rows_from(
-        self,
-        epoch: int,
-        yielded: int,
-        offset: int,
-        sources: Sequence[PassFactory],
-        restarts: Restarts,
+        self, epoch: int, sources: Sequence[PassFactory], restarts: Restarts
     ) -> Iterator[Row[U]]:
         with closing(self._elements(epoch, restarts.before_each(sources[0]))) as elements:
-            yield from enumerate(elements, yielded)
+            yield from enumerate(elements, restarts.yielded)
 
     def _elements(self, epoch: int, source: PassFactory) -> Generator[U]:
         for position, x in source(epoch):

@@ -150,19 +150,14 @@ class WindowShuffle(
         return self.source.spec(probe)
 
     def rows_from(
-        self,
-        epoch: int,
-        yielded: int,
-        offset: int,
-        sources: Sequence[PassFactory],
-        restarts: Restarts,
+        self, epoch: int, sources: Sequence[PassFactory], restarts: Restarts
     ) -> Iterator[Row[T]]:
         mark = restarts.mark()  # before the operators below begin their passes
-        restarts.note(mark, yielded, offset)
+        restarts.note(mark, restarts.yielded, restarts.offset)
         draws = generator(self.seed, self.salt, epoch if self.reshuffle else 0, 0)
-        window = _Window[T](self.buffer, draws, sources[0](epoch), restarts, offset)
-        window.marks.append((offset, mark))
-        return enumerate(window.elements(yielded), yielded)
+        window = _Window[T](self.buffer, draws, sources[0](epoch), restarts, restarts.offset)
+        window.marks.append((restarts.offset, mark))
+        return enumerate(window.elements(restarts.yielded), restarts.yielded)
 
 
 _BLOCK = 64

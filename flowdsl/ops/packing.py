@@ -133,19 +133,14 @@ class _Pack(
         return int(np.count_nonzero(element.segment_ids)), self.n
 
     def rows_from(
-        self,
-        epoch: int,
-        yielded: int,
-        offset: int,
-        sources: Sequence[PassFactory],
-        restarts: Restarts,
+        self, epoch: int, sources: Sequence[PassFactory], restarts: Restarts
     ) -> Iterator[Row[Packed[U]]]:
-        groups = self._filled(epoch, sources[0], offset, restarts)
-        return enumerate((self._packed(epoch, group) for group in groups), yielded)
+        groups = self._filled(epoch, sources[0], restarts)
+        return enumerate((self._packed(epoch, group) for group in groups), restarts.yielded)
 
     def rows_with_places(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[Any]]:
         read, begun = TracedReader(sources[0]), dict[int, Traced[Any]]()
-        for position, group in enumerate(self._filled(epoch, read, 0, Restarts())):
+        for position, group in enumerate(self._filled(epoch, read, Restarts())):
             begun.update(read.latest)
             read.latest.clear()
             members = [
@@ -154,20 +149,16 @@ class _Pack(
             ]
             yield position, trace(self._packed(epoch, group), members)
 
-    def _filled(
-        self, epoch: int, source: PassFactory, offset: int, restarts: Restarts
-    ) -> Iterator[_Group]:
+    def _filled(self, epoch: int, source: PassFactory, restarts: Restarts) -> Iterator[_Group]:
         """The groups with entries, which are all but perhaps the last."""
-        groups = self._groups(epoch, source, offset, restarts)
+        groups = self._groups(epoch, source, restarts)
         return (group for group in groups if any(piece.size for piece in group))
 
     @abstractmethod
-    def _groups(
-        self, epoch: int, source: PassFactory, offset: int, restarts: Restarts
-    ) -> Iterator[_Group]:
+    def _groups(self, epoch: int, source: PassFactory, restarts: Restarts) -> Iterator[_Group]:
         """Yield the parts for each row; a sequence without entries is a part too.
 
-        The first ``offset`` entries of the source are in earlier rows.
+        The first ``restarts.offset`` entries of the source are in earlier rows.
         """
 
     def _sequences(self, epoch: int, source: PassFactory) -> Iterator[tuple[int, Any, int]]:
@@ -210,12 +201,11 @@ class PackConcatenated(_Pack[U, E | Unsized], Generic[U, E]):
     def looks_back(self) -> int | None:
         return 1  # a sequence may continue in the next row
 
-    def _groups(
-        self, epoch: int, source: PassFactory, offset: int, restarts: Restarts
-    ) -> Iterator[_Group]:
+    def _groups(self, epoch: int, source: PassFactory, restarts: Restarts) -> Iterator[_Group]:
         group, room = _Group(), self.n
-        mark, before = restarts.mark(), 0  # entries since the mark, before the next sequence
+        mark, offset = restarts.mark(), restarts.offset
         restarts.note(mark, offset=offset)
+        before = 0  # entries since the mark, before the next sequence
         for number, (position, x, size) in enumerate(self._sequences(epoch, source), 1):
             start = min(max(offset - before, 0), size)
             while size - start >= room:
@@ -254,9 +244,7 @@ class PackWhole(_Pack[U, E | Reordered | Unsized], Generic[U, E]):
         # With ``drop_remainder`` the open rows are in no element, but this is known at the end.
         return not self.split  # a sequence that is split is in several elements
 
-    def _groups(
-        self, epoch: int, source: PassFactory, offset: int, restarts: Restarts
-    ) -> Iterator[_Group]:
+    def _groups(self, epoch: int, source: PassFactory, restarts: Restarts) -> Iterator[_Group]:
         """A row is yielded when it is full, or if it is the fullest when a new one is needed."""
         groups = list[_Group]()
         rooms: Positions = np.zeros(self.bins, np.int64)  # of the groups, oldest first

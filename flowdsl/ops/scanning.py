@@ -147,12 +147,7 @@ class TakeWhile(_While[T, E | Unsized], Restartable[T, E | Unsized], Generic[T, 
 
     # Restartable, as a pass that has ended has read one element more than it has yielded.
     def rows_from(
-        self,
-        epoch: int,
-        yielded: int,
-        offset: int,
-        sources: Sequence[PassFactory],
-        restarts: Restarts,
+        self, epoch: int, sources: Sequence[PassFactory], restarts: Restarts
     ) -> Iterator[Row[T]]:
         for position, x in restarts.before_each(sources[0])(epoch):
             if not self._holds(self.keep, epoch, position, x):

@@ -233,15 +233,11 @@ class RepeatEach(IndexTransform[T, E | Resampled], Restartable[T, E | Resampled]
         return position * self.n, position
 
     def rows_from(
-        self,
-        epoch: int,
-        yielded: int,
-        offset: int,
-        sources: Sequence[PassFactory],
-        restarts: Restarts,
+        self, epoch: int, sources: Sequence[PassFactory], restarts: Restarts
     ) -> Iterator[Row[T]]:
         rows = restarts.before_each(sources[0])(epoch)
-        return enumerate((y for _, x in rows for y in map(read_only, repeat(x, self.n))), yielded)
+        elements = (y for _, x in rows for y in map(read_only, repeat(x, self.n)))
+        return enumerate(elements, restarts.yielded)
 
     def rows_with_places(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[Any]]:
         return enumerate(y for _, x in sources[0](epoch) for y in repeat(x, self.n))

@@ -19,6 +19,7 @@ import numpy as np
 from flowdsl.effects import Endless, Reordered, Resampled, Tag, Unsized
 from flowdsl.errors import EndlessFlow, InvalidFlow
 from flowdsl.nodes import (
+    ELEMENTS_PER_RESTART,
     AnyNode,
     E,
     Indices,
@@ -233,49 +234,34 @@ class TakingTurns(Merging[T, E], Generic[T, E]):
         return part, rank
 
 
-ELEMENTS_PER_RESTART = 128
-"""The number of elements from one place where a pass can begin again to the next."""
-
-
 class UntilLast(TakingTurns[T, E], Restartable[T, E], Generic[T, E]):
     """Ends when all flows have ended; a flow that has ended has no more turns.
 
-    Where a length is not known, the turns follow from the lengths of the flows that have ended
-    before. So these are in the place of the operator.
+    Where lengths are not known, the turns depend on the lengths of the flows that have ended. So
+    the offset of a restart has these lengths.
     """
 
     def rows_from(
-        self,
-        epoch: int,
-        yielded: int,
-        offset: int,
-        sources: Sequence[PassFactory],
-        restarts: Restarts,
+        self, epoch: int, sources: Sequence[PassFactory], restarts: Restarts
     ) -> Iterator[Row[T]]:
-        return enumerate(self._elements(epoch, yielded, offset, sources, restarts), yielded)
+        return enumerate(self._elements(epoch, sources, restarts), restarts.yielded)
 
     def _elements(
-        self,
-        epoch: int,
-        yielded: int,
-        offset: int,
-        sources: Sequence[PassFactory],
-        restarts: Restarts,
+        self, epoch: int, sources: Sequence[PassFactory], restarts: Restarts
     ) -> Iterator[T]:
-        restarts.note(restarts.mark(), yielded, offset)
-        order, n = self.order(epoch), len(sources)
-        lengths: list[int | None] = [None] * n
-        if offset:
-            lengths = [k - 1 if k else None for k in unpacked(offset)]
+        yielded = restarts.yielded
+        restarts.note(restarts.mark(), yielded, restarts.offset)
+        order, lengths = self.order(epoch), _lengths_in(restarts.offset, len(sources))
         phases = _phases_until(order, tuple(lengths), yielded)
         members, ended = tuple(phases[-1].members.tolist()), len(phases) - 1
         begin, taken = phases[-1].start, phases[-1].taken.copy()
+        due = yielded + ELEMENTS_PER_RESTART
         streams = dict[int, Iterator[Row[T]]]()
         while members:
             streams = {k: streams.get(k) or when_read(sources[k], epoch) for k in members}
-            turns, due = order.turns(members), yielded - begin + ELEMENTS_PER_RESTART
+            turns = order.turns(members)
             for turn, place in enumerate(turns.parts(yielded - begin), yielded - begin):
-                if turn == due:
+                if begin + turn == due:
                     due += ELEMENTS_PER_RESTART
                     if mark := restarts.mark():
                         restarts.note(mark, offset=_packed_lengths(lengths))
@@ -294,6 +280,11 @@ def _packed_lengths(lengths: Sequence[int | None]) -> int:
     if not any(n is not None for n in lengths):
         return 0
     return packed(0 if n is None else n + 1 for n in lengths)
+
+
+def _lengths_in(offset: int, flows: int) -> list[int | None]:
+    """Return the lengths that ``_packed_lengths`` packed; None for a flow that has not ended."""
+    return [k - 1 if k else None for k in unpacked(offset)] if offset else [None] * flows
 
 
 class UntilFirst(TakingTurns[T, E], Resumable[T, E], Generic[T, E]):

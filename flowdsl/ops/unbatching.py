@@ -90,14 +90,10 @@ class Unbatch(Traceable[U, E | Unsized], Restartable[U, E | Unsized], Generic[A,
         return 1
 
     def rows_from(
-        self,
-        epoch: int,
-        yielded: int,
-        offset: int,
-        sources: Sequence[PassFactory],
-        restarts: Restarts,
+        self, epoch: int, sources: Sequence[PassFactory], restarts: Restarts
     ) -> Iterator[Row[U]]:
-        return enumerate(self._elements(epoch, restarts.before_each(sources[0])), yielded)
+        elements = self._elements(epoch, restarts.before_each(sources[0]))
+        return enumerate(elements, restarts.yielded)
 
     def rows_with_places(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[Any]]:
         read, row, last = TracedReader(sources[0], deque(maxlen=1)), 0, None

@@ -118,14 +118,10 @@ class _Windows(Windowed[A, U, E], Restartable[U, E], Generic[A, U, E]):
         return yielded, yielded * self.stride
 
     def rows_from(
-        self,
-        epoch: int,
-        yielded: int,
-        offset: int,
-        sources: Sequence[PassFactory],
-        restarts: Restarts,
+        self, epoch: int, sources: Sequence[PassFactory], restarts: Restarts
     ) -> Iterator[Row[U]]:
         span, stride, shares = self.span, self.stride, self.shares
+        yielded = restarts.yielded
         restarts.note(restarts.mark(), yielded)
         marks, every = deque[object](), WINDOWS_PER_RESTART * stride
         marked = yielded + WINDOWS_PER_RESTART  # the window whose first element the next mark is at
@@ -367,8 +363,8 @@ class Windowing(FlowBase[T, E]):
 
         With ``key``, each window has elements for which ``key`` returns the same value: elements of
         one sensor, say, of several that are interleaved. A window is yielded with its last element;
-        shorter windows come at the end of the pass, those of one key together, in the order of
-        their first elements. Keys must be hashable.
+        shorter windows come at the end of the pass, grouped by key, in the order of their first
+        elements. Keys must be hashable.
 
         Memory: the elements from the first to the last of a window, ``(size - 1) * dilation + 1``;
         with ``key``, as many of every key.

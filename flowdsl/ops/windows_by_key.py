@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 import attrs
 
 from flowdsl.effects import Reordered, Resampled, Unsized
-from flowdsl.elements.specs import Spec, with_sizes
+from flowdsl.elements.specs import Spec
 from flowdsl.errors import raise_ending
 from flowdsl.nodes import (
     POSITION_LIMIT,
@@ -34,7 +34,7 @@ from flowdsl.nodes import (
     trace,
     validate_key,
 )
-from flowdsl.ops.grouping import Key, failure_of_group, key_of
+from flowdsl.ops.grouping import Key, failure_of_group, key_of, spec_of_any
 from flowdsl.ops.held_rows import HeldRows
 from flowdsl.ops.window_maker import (
     Remainder,
@@ -57,7 +57,6 @@ class _Stream(Generic[A]):
     read: int = 0
     between: list[int] = attrs.field(factory=list[int])
     """The positions of its elements from the last window on, until the next window begins."""
-
     first: int = POSITION_LIMIT
     """The position of the first of its elements that its next window has, if there is one."""
 
@@ -121,10 +120,7 @@ class WindowByKey(
 
     @cached_per_node
     def spec(self, probe: bool) -> Spec:
-        rows = self.source.spec(False)
-        if probe:  # the probed element does not determine the sizes of the others
-            rows = with_sizes(self.source.spec(True), rows)
-        return self._maker.spec(rows)
+        return self._maker.spec(spec_of_any(self.source, probe))
 
     def rows_retaining(
         self, epoch: int, sources: Sequence[PassFactory], retained: Retained
@@ -133,17 +129,12 @@ class WindowByKey(
         return enumerate(self._window(epoch, group) for group in groups)
 
     def rows_from(
-        self,
-        epoch: int,
-        yielded: int,
-        offset: int,
-        sources: Sequence[PassFactory],
-        restarts: Restarts,
+        self, epoch: int, sources: Sequence[PassFactory], restarts: Restarts
     ) -> Iterator[Row[U]]:
         streams = _Streams[A, A](self, epoch, lambda x: x, Retained())
         held = HeldRows[A](sources[0], restarts, streams.positions)
-        groups = streams.groups(held.rows(epoch, yielded, offset), held)
-        return enumerate((self._window(epoch, group) for group in groups), yielded)
+        groups = streams.groups(held.rows(epoch), held)
+        return enumerate((self._window(epoch, group) for group in groups), restarts.yielded)
 
     def rows_with_places(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[Any]]:
         traced = ((i, x if isinstance(x, Traced) else Traced(x, ())) for i, x in sources[0](epoch))
@@ -162,7 +153,7 @@ class WindowByKey(
 
 @attrs.define(eq=False)
 class _Streams(Generic[A, B]):
-    """A pass: the streams of which elements are held, by their keys."""
+    """A pass: for each key of which elements are held, its stream."""
 
     node: WindowByKey[A, Any, Any]
     epoch: int
@@ -201,8 +192,10 @@ class _Streams(Generic[A, B]):
                 was_oldest = stream.first == retained.first
                 stream.move(node.stride, span)
             if stream.read == stream.complete - span:
-                del streams[key]  # its next element begins a window, as that of a new key does
-            if group is None or (held is not None and held.are_again):
+                del streams[
+                    key
+                ]  # nothing is held: its next element starts a window, as for a new key
+            if group is None or (held is not None and held.is_reading_again):
                 continue
             # If it was not the oldest, another stream still has the first row.
             if retained.is_followed and (was_oldest or not is_known):

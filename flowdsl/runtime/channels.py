@@ -21,7 +21,6 @@ from flowdsl.nodes import (
     Padded,
     PassFactory,
     Restartable,
-    Restarts,
     Resumable,
     Retained,
     Retaining,
@@ -148,9 +147,9 @@ class StageChannel:
         return None
 
     def placing(self) -> Placing | None:
-        """Return what returns the places of the flow's operators from here down; None if unknown.
+        """Return what returns the places of the operators from here down; None if unknown.
 
-        Those below an operator whose elements are numbered follow from its place.
+        They end with the first operator whose elements are numbered: the places below it follow.
         """
         pool, progress = self.runner, self.progress
         if isinstance(pool, Inline):
@@ -301,9 +300,9 @@ class HostedChannel:
 
     @any_depth
     def placing(self) -> Placing | None:
-        """Return what returns the places of the flow's operators from here down; None if unknown.
+        """Return what returns the places of the operators from here down; None if unknown.
 
-        Those below an operator whose elements are numbered follow from its place.
+        They end with the first operator whose elements are numbered: the places below it follow.
         """
         node, progress = self.step.node, self.progress
         if progress is None:
@@ -360,9 +359,8 @@ class HostedChannel:
             rows = self._read(node.rows_after(epoch, delivered, source_pass, sources))
             rows = self.progress.counted(rows)
         elif self.progress is not None and isinstance(node, Restartable):
-            yielded, offset, again = self.progress.begin_again()
-            restarts = Restarts() if self.progress.places_below is None else self.progress
-            rows = self._read(node.rows_from(epoch, yielded, offset, sources, restarts))
+            restarts, again = self.progress.begin_again()
+            rows = self._read(node.rows_from(epoch, sources, restarts))
             rows = self.progress.counted(rows)
             rows = islice(rows, again, None) if again else rows
         elif isinstance(node, SkipFailed):

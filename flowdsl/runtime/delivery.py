@@ -17,8 +17,8 @@ first, no later element can be made from (``follow``):
   it and counted as they leave it.
 - Threads and pools read ahead, so each row that they read is noted with the answer below it.
 
-A filter may leave out any number of rows in a row. Where nothing but functions and filters is above
-the source or its workers, these are reported while the consumer waits for its next element.
+A filter may drop any number of consecutive rows. If only functions and filters are above the source
+or its workers, these rows are reported while the consumer waits for its next element.
 
 Any other operator delivers all of its rows at the end of the pass. That end counts only if each
 operator above the source has read its own source to the end: a ``take`` may end a pass while rows
@@ -309,7 +309,10 @@ class Follower:
             self.receipts.report(delivered)
 
     def left_out(self) -> None:
-        """Report rows of which no element was made, while the consumer waits for an element."""
+        """Report the rows that were dropped since the last element; the consumer waits for the next.
+
+        Nothing is reported while the consumer has not committed an element that it has.
+        """
         if not self._noted:
             self.receipts.report(self.delivered.count())
 

@@ -325,7 +325,8 @@ class Execution(Generic[T]):
         if self.node.indexable and isinstance(root, StageChannel) and root.runner.by_position:
             root.begin_without_places(self.start)  # as below, for most short runs
             return self.start
-        placed, operators = resumable_path(self.node), placed_operators(root)
+        placed = resumable_path(self.node)
+        operators = placed_operators(root) if placed or self.node.indexable else None
         resume_point = BEGINNING
         if placed and operators is not None:
             resume_point, self._current_places = self._last_point, root.placing()

@@ -27,6 +27,7 @@ from typing import Any, TypeAlias, TypeVar
 import attrs
 
 from flowdsl.nodes import (
+    ELEMENTS_PER_RESTART,
     POSITION_LIMIT,
     AnyNode,
     Elementwise,
@@ -54,11 +55,10 @@ the operator's own, of any size.
 Places: TypeAlias = tuple[Place, ...]
 """The places of the operators of ``resumable_path``, in its order."""
 
-ELEMENTS_PER_RESTART = 8
-ROWS_PER_RESTART = 128
-"""The elements that an operator such as ``flat_map`` reads, or the elements that it yields of them,
-from one restart to the next. To note one costs a microsecond or two, more than many functions; so a
-resume computes some elements again."""
+_MOST_READ = 8
+"""The most elements that an operator such as ``flat_map`` reads from one restart to the next; fewer
+if it yields more than ``ELEMENTS_PER_RESTART`` of them. To note a restart costs a microsecond or
+two, more than many functions; so a resume computes some elements again."""
 
 _MAX_PLACES = 16
 """A flow with more places than this records none, so that its state stays small."""
@@ -157,9 +157,9 @@ def after_more(places: Places, rows: int) -> Places:
 def resumable_path(node: AnyNode) -> tuple[AnyNode, ...]:
     """Return the operators of a flow that have a place, wherever they run.
 
-    They are in depth-first order: the last operator first, and an operator that merges several
-    flows before those of the first flow, of the second, and so on. Each branch ends with the part
-    that is read by position. Empty if the position of an element is enough to resume, or if some
+    They are in depth-first order: an operator comes before its sources, and all operators of its
+    first source before those of the second. Each branch ends with the part that is read by
+    position. Empty if the position of an element is enough to resume, or if some
     operator cannot resume from a place.
     """
     if node.indexable:
@@ -242,15 +242,16 @@ class OperatorProgress(Restarts):
         """True if the operator was read since the operator above began its pass."""
         return self._number >= 0 and self.begins_at is None
 
-    def begin_again(self) -> tuple[int, int, int]:
+    def begin_again(self) -> tuple[Restarts, int]:
         """Begin a pass of a ``Restartable`` operator at its restart.
 
-        Return the number of elements yielded before the restart, the restart's offset, and the
-        number of elements since then, which are to be left out.
+        Return where the operator notes later restarts, and the number of elements since the restart
+        that are to be left out.
         """
-        _, _, again, offset = self.begins_at or (0, 0, 0, 0)
-        yielded, _ = self.begin()
-        return yielded, offset, again
+        _, _, again, self.offset = self.begins_at or (0, 0, 0, 0)
+        self.yielded, _ = self.begin()
+        restarts = Restarts(self.yielded, self.offset) if self.places_below is None else self
+        return restarts, again
 
     def counted(self, rows: Iterator[A]) -> Iterator[A]:
         """Count the rows at almost no cost: each takes one True from ``_to_come``."""
@@ -301,7 +302,7 @@ class OperatorProgress(Restarts):
                 yield from islice(rows, block - 1)
                 left, before = length_hint(self._to_come), left
                 made = max(1, before - left)
-                block = max(1, min(ELEMENTS_PER_RESTART, block * ROWS_PER_RESTART // made))
+                block = max(1, min(_MOST_READ, block * ELEMENTS_PER_RESTART // made))
                 mark = places_below()
 
         return read
@@ -323,7 +324,7 @@ class PlacedOperators:
     """Operators of a run that share a progress, and those below them."""
 
     nodes: Sequence[AnyNode]
-    """One operator, or those of a stage over a stream."""
+    """One operator, or all operators with a place in a stage that reads a stream."""
     progress: OperatorProgress
     below: tuple[PlacedOperators, ...] = ()
 
@@ -340,7 +341,11 @@ class PlacedOperators:
             waiting.extend(reversed(part.below))
 
     def _places(self, recorded: Iterator[Place]) -> Iterator[Place]:
-        """Yield the place of each operator: a resume point has those down to the indexable part."""
+        """Yield the place of each operator: a resume point has those down to the indexable part.
+
+        ``placed_operators`` never returns an indexable operator above several flows, so the places
+        below the indexable part are one sequence.
+        """
         part = self
         while True:
             for k, node in enumerate(part.nodes):
