@@ -192,9 +192,7 @@ class _Streams(Generic[A, B]):
                 was_oldest = stream.first == retained.first
                 stream.move(node.stride, span)
             if stream.read == stream.complete - span:
-                del streams[
-                    key
-                ]  # nothing is held: its next element starts a window, as for a new key
+                del streams[key]  # its next element starts a window, as for a new key
             if group is None or (held is not None and held.is_reading_again):
                 continue
             # If it was not the oldest, another stream still has the first row.

@@ -309,7 +309,7 @@ class Follower:
             self.receipts.report(delivered)
 
     def left_out(self) -> None:
-        """Report the rows that were dropped since the last element; the consumer waits for the next.
+        """Report the rows that were dropped since the last element, while the consumer waits.
 
         Nothing is reported while the consumer has not committed an element that it has.
         """
