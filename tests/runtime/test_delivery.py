@@ -33,6 +33,7 @@ from flowdsl.nodes import (
     Traceable,
     flow,
 )
+from flowdsl.workers.tasks import MOST_PER_TASK
 from tests.sampling import examples
 
 AnyFlow: TypeAlias = fl.Flow[Any, Any]
@@ -571,12 +572,13 @@ def test_rows_that_a_filter_leaves_out_are_reported_while_the_consumer_waits(
     threads: int, auto_commit: bool
 ) -> None:
     """Else a source would keep all of them, however rare the rows are that pass the filter."""
-    flow, receipts = numbers(4_000, auto_commit)
+    n = 20 * MOST_PER_TASK  # many times what two workers have in hand, large as their tasks are
+    flow, receipts = numbers(n, auto_commit)
     reported = list[int]()
 
     def is_last(i: int) -> bool:
         reported.append(receipts.delivered)
-        return i in (0, 3_999)
+        return i in (0, n - 1)
 
     kept = flow.filter(is_last)
     with iter(kept.prefetch(threads=threads) if threads else kept) as run:
@@ -585,12 +587,12 @@ def test_rows_that_a_filter_leaves_out_are_reported_while_the_consumer_waits(
         if not auto_commit:  # what the consumer has is not reported before it says so
             assert receipts.delivered == 0
             run.commit()
-        assert next(run) == 3_999
-        assert max(reported) > 2_000
-        assert receipts.delivered < 4_000
+        assert next(run) == n - 1
+        assert max(reported) > n // 2
+        assert receipts.delivered < n
         if auto_commit:
             assert next(run, None) is None
-            assert receipts.delivered == 4_000
+            assert receipts.delivered == n
 
 
 def test_an_element_that_is_not_committed_holds_back_rows_left_out_after_it() -> None:
