@@ -9,7 +9,7 @@ from unittest import mock
 
 from hypothesis import strategies as st
 
-from flowdsl.workers.tasks import TaskSizer
+from flowdsl.workers.task_sizer import TaskSizer
 from flowdsl.workers.tuner import Span, Tuner
 
 

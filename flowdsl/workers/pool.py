@@ -39,12 +39,12 @@ from flowdsl.statistics.run import DROPPED_IN_A_ROW
 from flowdsl.statistics.stages import StageStatistics, WorkerStatistics
 from flowdsl.workers.active_workers import ActiveWorkers
 from flowdsl.workers.backend import Delivery, Died, Done, Result, Worker, WorkerBackend
+from flowdsl.workers.task_sizer import TaskSizer
 from flowdsl.workers.tasks import (
     BYTES_IN_FLIGHT,
     RowUnreadable,
     Task,
     TaskInput,
-    TaskSizer,
     TaskSource,
 )
 
@@ -537,7 +537,7 @@ class Pool:
         if failure is None:
             return
         if isinstance(failure.cause, InputExhausted):  # of a base: raised after all elements before
-            self._exhausted, self._failed = True, self._work.failures[failure.cause.slot]
+            self._exhausted, self._failed = True, self._work.errors[failure.cause.slot]
             return
         if isinstance(failure.cause, RowUnreadable):
             raise self._work.unreadable(task, failure.cause)

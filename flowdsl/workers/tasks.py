@@ -1,4 +1,4 @@
-"""Tasks: numbered ranges of the elements of a pass, and their sizes."""
+"""Tasks: numbered ranges of the elements of a pass, with the rows that they need."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Container, Iterator, Sequence
 from itertools import count, pairwise
 from math import inf
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import attrs
 
@@ -20,7 +20,6 @@ from flowdsl.nodes import (
     Indices,
     Merging,
     PassFactory,
-    Row,
     describe_element,
 )
 from flowdsl.nodes.failures import NOT_KNOWN, Attempt, AttemptToRead, SkipFailed
@@ -28,22 +27,11 @@ from flowdsl.plan.plan import Base, Lookup, Stage
 from flowdsl.plan.supplied import Supplied
 from flowdsl.resources.any_depth import any_depth
 from flowdsl.resources.read_ahead import ReadAhead
+from flowdsl.workers.task_sizer import TaskSizer
 from flowdsl.workers.wire import first_unpackable, packed_alone, unpack
 
-SECONDS_PER_TASK = 0.03
-"""The target duration of a task: long compared to a message, short compared to a user's wait."""
-
-SECONDS_PER_SMALL_TASK = 0.15
-"""The target duration of a task with a small result. For each task, worker and consumer do about a
-millisecond of other work on cold caches, 2.4% of 0.03 seconds. A longer task with a large result
-would evict its own first elements from the caches."""
-
-BYTES_PER_TASK = 8 << 20
-BYTES_PER_SMALL_TASK = 1 << 20
 BYTES_IN_FLIGHT = 1 << 30
 """The bytes that may be in flight unless ``memory`` is set."""
-
-MOST_PER_TASK = 4096
 
 
 @attrs.frozen
@@ -52,14 +40,14 @@ class Task:
 
     number: int
     """Counts from 0 over the life of a pool and is never reused: if the same elements are computed
-    before and after a worker's death, the number identifies the stale result."""
+    again after a worker's death, the number tells the stale result from the new one."""
     epoch: int
     start: int
     stop: int
     positions: list[int] | None = None
     """The position of each element if the stage's base left gaps; None if they are consecutive."""
     most_bytes: int = BYTES_IN_FLIGHT
-    """A worker returns the elements that it has as soon as they have this size."""
+    """A worker returns the elements that it has as soon as they reach this size."""
 
     def part(self, number: int, start: int, stop: int) -> Task:
         """Return a task for the elements from ``start`` to ``stop`` of this one."""
@@ -87,7 +75,7 @@ class Task:
 
 
 InputRows: TypeAlias = Sequence[Sequence[Any] | TruncatedInput]
-"""The rows of each base that a task needs, in the order in which they are used."""
+"""The rows that a task needs: one sequence for each base, in the order in which they are used."""
 
 
 class InputUnreadable(Exception):
@@ -107,21 +95,22 @@ class RowUnreadable(Exception):
 
 @attrs.frozen
 class RowAlone:
-    """A row that is packed by itself, so that the others are loaded if it cannot be."""
+    """A row that is packed by itself, so that a worker can load the other rows without it."""
 
     content: bytes
-    instead: Failed | None
-    """What takes its place if operators above skip it; its cause is known in the worker."""
+    skipped_as: Failed | None
+    """The failure that takes the row's place if a worker cannot load it, without its cause; None if
+    no operator above skips it."""
 
 
-def opened(rows: InputRows) -> tuple[InputRows, dict[int, RowUnreadable]]:
+def load_rows_alone(rows: InputRows) -> tuple[InputRows, dict[int, RowUnreadable]]:
     """Load rows that are packed by themselves.
 
-    Also return the first row of each base that cannot be loaded and that nothing skips: its rows
-    end there.
+    The rows of a base end before the first one that cannot be loaded and that no operator skips.
+    Also return the errors of these rows, by the number of the base.
     """
     loaded = list[Any]()
-    failed: dict[int, RowUnreadable] = {}
+    errors: dict[int, RowUnreadable] = {}
     for slot, part in enumerate(rows):
         is_cut = isinstance(part, TruncatedInput)
         found: list[Any] = []
@@ -129,20 +118,16 @@ def opened(rows: InputRows) -> tuple[InputRows, dict[int, RowUnreadable]]:
             try:
                 found.append(unpack(row.content))
             except Exception as error:
-                cause = travelling(_not_loaded("a worker process", error))
-                if row.instead is None:
-                    failed[slot] = RowUnreadable(slot, i, cause)
+                reason = f"the element cannot be loaded by a worker process: {error!r}"
+                not_loaded = NotShippable(reason)
+                not_loaded.__cause__ = error
+                cause = travelling(not_loaded)
+                if row.skipped_as is None:
+                    errors[slot] = RowUnreadable(slot, i, cause)
                     break
-                found.append(attrs.evolve(row.instead, cause=cause))
-        loaded.append(TruncatedInput(found, slot) if is_cut or slot in failed else found)
-    return loaded, failed
-
-
-def _not_loaded(where: str, error: Exception) -> NotShippable:
-    """The cause of the failure of an element that cannot be loaded where it is sent."""
-    failed = NotShippable(f"the element cannot be loaded by {where}: {error!r}")
-    failed.__cause__ = error
-    return failed
+                found.append(attrs.evolve(row.skipped_as, cause=cause))
+        loaded.append(TruncatedInput(found, slot) if is_cut or slot in errors else found)
+    return loaded, errors
 
 
 @attrs.frozen
@@ -151,9 +136,9 @@ class TaskInput:
 
     task: Task
     rows: InputRows = attrs.field(factory=list[Any], repr=False)
-    """The rows of each base, in the order in which they are used."""
+    """The rows as this process has them, for workers that share its memory."""
     packed: Any = attrs.field(default=None, repr=False)
-    """The rows, packed for a worker."""
+    """The rows as a message to a worker, as the backend packed them."""
     nbytes: int = 0
     """The size of the packed rows in bytes."""
     by_row: bool = False
@@ -168,56 +153,7 @@ class TaskInput:
 
 
 Pack: TypeAlias = Callable[[InputRows], tuple[Any, int]]
-"""Packs rows for sending; returns them with their size, or raises if they cannot be sent."""
-
-
-class TaskSizer:
-    """Computes the number of elements of the next task from the cost of the last tasks."""
-
-    def __init__(
-        self, workers: int, nbytes: int = BYTES_PER_TASK, timeout: float | None = None
-    ) -> None:
-        """Size tasks for ``workers`` workers and results of at most ``nbytes`` bytes.
-
-        A task should take at most a fifth of ``timeout`` seconds, so that a long task is not
-        mistaken for an element that never ends.
-        """
-        self._timeout = timeout
-        self.most_bytes = nbytes
-        """The bytes at which a task ends, whatever its size: of its result, and of its rows."""
-        self.share(workers, nbytes)
-        self._size = 1
-
-    def share(self, workers: int, nbytes: int) -> None:
-        """Change the number of workers and the maximum bytes of a result."""
-        self._workers = workers
-        self.most_bytes = nbytes
-        timeout = self._timeout
-        self._most = [
-            (seconds if timeout is None else min(seconds, timeout / 5), min(nbytes, most))
-            for seconds, most in (
-                (SECONDS_PER_TASK, BYTES_PER_TASK),
-                (SECONDS_PER_SMALL_TASK, BYTES_PER_SMALL_TASK),
-            )
-        ]
-        """Pairs of limits in seconds and bytes; a task may grow as far as any one pair allows."""
-
-    def size(self, remaining: int | None) -> int:
-        """Return the size of the next task; near the end of a pass, at most a share of the rest."""
-        if remaining is None:
-            return self._size
-        return max(1, min(self._size, remaining // (2 * self._workers)))
-
-    @property
-    def ahead(self) -> int:
-        """The number of elements that a stream is read ahead: two tasks for each worker."""
-        return 2 * self._workers * self._size
-
-    def observe(self, count: int, seconds: float, nbytes: int) -> None:
-        """Adjust the size to the cost of a finished task."""
-        each, size = max(seconds, 1e-6) / count, max(nbytes, 1) / count
-        allowed = max(min(most / each, large / size) for most, large in self._most)
-        self._size = int(max(1, min(allowed, 2 * self._size, MOST_PER_TASK)))
+"""Packs rows into a message; returns it with its size, or raises if a row cannot be sent."""
 
 
 @attrs.define
@@ -227,20 +163,21 @@ class TaskSource:
     stage: Stage
     bases: tuple[PassFactory, ...]
     """Functions that begin a pass over a base of the stage; empty unless the base is a stream."""
-    pace: TaskSizer
+    sizer: TaskSizer
     pack: Pack
     close: Callable[[], None] = lambda: None
     """Closes the sources of the stream; called in the thread that reads it."""
     wake: Callable[[], None] | None = None
-    """Called in that thread when rows have arrived that were requested before."""
+    """Called in that thread when rows have arrived after a None of ``task_inputs``."""
     memory: int = BYTES_IN_FLIGHT
     """The maximum bytes of the stream that may be read ahead of the workers."""
     reading: ReadAhead[Any] | None = attrs.field(default=None, init=False)
     """The reader of the stream in the pass that is under way."""
     numbers: Iterator[int] = attrs.field(factory=count)
+    """The numbers of the next tasks."""
     programs: list[Program] = attrs.field(factory=list[Program])
     """The programs of the bases whose rows are in this process's memory."""
-    failures: dict[int, Exception] = attrs.field(factory=dict[int, Exception])
+    errors: dict[int, Exception] = attrs.field(factory=dict[int, Exception])
     """The errors of the bases that failed in this pass, by the number of the base."""
 
     def __attrs_post_init__(self) -> None:
@@ -256,15 +193,15 @@ class TaskSource:
         Raises:
             ElementError: A base failed; the task inputs of all elements before it were yielded.
         """
-        self.failures.clear()
+        self.errors.clear()
         if self.programs:
             yield from self._looked_up(self._spans(epoch, start))
         elif self.bases:
             yield from self._streamed(epoch, start)
         else:
             yield from map(TaskInput, self._spans(epoch, start))
-        if self.failures:
-            raise next(iter(self.failures.values()))
+        if self.errors:
+            raise next(iter(self.errors.values()))
 
     @property
     def streams(self) -> bool:
@@ -274,22 +211,24 @@ class TaskSource:
     def split(self, task_input: TaskInput) -> list[TaskInput]:
         """Split a task input into task inputs of one element each, with new numbers."""
         task = task_input.task
-        return self._parts(task_input, range(task.start, task.stop + 1))
+        return self._divided(task_input, range(task.start, task.stop + 1))
 
-    def rest(self, task_input: TaskInput, done: int) -> list[TaskInput]:
-        """Return task inputs of the current size for all but the first ``done`` elements of one.
+    def rest(self, task_input: TaskInput, settled: int) -> list[TaskInput]:
+        """Return task inputs of the current size for all but the first ``settled`` elements.
 
-        If nothing is done, there are two: either the worker had no memory for its result, or the
-        task was not due (see ``Executor.is_due``).
+        If none are settled, return two halves: the worker had no memory for the result, or the task
+        overtook the rest of the task before it, and the worker returned it unstarted (see
+        ``Executor.is_due``).
         """
         task = task_input.task
-        size = self.pace.size(None) if done else -(-task_input.size // 2)
-        return self._parts(task_input, [*range(task.start + done, task.stop, size), task.stop])
+        size = self.sizer.size(None) if settled else -(-task_input.size // 2)
+        starts = range(task.start + settled, task.stop, size)
+        return self._divided(task_input, [*starts, task.stop])
 
-    def _parts(self, task_input: TaskInput, ends: Sequence[int]) -> list[TaskInput]:
-        """Divide a task input at these places, from the first to the last."""
+    def _divided(self, task_input: TaskInput, bounds: Sequence[int]) -> list[TaskInput]:
+        """Return a task input for the elements between each two neighbouring bounds."""
         task = task_input.task
-        tasks = [task.part(next(self.numbers), a, b) for a, b in pairwise(ends)]
+        tasks = [task.part(next(self.numbers), a, b) for a, b in pairwise(bounds)]
         if self.programs:
             parts = list(self._looked_up(iter(tasks)))
         elif not self.bases:
@@ -299,10 +238,11 @@ class TaskSource:
             (rows,) = task_input.rows
             assert not isinstance(rows, TruncatedInput), "truncated input of more than one element"
             starts = [(part.start - task.start) * ratio for part in tasks]
-            own = [[rows[a:b]] for a, b in pairwise([*starts, len(rows)])]
+            # The last element of a pass may have fewer rows.
+            own_rows = [[rows[a:b]] for a, b in pairwise([*starts, len(rows)])]
             parts = [
-                TaskInput(part, mine, *self.pack(mine))
-                for part, mine in zip(tasks, own, strict=True)
+                TaskInput(part, own, *self.pack(own))
+                for part, own in zip(tasks, own_rows, strict=True)
             ]
         return [attrs.evolve(part, deaths=task_input.deaths) for part in parts]
 
@@ -315,11 +255,14 @@ class TaskSource:
     def with_rows_alone(self, task_input: TaskInput) -> TaskInput:
         """Return the same task input with a new number, and with each row packed by itself."""
         addresses = needed(self.stage.program, task_input.task.addresses())
+        not_known_yet = Exception()
         rows = list[Any]()
         for slot, part in enumerate(task_input.rows):
             is_cut = isinstance(part, TruncatedInput)
             alone = [
-                RowAlone(packed_alone(x), self._instead(slot, addresses[slot], i, x))
+                RowAlone(
+                    packed_alone(x), self._skipped_as(slot, addresses[slot], i, x, not_known_yet)
+                )
                 for i, x in enumerate(part.rows if isinstance(part, TruncatedInput) else part)
             ]
             rows.append(TruncatedInput(alone, slot) if is_cut else alone)
@@ -329,62 +272,70 @@ class TaskSource:
     def unreadable(self, task: Task, error: RowUnreadable) -> ElementError:
         """Create the error for a row that a worker cannot load."""
         addresses = needed(self.stage.program, task.addresses())[error.slot]
-        return _failure_of(self.stage.bases[error.slot], addresses, error.row, error.cause)
+        return _row_error(self.stage.bases[error.slot], addresses, error.row, error.cause)
 
-    def _instead(self, slot: int, addresses: Indices, i: int, x: object) -> Failed | None:
-        """Return what takes the place of a row that cannot be sent; None if nothing skips it."""
+    def _skipped_as(
+        self, slot: int, addresses: Indices, i: int, x: object, cause: Exception
+    ) -> Failed | None:
+        """Return the failure for row ``i`` of a base, ``x``, which cannot be sent or loaded.
+
+        None if no operator skips it.
+        """
         if not _is_skipped(self.stage.program, slot):
             return None
         node = self.stage.bases[slot].top.node
         number = node.number if isinstance(node, Attempt | AttemptToRead) else NOT_KNOWN
-        place = int(addresses.epoch[i]), int(addresses.position[i])
-        return Failed(number, *place, Exception(), describe_element(x))
+        epoch, position = int(addresses.epoch[i]), int(addresses.position[i])
+        return Failed(number, epoch, position, cause, describe_element(x))
 
     def _spans(self, epoch: int, start: int) -> Iterator[Task]:
+        """Yield the tasks of a pass whose elements are computed by position."""
         end = None if self.stage.end_to_end else self.stage.positions
         while end is None or start < end:
-            size = self.pace.size(None if end is None else end - start)
+            size = self.sizer.size(None if end is None else end - start)
             stop = start + size if end is None else min(start + size, end)
             yield self._task(epoch, start, stop)
             start = stop
 
     def _task(self, epoch: int, start: int, stop: int, positions: list[int] | None = None) -> Task:
-        return Task(next(self.numbers), epoch, start, stop, positions, self.pace.most_bytes)
+        return Task(next(self.numbers), epoch, start, stop, positions, self.sizer.most_bytes)
 
     def _looked_up(self, tasks: Iterator[Task]) -> Iterator[TaskInput]:
         """Yield task inputs with rows from this process's memory."""
         bases = self.stage.bases
-        waiting = list[Task]()
-        while (task := waiting.pop() if waiting else next(tasks, None)) is not None:
+        halves = list[Task]()
+        while (task := halves.pop() if halves else next(tasks, None)) is not None:
             addresses = needed(self.stage.program, task.addresses())
             rows: list[list[Any]] = []
-            failures: dict[int, Exception] = {}
-            room = task.most_bytes if task.stop - task.start > 1 else inf
+            errors: dict[int, Exception] = {}
+            bytes_left = task.most_bytes if task.stop - task.start > 1 else inf
             for slot, (base, program) in enumerate(zip(bases, self.programs, strict=True)):
-                found, failed, room = _look_up(base, program, addresses[slot], room)
-                rows.append(found)
-                if failed is not None:
-                    failures[slot] = failed
-            if room < 0:
+                found = _look_up(base, program, addresses[slot], bytes_left)
+                rows.append(found.rows)
+                bytes_left = found.bytes_left
+                if found.error is not None:
+                    errors[slot] = found.error
+            if bytes_left < 0:
                 middle = (task.start + task.stop) // 2
-                waiting += [
+                halves += [
                     task.part(next(self.numbers), middle, task.stop),
                     task.part(next(self.numbers), task.start, middle),
                 ]
                 continue
-            packed, bad = self._packed(rows, addresses)
-            for slot, (i, cause) in bad.items():
-                failures[slot] = _failure_of(
+            message, unsendable = self._packed(rows, addresses)
+            for slot, (i, cause) in unsendable.items():
+                errors[slot] = _row_error(
                     bases[slot], addresses[slot], i, cause, describe_element(rows[slot][i])
                 )
                 del rows[slot][i:]
-            if failures:
-                self.failures.update(failures)
-                yield self._cut_short(task, rows, failures)
+            if errors:
+                self.errors.update(errors)
+                yield self._cut_short(task, rows, errors)
                 return
-            yield TaskInput(task, rows, *packed)
+            yield TaskInput(task, rows, *message)
 
     def _cut_short(self, task: Task, found: list[list[Any]], failed: Container[int]) -> TaskInput:
+        """Return the task input that contains the rows of each base before its failure."""
         rows = [
             TruncatedInput(part, slot) if slot in failed else part
             for slot, part in enumerate(found)
@@ -394,15 +345,15 @@ class TaskSource:
     def _streamed(self, epoch: int, start: int) -> Iterator[TaskInput | None]:
         """Yield task inputs from a stream: each has the available rows, up to the task size."""
         (read,), (base,), ratio = self.bases, self.stage.bases, self.stage.rows_per_element
-        pace = self.pace  # the thread must not refer to self, which would keep the backend alive
+        sizer = self.sizer  # the thread must not refer to self, which would keep the backend alive
         stream: ReadAhead[Any] = ReadAhead(
             base.top.node.title,
-            lambda: read(epoch),
-            self.close,
-            lambda: pace.ahead * ratio,
-            nbytes_of,
-            self.memory,
-            self.wake,
+            begin=lambda: read(epoch),
+            close=self.close,
+            max_rows=lambda: sizer.elements_ahead * ratio,
+            size=nbytes_of,
+            nbytes=self.memory,
+            wake=self.wake,
         )
         self.reading = stream
         try:
@@ -411,104 +362,116 @@ class TaskSource:
             stream.stop()
 
     def _cut(self, stream: ReadAhead[Any], epoch: int, start: int) -> Iterator[TaskInput | None]:
+        """Cut the rows of a stream into task inputs."""
         ratio, (base,) = self.stage.rows_per_element, self.stage.bases
         ended = False
-        while not ended and not self.failures:
-            rows = stream.take(self.pace.size(None) * ratio, ratio, self.pace.most_bytes)
+        while not ended and not self.errors:
+            rows = stream.take(self.sizer.size(None) * ratio, ratio, self.sizer.most_bytes)
             if rows is None:
                 yield None
                 continue
-            ended = not rows or bool(len(rows) % ratio)
+            # Only at the end of the stream does `take` return an incomplete group, or no rows.
+            ended = not rows or len(rows) % ratio != 0
             if ended and stream.error is not None:
                 if not isinstance(stream.error, Exception):
                     raise stream.error
-                self.failures[0] = stream.error
-            at = Indices.at(epoch, [position for position, _ in rows])
-            values = [x for _, x in rows]
-            packed, bad = self._packed([values], {0: at})
-            rows = list(zip(at.position.tolist(), values, strict=True))  # some may be failures now
-            if bad:
-                i, cause = bad[0]
-                self.failures[0] = _failure_of(base, at, i, cause, describe_element(values[i]))
-                del rows[i:]
-            rest: list[Row[Any]] = []
-            if self.failures:  # the available rows of the element that cannot be computed
-                whole = len(rows) - len(rows) % ratio
-                rows, rest = rows[:whole], rows[whole:]
-                packed = self.pack([[x for _, x in rows]])
-            if stop := self.stage.elements_of(len(rows)):
-                stop += start
-                positions = [position for position, _ in rows] if ratio == 1 else None
-                if positions == list(range(start, stop)):
-                    positions = None
-                task = self._task(epoch, start, stop, positions)
-                yield TaskInput(task, [[x for _, x in rows]], *packed)
-                start = stop
-            if rest:
+                self.errors[0] = stream.error
+            positions, values = [position for position, _ in rows], [x for _, x in rows]
+            addresses = Indices.at(epoch, positions)
+            message, unsendable = self._packed([values], {0: addresses})
+            if unsendable:
+                i, cause = unsendable[0]
+                self.errors[0] = _row_error(base, addresses, i, cause, describe_element(values[i]))
+                del values[i:]
+            whole = len(values)  # the last element of a pass may have fewer rows than the others
+            if self.errors:  # of the element that cannot be computed, some rows may be there
+                whole -= whole % ratio
+                message = self.pack([values[:whole]])
+            if count := self.stage.elements_of(whole):
+                task = self._task(epoch, start, start + count)
+                if ratio == 1 and positions[:whole] != list(range(task.start, task.stop)):
+                    task = attrs.evolve(task, positions=positions[:whole])
+                yield TaskInput(task, [values[:whole]], *message)
+                start = task.stop
+            if len(values) > whole:
                 last = self._task(epoch, start, start + 1)
-                yield self._cut_short(last, [[x for _, x in rest]], self.failures)
+                yield self._cut_short(last, [values[whole:]], self.errors)
 
     def _packed(
         self, rows: list[list[Any]], addresses: dict[int, Indices]
     ) -> tuple[tuple[Any, int], dict[int, tuple[int, Exception]]]:
-        """Pack the rows, or return the first row of each base that cannot be sent, and why.
+        """Pack the rows; return the message with its size.
 
-        In ``rows`` a failure takes the place of a row that operators above skip.
+        A failure takes the place, in ``rows`` too, of each row that cannot be sent and that
+        operators skip. If there are others, no message is made: return the number and the error of
+        the first one of each base, by the number of the base.
         """
         while True:
             try:
                 return self.pack(rows), {}
             except Exception:
-                bad = [(slot, first_unpackable(found)) for slot, found in enumerate(rows)]
-                firsts = {slot: first for slot, first in bad if first is not None}
-                if not firsts:
+                unsendable = {
+                    slot: first
+                    for slot, found in enumerate(rows)
+                    if (first := first_unpackable(found)) is not None
+                }
+                if not unsendable:
                     raise
-            for slot, (i, cause) in list(firsts.items()):
-                instead = self._instead(slot, addresses[slot], i, rows[slot][i])
-                if instead is not None:
-                    rows[slot][i] = attrs.evolve(instead, cause=cause)
-                    del firsts[slot]
-            if firsts:
-                return (None, 0), firsts
+            for slot, (i, cause) in list(unsendable.items()):
+                failed = self._skipped_as(slot, addresses[slot], i, rows[slot][i], cause)
+                if failed is not None:
+                    rows[slot][i] = failed
+                    del unsendable[slot]
+            if unsendable:
+                return (None, 0), unsendable
 
 
-def _look_up(
-    base: Base, program: Program, addresses: Indices, room: float
-) -> tuple[list[Any], Exception | None, float]:
-    """Return the rows of a base at these addresses up to the first failure, and its error.
+class _LookedUp(NamedTuple):
+    """Rows of a base that are in this process's memory."""
 
-    Also return what is left of ``room``, the bytes that they may have; it is below 0 if they have
-    more, and then not all rows are returned.
-    """
+    rows: list[Any]
+    """The rows up to the first failure, or up to the row that exceeds the limit."""
+    error: Exception | None
+    """The error of the row at which they end."""
+    bytes_left: float
+    """The rest of the limit; below 0 if the rows exceed it."""
+
+
+def _look_up(base: Base, program: Program, addresses: Indices, most_bytes: float) -> _LookedUp:
+    """Read the rows of a base at these addresses, up to a limit in bytes."""
     rows: list[Any] = []
+    bytes_left = most_bytes
     try:
         for _, x in program.rows(addresses):
-            rows.append(x)  # rows before a failure are used
-            room -= nbytes_of(x)
-            if room < 0:
+            rows.append(x)  # not a comprehension: the rows before a failure are used
+            bytes_left -= nbytes_of(x)
+            if bytes_left < 0:
                 break
-    except OperatorFailed as error:
-        failed = ending(failure_in(base, *error.args), error.__cause__ or error)
-        if not isinstance(failed, Exception):
-            raise failed from failed.__cause__
-        return rows, failed, room
-    return rows, None, room
+    except OperatorFailed as failed:
+        error = ending(failure_in(base, *failed.args), failed.__cause__ or failed)
+        if not isinstance(error, Exception):
+            raise error from error.__cause__
+        return _LookedUp(rows, error, bytes_left)
+    return _LookedUp(rows, None, bytes_left)
 
 
 @any_depth
-def _is_skipped(node: AnyNode, slot: int, from_above: bool = False) -> bool:
-    """Return True if operators of this program leave out a failure among the rows of a base."""
+def _is_skipped(node: AnyNode, slot: int, below_skip: bool = False) -> bool:
+    """Return True if a ``SkipFailed`` above the base ``slot`` would receive its failures.
+
+    Only attempts, and operators that do not look at elements, may be between the two.
+    """
     if isinstance(node, Supplied):
-        return from_above and node.slot == slot
-    passes_on = isinstance(node, Attempt | IndexTransform | Merging)
-    reached = isinstance(node, SkipFailed) or (from_above and passes_on)
+        return below_skip and node.slot == slot
+    moves_failures = isinstance(node, Attempt | IndexTransform | Merging)
+    reached = isinstance(node, SkipFailed) or (below_skip and moves_failures)
     return any(_is_skipped(source, slot, reached) for source in node.sources)
 
 
-def _failure_of(
+def _row_error(
     base: Base, addresses: Indices, i: int, cause: BaseException, detail: str | None = None
 ) -> ElementError:
-    """Create the error for an element of a base that cannot be sent to a worker."""
+    """Create the error for row ``i`` of a base, which cannot be sent or loaded."""
     error = base.top.node.failure(int(addresses.epoch[i]), int(addresses.position[i]), detail)
     error.__cause__ = cause
     return error

@@ -41,7 +41,7 @@ from flowdsl.workers.tasks import (
     RowAlone,
     RowUnreadable,
     Task,
-    opened,
+    load_rows_alone,
 )
 from flowdsl.workers.titles import set_title
 from flowdsl.workers.wire import first_unpackable, load, pack_into, pickled, unpack
@@ -186,7 +186,7 @@ def run(
     surplus = slabs.begin()
     unreadable: dict[int, RowUnreadable] = {}
     if any(part and isinstance(next(iter(part)), RowAlone) for part in supplied):
-        supplied, unreadable = opened(supplied)
+        supplied, unreadable = load_rows_alone(supplied)
     result, places, content = _computed(executor, slabs, task, supplied, unreadable, classes)
     return [pickled((result, places, surplus)), content]
 

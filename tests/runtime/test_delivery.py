@@ -33,7 +33,7 @@ from flowdsl.nodes import (
     Traceable,
     flow,
 )
-from flowdsl.workers.tasks import MOST_PER_TASK
+from flowdsl.workers.task_sizer import MOST_PER_TASK
 from tests.sampling import examples
 
 AnyFlow: TypeAlias = fl.Flow[Any, Any]

@@ -17,7 +17,7 @@ import pytest
 import flowdsl as fl
 from flowdsl import Flow, InvalidFlow
 from flowdsl.resources import cores
-from flowdsl.workers import tasks
+from flowdsl.workers import task_sizer
 from flowdsl.workers.tuner import Span, Tuner
 from tests.children import workers_of
 from tests.waiting import eventually
@@ -38,7 +38,8 @@ def changing(*counts: int) -> Iterator[list[int]]:
         self.count = counts[len(said)] if len(said) < len(counts) else chance.randint(1, self.most)
         said.append(self.count)
 
-    with mock.patch.object(Tuner, "observe", observe), mock.patch.object(tasks, "MOST_PER_TASK", 5):
+    small = mock.patch.object(task_sizer, "MOST_PER_TASK", 5)
+    with mock.patch.object(Tuner, "observe", observe), small:
         yield said
 
 

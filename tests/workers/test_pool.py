@@ -39,7 +39,8 @@ from flowdsl.workers.backend import (
     result_of,
 )
 from flowdsl.workers.pool import Pool
-from flowdsl.workers.tasks import InputRows, TaskInput, TaskSizer
+from flowdsl.workers.task_sizer import TaskSizer
+from flowdsl.workers.tasks import InputRows, TaskInput
 from tests.paces import paced, tuned, whims
 from tests.sampling import examples
 

@@ -20,15 +20,17 @@ from flowdsl.plan.plan import Lookup, Stage
 from flowdsl.testing.elements import same
 from flowdsl.testing.outcomes import outcome, reference
 from flowdsl.testing.recipes import MAX_ELEMENTS, Recipe
-from flowdsl.workers.tasks import (
+from flowdsl.workers.task_sizer import (
     BYTES_PER_TASK,
     MOST_PER_TASK,
     SECONDS_PER_SMALL_TASK,
     SECONDS_PER_TASK,
+    TaskSizer,
+)
+from flowdsl.workers.tasks import (
     InputRows,
     Task,
     TaskInput,
-    TaskSizer,
     TaskSource,
 )
 from flowdsl.workers.wire import Frame, supply, unpack
@@ -50,7 +52,7 @@ class Whim(TaskSizer):
 class AtOnce:
     """Reads no more than is taken, in this thread, so only the sizes determine the tasks."""
 
-    def __init__(self, title: str, begin: Callable[[], Iterator[Any]], *_: Any) -> None:
+    def __init__(self, title: str, begin: Callable[[], Iterator[Any]], **_: Any) -> None:
         self._rows = begin()
         self.error: Exception | None = None
         self.nbytes = 0
@@ -103,7 +105,7 @@ def work_off(
             for _, x in program.rows(task_input.task.addresses(), opened(task_input.packed)):
                 yield x
         except InputExhausted as error:
-            raise work.failures[error.slot]  # noqa: B904  # it has a cause of its own
+            raise work.errors[error.slot]  # noqa: B904  # it has a cause of its own
 
 
 def pack(rows: InputRows) -> tuple[list[Frame], int]:

@@ -19,7 +19,8 @@ from flowdsl.resources.worker_kinds import Label, WorkerKind
 from flowdsl.workers.backend import Done, Event, Worker
 from flowdsl.workers.processes import Sent
 from flowdsl.workers.slabs import Slabs, Window
-from flowdsl.workers.tasks import BYTES_IN_FLIGHT, SECONDS_PER_TASK, InputRows, TaskInput
+from flowdsl.workers.task_sizer import SECONDS_PER_TASK
+from flowdsl.workers.tasks import BYTES_IN_FLIGHT, InputRows, TaskInput
 from flowdsl.workers.wire import nbytes_of_frames, pickled, supply, unpack
 from flowdsl.workers.worker import run
 
