@@ -45,6 +45,14 @@ class Exact(Reordered, Resampled, Unsized, Endless):
 
 Tag: TypeAlias = type[Effect]
 
+# An alias is an upper bound: a flow fits it if each tag of the flow is among these.
+#
+# alias     Reordered  Resampled  Unsized  Endless
+# Counted       x          x
+# Finite        x          x         x
+# InOrder                            x        x
+# Unmoved                  x         x        x
+
 Counted: TypeAlias = Reordered | Resampled
 """Allows flows of known length."""
 

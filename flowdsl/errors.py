@@ -181,9 +181,8 @@ _MAX_REASON_LENGTH = 1000
 def _reason(cause: BaseException) -> str:
     try:
         text = repr(cause)
-        if text == f"{type(cause).__name__}()" and str(
-            cause
-        ):  # the reprs of TensorFlow's errors are empty
+        # TensorFlow's errors have a text, but the repr of an exception without arguments.
+        if text == f"{type(cause).__name__}()" and str(cause):
             text = f"{type(cause).__name__}({str(cause)!r})"
     except Exception as error:  # an error message must not fail itself
         text = f"{type(cause).__name__}, whose repr raised {type(error).__name__}"
@@ -206,30 +205,31 @@ def _caused(
     return error
 
 
-def ending(failed: Exception, cause: BaseException) -> BaseException:
+def with_cause(error: Exception, cause: BaseException) -> BaseException:
     """Return the exception that ends a run because an operator raised ``cause``.
 
-    It is ``failed`` with its cause. But what is not an ``Exception`` is not an error of an element:
-    ``SystemExit`` ends the program, also from a signal handler that happens to be called within a
-    function, as does ``KeyboardInterrupt``. These stay as they are, with a note that names operator
-    and element. Python prints neither note nor traceback of ``SystemExit``, so it is logged.
+    It is ``error`` with its cause, if that is an ``Exception``. ``KeyboardInterrupt`` and
+    ``SystemExit`` are not errors of an element: they end the program, and may come from a signal
+    handler that was called within a function. They are returned as they are, with a note that names
+    operator and element. Python prints neither note nor traceback of ``SystemExit``, so it is
+    logged.
     """
-    if isinstance(cause, Exception) or not isinstance(failed, ElementError):
-        failed.__cause__ = cause
-        return failed
-    cause.add_note(f"raised by {failed.operator} on {failed.place}")
+    if isinstance(cause, Exception) or not isinstance(error, ElementError):
+        error.__cause__ = cause
+        return error
+    cause.add_note(f"raised by {error.operator} on {error.place}")
     if isinstance(cause, SystemExit):
         with suppress(ValueError):  # the standard error stream may be closed
-            _log.error("%s raised %r on %s", failed.operator, cause, failed.place)
+            _log.error("%s raised %r on %s", error.operator, cause, error.place)
     return cause
 
 
-def raise_ending(failed: Exception, cause: BaseException) -> NoReturn:
-    """Raise what ``ending`` returns."""
+def raise_with_cause(error: Exception, cause: BaseException) -> NoReturn:
+    """Raise ``error`` with its cause; raise ``SystemExit`` and ``KeyboardInterrupt`` themselves."""
     try:
-        raise ending(failed, cause)
+        raise with_cause(error, cause)
     finally:
-        del failed, cause  # or the traceback, which has this frame, would keep the exception alive
+        del error, cause  # or the traceback, which has this frame, would keep the exception alive
 
 
 _FROM = "\nTraceback in process "

@@ -39,7 +39,7 @@ from typing import Any, Protocol, TypeAlias
 import attrs
 import numpy as np
 
-from flowdsl.errors import raise_ending
+from flowdsl.errors import raise_with_cause
 from flowdsl.nodes import DROPPED, Dropped, Failed, Indices, Positions, describe_element
 
 Path: TypeAlias = tuple[int, ...]
@@ -148,7 +148,7 @@ def elements(
         if k is not None:  # otherwise a loop below raised and reported it
             line = lines[k]
             described = None if line.describe is None else line.describe(x)
-            raise_ending(watcher.error(line.path, *place_of(line), described), error)
+            raise_with_cause(watcher.error(line.path, *place_of(line), described), error)
 
     def failure_value(error: Exception, x: Any) -> Failed:
         assert error.__traceback__ is not None

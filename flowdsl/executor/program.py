@@ -234,7 +234,7 @@ class Program:
             source: IndexedSource[Any] = node
             number, form = -1, Form(node.loop_line)
             if isinstance(node, AttemptToRead):
-                source, number = node.held.node, node.number
+                source, number = node.attempted.node, node.number
                 form = Form(source.loop_line, attempted=True)
             part = partial(self._part, source, path, addresses)
             return None, Line(path, addresses, part, form, number, None)
@@ -368,7 +368,7 @@ def _form(node: Elementwise[Any, Any, Any]) -> Form:
     if isinstance(node, SkipFailed):
         return LEAVES_OUT
     if isinstance(node, Attempt):
-        return Form(node.held.node.loop_line, node.drops, attempted=True)
+        return Form(node.attempted.node.loop_line, node.drops, attempted=True)
     return Form(node.loop_line, node.drops)
 
 
@@ -377,7 +377,7 @@ def _line_owner(node: Elementwise[Any, Any, Any]) -> tuple[AnyNode, int]:
 
     Not cached on the node: for most nodes the result contains the node itself, a reference cycle.
     """
-    return (node.held.node, node.number) if isinstance(node, Attempt) else (node, -1)
+    return (node.attempted.node, node.number) if isinstance(node, Attempt) else (node, -1)
 
 
 @any_depth
@@ -460,4 +460,4 @@ def failure_in(
     part: Base, path: Path, epoch: int, position: int, detail: str | None = None
 ) -> ElementError:
     """The error that names the operator that failed and the source row of its element."""
-    return part.top.at(path).node.failure(epoch, position, detail)
+    return part.top.at(path).node.error_at(epoch, position, detail)

@@ -1,8 +1,8 @@
 """Checks of arguments outside a chain: of sources, inputs, trainers and callbacks.
 
-Each returns its argument, or raises an ``InvalidArgument`` that says what it must be, what it is,
-and what to write where that is known: for a class instead of an instance, or for one thing, such as
-a text, instead of a list of them.
+Each function returns its argument, or raises an ``InvalidArgument`` that says what the argument
+must be and what it is. For two common mistakes it also says what to write: a class instead of an
+instance, and one thing, such as a text, instead of a list.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def shown(value: object) -> str:
 
 
 def wrong(argument: str, expected: str, value: object, advice: str = "") -> InvalidArgument:
-    """The error for an argument of another kind than is expected."""
+    """The error for an argument that is not what is expected."""
     return InvalidArgument(
         f"{argument} must be {expected}, got {shown(value)}{advice and f'; {advice}'}"
     )
@@ -66,12 +66,12 @@ def checked(argument: str, value: object, kind: type[A], expected: str) -> A:
         InvalidArgument: It is something else.
     """
     if not isinstance(value, kind):
-        raise wrong(argument, expected, value, _made(value, kind))
+        raise wrong(argument, expected, value, _advice_to_create(value, kind))
     return value
 
 
-def _made(value: object, kind: type) -> str:
-    """The advice for a class instead of its instance; empty for anything else."""
+def _advice_to_create(value: object, kind: type) -> str:
+    """The advice if ``value`` is a class instead of its instance; else empty."""
     is_class = isinstance(value, type) and issubclass(value, kind)
     return f"write {cast('type', value).__name__}(...)" if is_class else ""
 
@@ -95,8 +95,8 @@ def checked_list(
         raise wrong(argument, f"a list of {expected}", values, advice)
     listed = tuple(cast("Iterable[object]", values))
     for number, item in enumerate(listed):
-        if not isinstance(item, kind) or isinstance(item, bool):
-            advice = "" if isinstance(kind, tuple) else _made(item, kind)
+        if not isinstance(item, kind) or isinstance(item, bool):  # a bool is an int to Python
+            advice = "" if isinstance(kind, tuple) else _advice_to_create(item, kind)
             raise InvalidArgument(
                 f"{argument} must be a list of {expected}, and item {number} is {shown(item)}"
                 f"{advice and f'; {advice}'}"
@@ -122,7 +122,7 @@ def checked_function(
     """Return something that can be called.
 
     Raises:
-        InvalidArgument: It cannot.
+        InvalidArgument: It cannot be called.
     """
     if not callable(value):
         raise wrong(argument, expected, value)
@@ -158,6 +158,7 @@ def checked_choice(argument: str, value: A, *choices: A) -> A:
     Raises:
         InvalidArgument: It is another.
     """
+    # Only texts are compared by ==, which for other values, such as an array, may return anything.
     if not any(value is choice or (type(value) is str and value == choice) for choice in choices):
         allowed = [repr(choice) for choice in choices]
         raise wrong(argument, f"{', '.join(allowed[:-1])} or {allowed[-1]}", value)
@@ -170,8 +171,9 @@ def checked_number(argument: str, value: float, least: float, below: float | Non
     Raises:
         InvalidArgument: It is something else, such as NaN.
     """
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not number or not value >= least or (below is not None and not value < below):
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    # ``not value >= least``, unlike ``value < least``, is true for NaN.
+    if not is_number or not value >= least or (below is not None and not value < below):
         limit = "" if below is None else f" and < {below}"
         raise wrong(argument, f"a number >= {least}{limit}", value)
     return value

@@ -89,9 +89,10 @@ class Indices:
         return Indices(self.epoch[chosen], self.position[chosen])
 
     def and_next(self, counts: Positions, step: int = 1) -> Indices:
-        """For each address, ``counts`` addresses, beginning with it, ``step`` positions apart."""
-        within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-        position = np.repeat(self.position, counts) + within * step
+        """For each address, it and the next ones, ``counts`` in all, ``step`` positions apart."""
+        starts = np.cumsum(counts) - counts  # where the addresses made of each address begin
+        number = np.arange(counts.sum()) - np.repeat(starts, counts)  # 0, 1, ... from each start
+        position = np.repeat(self.position, counts) + number * step
         return Indices(np.repeat(self.epoch, counts), position)
 
 
@@ -110,8 +111,9 @@ class Provenance:
     @classmethod
     def one_each(cls, addresses: Indices, source: Positions | None = None) -> Provenance:
         """One source element for each element, from the first source unless ``source`` is set."""
-        first = np.zeros_like(addresses.position)
-        return cls(addresses, first if source is None else source, np.ones_like(addresses.position))
+        if source is None:
+            source = np.zeros_like(addresses.position)
+        return cls(at=addresses, source=source, counts=np.ones_like(addresses.position))
 
     def of(self, source: int) -> Indices:
         """The addresses of the source elements that come from this source."""
@@ -133,8 +135,8 @@ DROPPED: Final = Dropped()
 class Failed:
     """Takes the place of an element on which an operator under ``on_error`` failed."""
 
-    step: int
-    """The number of the operator that failed, counting only operators under ``on_error``."""
+    attempt: int
+    """The number of the ``Attempt`` that failed: of operators under ``on_error``, from 0."""
     epoch: int
     position: int
     cause: Exception
@@ -143,11 +145,11 @@ class Failed:
 
     def __reduce__(self) -> tuple[type[Failed], tuple[object, ...]]:
         cause = travelling(self.cause)
-        return Failed, (self.step, self.epoch, self.position, cause, self.detail)
+        return Failed, (self.attempt, self.epoch, self.position, cause, self.detail)
 
 
 def _tags_written_on(cls: type) -> frozenset[Tag]:
-    """The tags in the last type argument of the base class, as in ``Node[T, E | Reordered]``."""
+    """The tags in the last type argument of the parent class, as in ``Node[T, E | Reordered]``."""
     for base in getattr(cls, "__orig_bases__", ()):
         origin = get_origin(base)
         if isinstance(origin, type) and issubclass(origin, Node):
@@ -159,10 +161,10 @@ def _tags_written_on(cls: type) -> frozenset[Tag]:
 
 
 @cache
-def _final_of(base: type) -> frozenset[str]:
+def _final_names(cls: type) -> frozenset[str]:
     """The names that a class declares final."""
-    written = vars(base).items()
-    return frozenset(name for name, of in written if getattr(of, "__final__", False))
+    attributes = vars(cls).items()
+    return frozenset(name for name, value in attributes if getattr(value, "__final__", False))
 
 
 class NodeCache(dict[object, Any]):
@@ -181,7 +183,7 @@ def cached_per_node(compute: Callable[Concatenate[N, P], A]) -> Callable[Concate
 
     @wraps(compute)
     def cached(node: N, /, *args: P.args, **named: P.kwargs) -> A:
-        key = compute, args, *named.values()
+        key = compute, args, tuple(named.items())
         if key not in node._memory:
             node._memory[key] = compute_at_any_depth(node, *args, **named)
         result: A = node._memory[key]
@@ -197,8 +199,9 @@ class Node(ABC, Generic[T, E]):
     A class with arguments of its own is decorated with ``attrs.frozen``; other classes need no
     decorator. With ``eq=False`` and ``repr=False`` it keeps the methods of this class, and with
     ``slots=False`` attrs does not build the class a second time: for the hundred operators, that
-    took a third of ``import flowdsl``. A field that takes the place of a property of a base needs
-    slots. A field for data, such as an array, is compared by identity: ``attrs.field(eq=id)``.
+    took a third of ``import flowdsl``. A field with the same name as a property of a parent class
+    needs ``slots=True``; otherwise the property would hide it. A field for data, such as an array,
+    is compared by identity: ``attrs.field(eq=id)``.
     """
 
     adds: ClassVar[frozenset[Tag]] = frozenset()
@@ -227,10 +230,10 @@ class Node(ABC, Generic[T, E]):
     def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
         cls.adds = _tags_written_on(cls)
-        for base in filter(_final_of, cls.__mro__[1:]):
-            for name in _final_of(base) & vars(cls).keys():
+        for parent in filter(_final_names, cls.__mro__[1:]):
+            for name in _final_names(parent) & vars(cls).keys():
                 raise TypeError(
-                    f"{cls.__name__}.{name}: it cannot be overridden, as {base.__name__} "
+                    f"{cls.__name__}.{name}: it cannot be overridden, as {parent.__name__} "
                     f"declares it final: an override would not always be called"
                 )
 
@@ -265,8 +268,7 @@ class Node(ABC, Generic[T, E]):
     def combined_effects(self) -> frozenset[Tag]:
         """Combine the effects of the sources with the operator's own.
 
-        An operator that takes one of them away overrides this, and not ``effects``, whose value is
-        kept.
+        An operator that removes an effect overrides this, and not ``effects``, which is cached.
         """
         inherited = frozenset[Tag]().union(*(source.effects for source in self.sources))
         if self.bounds and Endless in inherited:
@@ -318,10 +320,10 @@ class Node(ABC, Generic[T, E]):
 
     @property
     def looks_back(self) -> int | None:
-        """The number of the source elements read last that later elements may be made from.
+        """How many of the latest source elements may still be used for later elements.
 
-        None if these may be any elements read so far. A source of messages acknowledges a row when
-        no element that is not delivered yet can be made from it.
+        None if any element read so far may be used. A source of messages acknowledges a row when
+        every element made from it has been delivered, and no later one can be made from it.
         """
         return None
 
@@ -377,15 +379,17 @@ class Node(ABC, Generic[T, E]):
         members = self.made_of(Indices.at(epoch, [position]))
         if members is None or not members.counts.any():
             return Where(f"element {position} of {self.title}")
-        ends = dict.fromkeys((0, len(members.source) - 1))
-        first, *last = (self._origin_of(members, k) for k in ends)
-        return first.to(last[0]) if last else first
+        first = self._origin_of(members, 0)
+        if len(members.source) == 1:  # twice the work in every operator would be 2**depth
+            return first
+        return first.to(self._origin_of(members, -1))
 
     def _origin_of(self, members: Provenance, k: int) -> Where:
+        """The source row from which member ``k`` was made."""
         source = self.sources[int(members.source[k])]
         return source.origin(int(members.at.epoch[k]), int(members.at.position[k]))
 
-    def failure(self, epoch: int, position: int, detail: str | None = None) -> ElementError:
+    def error_at(self, epoch: int, position: int, detail: str | None = None) -> ElementError:
         """The error that names this operator and the element on which it failed.
 
         ``detail`` describes that element, as ``validation.describe_element`` does.
@@ -462,15 +466,16 @@ class FlowBase(ABC, Element[T], WithEffects[E_any], Generic[T, E_any]):
         """The element at a position of a pass."""
 
 
-_surface: list[Callable[[Any], Any]] = []
+_make_flow: Callable[[Any], Any]
 
 
-def register_flow_class(surface: Callable[[AnyNode], FlowBase[Any, Any]]) -> None:
-    """Set the class that ``flow`` creates, so that operators do not import the layers above.
+def register_flow_class(make_flow: Callable[[AnyNode], FlowBase[Any, Any]]) -> None:
+    """Set the function that makes a ``Flow``, so that operators do not import the layers above.
 
-    It is called once, by the module that defines ``Flow``.
+    The module that defines ``Flow`` calls it, once.
     """
-    _surface[:] = [surface]
+    global _make_flow
+    _make_flow = make_flow
 
 
 def flow(node: Node[A, F]) -> Flow[A, F]:
@@ -484,7 +489,7 @@ def flow(node: Node[A, F]) -> Flow[A, F]:
             f"{method_name(node)}: a pass must have fewer than 2**62 elements, but this one would "
             f"have {node.length}; for an endless pass use repeat()"
         )
-    return _surface[0](node)  # type: ignore[no-any-return]  # untyped: Flow is in a layer above
+    return _make_flow(node)  # type: ignore[no-any-return]  # untyped: Flow is in a layer above
 
 
 @any_depth

@@ -11,7 +11,7 @@ from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from itertools import chain
-from typing import Any, Generic, TypeAlias, final
+from typing import Any, Generic, NamedTuple, TypeAlias, final
 
 import attrs
 
@@ -24,6 +24,26 @@ from flowdsl.resources.any_depth import any_depth
 # -- to resume -------------------------------------------------------------------------------------
 
 
+class SourcePosition(NamedTuple):
+    """How far an operator has read its source."""
+
+    ended_passes: int
+    """The number of passes over the source before the current one."""
+    position: int
+    """The number of elements that were read in the current pass."""
+
+    @classmethod
+    def over_passes(cls, read: int, length: int | None) -> SourcePosition:
+        """The position after ``read`` elements of consecutive passes, each of ``length`` elements.
+
+        None: the first pass never ends. A pass counts as ended once the next one has begun.
+        """
+        if not read or not length:
+            return cls(ended_passes=0, position=read)
+        ended_passes, last = divmod(read - 1, length)
+        return cls(ended_passes, position=last + 1)
+
+
 class Resumable(Node[T, E], Generic[T, E]):
     """Can resume a pass after a number of elements, without computing them again."""
 
@@ -33,51 +53,65 @@ class Resumable(Node[T, E], Generic[T, E]):
     ) -> Iterator[Row[T]]:
         """Yield the rows of a pass that come after the first ``yielded`` rows.
 
-        By then ``ended_passes`` passes of the source had ended. The runtime starts the next pass of
-        the source after the elements that were read from it; later passes are whole.
+        Before them, ``ended_passes`` passes over the source have ended. The first pass that this
+        method begins continues after the elements that were already read: the runtime has advanced
+        the source. Later passes are whole.
         """
 
     @final
     def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[T]]:
-        return self.rows_after(epoch, 0, 0, sources)
+        return self.rows_after(epoch, yielded=0, ended_passes=0, sources=sources)
 
-    def taken(self, yielded: int) -> tuple[int, int]:
-        """The place of the source after ``yielded`` elements: its ended passes and its position.
+    def source_position(self, yielded: int) -> SourcePosition:
+        """How far the source has been read once the operator has yielded ``yielded`` elements.
 
-        This is arithmetic, valid only where no operator below leaves elements out.
+        The runtime asks only where no operator below leaves elements out: there it is arithmetic.
         """
-        return 0, yielded
+        return SourcePosition(ended_passes=0, position=yielded)
 
 
 ELEMENTS_PER_RESTART = 128
-"""The number of elements from one restart to the next, for an operator that takes microseconds to
-note one: a resume computes as many again."""
+"""The number of elements from one restart to the next, for an operator that needs microseconds to
+note one. A resume computes at most this number of elements again."""
+
+
+class RestartPoint(NamedTuple):
+    """A position of the source from which an operator can begin to make its next elements."""
+
+    yielded: int
+    """The number of elements that the operator has yielded before it."""
+    position: int
+    """The position of the source there."""
 
 
 @attrs.define(eq=False)
 class Restarts:
-    """Notes at which element of its source an operator could begin to make its next elements.
+    """Notes the restarts of a pass: where in its source an operator could begin a later pass.
 
-    This class notes nothing; a run that can resume passes one that does.
+    The methods of this class note nothing; a run that can resume passes a subclass that does.
     """
 
     yielded: int = 0
     """The number of elements that were yielded before the restart at which the pass begins."""
     offset: int = 0
-    """The number of the operator's own that was noted with that restart."""
+    """The number that the operator passed to ``note`` with that restart."""
 
     def mark(self) -> object:
-        """Return the place of the source: a pass that begins there reads its next element first."""
+        """Return where the source is: a pass that begins there reads its next element first."""
         return None
 
     def note(self, mark: object, yielded: int | None = None, offset: int = 0) -> None:
         """Note that a pass which begins at ``mark`` yields the elements after ``yielded`` others.
 
-        None means as many as were yielded until now. ``offset`` is a number of the operator's own.
+        None stands for the number of elements yielded until now. ``offset`` is any number that the
+        operator needs to begin there.
         """
 
     def before_each(self, source: PassFactory) -> PassFactory:
-        """Note a restart before each element that is read: for an operator that keeps none."""
+        """Return the source, with a restart noted before each of its elements is read.
+
+        For an operator that keeps no element once it reads the next.
+        """
         return source
 
     def marked(self, source: PassFactory, epoch: int) -> Iterator[tuple[object, Row[Any]]]:
@@ -86,11 +120,10 @@ class Restarts:
 
 
 class Restartable(Node[T, E], Generic[T, E]):
-    """Can resume a pass where it has begun to use an element of its source, or a few of them.
+    """Can resume a pass from a restart: a place where it began to use an element of its source.
 
-    The elements between there and the place of a state are computed again. Examples: ``flat_map``
-    begins again at the element whose rows it yields, and ``window`` at the first element of a
-    window.
+    A resume computes the elements between the restart and the state again. Examples: ``flat_map``
+    restarts at the element whose rows it yields, and ``window`` at the first element of a window.
     """
 
     @abstractmethod
@@ -99,21 +132,20 @@ class Restartable(Node[T, E], Generic[T, E]):
     ) -> Iterator[Row[T]]:
         """Yield the rows of a pass that come after the first ``restarts.yielded`` rows.
 
-        The runtime starts the next pass of each source at the mark that was noted with this number
-        and with ``restarts.offset``. Later restarts are noted in ``restarts``.
+        The runtime has set each source to the mark of the restart at which the pass begins. The
+        operator notes later restarts in ``restarts``.
         """
 
     @final
     def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[T]]:
         return self.rows_from(epoch, sources, Restarts())
 
-    def place_at(self, yielded: int) -> tuple[int, int]:
-        """The last restart among the first ``yielded`` elements, where it is arithmetic.
+    def restart_point(self, yielded: int) -> RestartPoint:
+        """The last restart with at most ``yielded`` elements before it.
 
-        That is the number of elements before it, and the position of the source there. The runtime
-        asks only where the operator is indexable.
+        The runtime asks only where the operator is indexable: there it is arithmetic.
         """
-        raise AssertionError(f"{self.title} is indexable, but of a kind without place_at")
+        raise AssertionError(f"{self.title} is indexable, but of a kind without restart_point")
 
 
 class Reshardable(Node[T, E], Generic[T, E]):
@@ -123,15 +155,15 @@ class Reshardable(Node[T, E], Generic[T, E]):
     def position_after_reshard(self, saved_flow: AnyNode, position: int) -> int | None:
         """The position where this flow, over a shard, resumes after ``saved_flow`` at ``position``.
 
-        ``saved_flow`` is this flow over the number of shards that the state was saved with; all of
-        them are at that position. None if no position here continues exactly where those shards
-        stopped.
+        ``saved_flow`` is this flow with the number of shards that the state was saved with, and
+        every one of those shards is at ``position``. None if no position of this flow continues
+        exactly where those shards stopped.
         """
 
 
 @any_depth
 def position_after_reshard(node: AnyNode, saved_flow: AnyNode, position: int) -> int | None:
-    """The position of any node after a change of shards: None if it is not ``Reshardable``."""
+    """``node.position_after_reshard`` of any node: None if it is not ``Reshardable``."""
     if not isinstance(node, Reshardable):
         return None
     return node.position_after_reshard(saved_flow, position)
@@ -159,7 +191,7 @@ class Receipts:
     yielded: int = 0
     """The number of rows that the source has yielded."""
     delivered: int = 0
-    """The number of rows, from the first, from which every element was delivered."""
+    """How many of the first rows are finished: every element made from them was delivered."""
     exhausted: bool = False
     """True if the source has yielded its last row."""
     followed: bool = False
@@ -167,20 +199,21 @@ class Receipts:
     when_left_out: Callable[[], object] | None = None
     """Called when a row is requested and earlier rows were not reported; it may report them."""
     _rest: Generator[None] | None = None
+    """What the source still does after its last row, such as waiting for acknowledgements."""
     _closed: bool = False
     # Two threads may run ``_rest``: the one that reads the source, and the consumer's.
     # Reentrant, since the garbage collector may close a run in either of them.
     _lock: threading.RLock = attrs.field(factory=threading.RLock, repr=False)
 
     def on_next(self) -> None:
-        """Note that the row after the last one is read."""
+        """Note that the source is asked for its next row."""
         if not self.followed:
             self.delivered = self.yielded
         elif self.when_left_out is not None and self.delivered < self.yielded:
             self.when_left_out()
 
     def park(self, rest: Generator[None]) -> None:
-        """Keep what the source has to do after its last row: it goes on a step with each report."""
+        """Keep what the source has to do after its last row; each report continues it by a step."""
         with self._lock:
             next(rest, None)
             self._rest = rest
@@ -216,13 +249,13 @@ class Retained:
     """The rows that an operator has read and may still use in this pass."""
 
     first: int = 0
-    """The position of the first of them: the operator uses no row before it any more."""
+    """The position of the first of these rows."""
     is_followed: bool = False
-    """True if somebody asks for ``first``; else the operator need not keep it."""
+    """True if a run reads ``first``; else the operator need not set it."""
 
 
 class Retaining(Node[T, E], Generic[T, E]):
-    """Knows which of the rows that it has read it may still use, where their number varies."""
+    """Reports which of the rows that it has read it may still use, if their number varies."""
 
     @abstractmethod
     def rows_retaining(
@@ -238,12 +271,12 @@ class Acknowledging(OneShot[T, E], Generic[T, E]):
     """Acknowledges its rows, which come from elsewhere, once they were delivered."""
 
     auto_commit: bool
-    """True if an element is delivered when the next one is requested; False if by ``commit``."""
+    """True if a request for the next element delivers the last one; False if ``commit`` does."""
     receipts: Receipts
 
 
 class AnyOrder(Node[T, E], Generic[T, E]):
-    """Its passes may each yield other elements, or the elements in another order."""
+    """Each pass may yield other elements, or the elements in another order."""
 
     @property
     def in_any_order(self) -> bool:
@@ -253,10 +286,10 @@ class AnyOrder(Node[T, E], Generic[T, E]):
 def when_read(source: PassFactory, epoch: int) -> Iterator[Row[Any]]:
     """Return a pass that starts when its first row is read.
 
-    For operators with several sources: until then, a resumed source keeps the place that it has in
-    the state, so that the next state has it too.
+    For operators with several sources: until its first row is read, a resumed source keeps the
+    place that the state has for it, so that the next state has it too.
     """
-    return chain.from_iterable(map(source, (epoch,)))  # in C, where each row passes through
+    return chain.from_iterable(map(source, (epoch,)))  # not a generator: chain costs less per row
 
 
 # -- to be probed ----------------------------------------------------------------------------------
@@ -274,8 +307,8 @@ class SkippedByProbe(Node[T, E], Generic[T, E]):
 # -- to be traced ----------------------------------------------------------------------------------
 
 OriginPlaces: TypeAlias = tuple[Any, ...]
-"""Where the rows of an element come from, in their order in it: for each row an operator of the
-flow, with the epoch and position of its element. Only the runtime makes and reads these places."""
+"""Where the rows in an element come from, in the order of the rows. For each row it has an operator
+of the flow, with the epoch and position of its element. Only the runtime makes and reads them."""
 
 
 @attrs.frozen
@@ -312,7 +345,7 @@ class TracedReader:
 
     source: PassFactory
     latest: deque[Row[Traced[Any]]] = attrs.field(factory=deque[Row[Traced[Any]]])
-    """All traced elements that were read, or only the last ones, up to the deque's ``maxlen``."""
+    """The traced elements that were read; with a ``maxlen``, only the latest ones."""
 
     def __call__(self, epoch: int) -> Iterator[Row[Any]]:
         for position, x in self.source(epoch):
@@ -325,10 +358,10 @@ class Traceable(Node[T, E], Generic[T, E]):
 
     @property
     def yields_all(self) -> bool:
-        """True if every element that it reads is in exactly one of its elements.
+        """True if each element that it reads is in exactly one of the elements that it yields.
 
-        This may be at the end of the pass. Then a source of messages can acknowledge rows that are
-        yielded in another order; else it acknowledges them at the end of the pass.
+        Then a source of messages can acknowledge rows during the pass; else it acknowledges all of
+        them at the end.
         """
         return False
 
@@ -336,8 +369,8 @@ class Traceable(Node[T, E], Generic[T, E]):
     def rows_with_places(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[Any]]:
         """Yield ``rows`` from sources of traced elements, each with the places of all its members.
 
-        A ``TracedReader`` yields the elements of such a source; ``trace`` adds places to a new
-        element.
+        A ``TracedReader`` yields the elements of such a source without their places; ``trace`` adds
+        places to a new element.
         """
 
 
@@ -365,22 +398,22 @@ class MadeFromLatest(Traceable[T, E], Generic[T, E]):
 
 
 class KeepsPass(Node[T, E], Generic[T, E]):
-    """Keeps the elements of a pass of its source, once one was read to its end."""
+    """Keeps the elements of a pass over its source, once a pass was read to its end."""
 
 
 # -- to be sliced ----------------------------------------------------------------------------------
 
 
 class Sliceable(Node[T, E], Generic[T, E]):
-    """May have its elements in arrays, where stacked elements are a slice."""
+    """May have its elements in arrays, so that stacked elements are a slice of them."""
 
     @abstractmethod
     def open_spans(self) -> Callable[[int, int], Any] | None:
         """Return a reader of the elements from one position up to another, stacked; or None.
 
-        What it returns equals the stacked elements in dtype and shape too. Its arrays are read-only
-        views, or else belong to the caller. It returns None if the elements have to be read one by
-        one, as where they do not stack, or cannot be read.
+        The result of the reader equals the stacked elements, in dtype and shape too. Its arrays are
+        read-only views, or else belong to the caller. The reader returns None if the elements have
+        to be read one by one, for example because they do not stack or cannot be read.
         """
 
 
@@ -402,11 +435,11 @@ class StoresPass(Node[T, Exact], Generic[T]):
 
 
 class Padded(Node[T, E], Generic[T, E]):
-    """Yields elements with padding; the statistics of a run have its share."""
+    """Yields elements with padding; the statistics of a run show the share of padding."""
 
     @abstractmethod
     def occupied(self, element: Any) -> tuple[int, int]:
-        """The number of entries of one of its elements that are not padding, and of all entries.
+        """The number of entries in an element that are not padding, and the number of all entries.
 
         A run asks for it where the operator runs in the consumer's process.
         """

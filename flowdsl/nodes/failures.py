@@ -9,8 +9,8 @@ move it like any other element, later functions are not called on it, and a ``Sk
 before the first operator that would look into it. A shuffled file whose row 7 is damaged is still
 read by number, and only the element of row 7 is left out.
 
-These nodes are kinds: the planner and the runtime treat all attempted operators alike, as they
-treat all ``Elementwise``.
+These nodes are kinds: the planner and the runtime treat all attempted operators alike, just as
+they treat all ``Elementwise`` operators alike.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ NOT_KNOWN = -1
 
 
 class _Nothing(Node[Any, Effect]):
-    """Replaces the source of an operator that is kept only for its function."""
+    """Replaces the source of an attempted operator, which is called element by element."""
 
     @property
     def title(self) -> str:
@@ -84,52 +84,53 @@ class _Attempted:
     """Has the title and the fingerprint of the operator that it attempts."""
 
     __slots__ = ()
-    held: WrappedNode
+    attempted: WrappedNode
 
     @property
     def title(self) -> str:
-        return str(self.held.node.title)
+        return str(self.attempted.node.title)
 
     @property
     def fingerprint(self) -> str:
-        return str(self.held.node.fingerprint)
+        return str(self.attempted.node.fingerprint)
 
     @property
     def in_any_order(self) -> bool:
-        return bool(self.held.node.in_any_order)
+        return bool(self.attempted.node.in_any_order)
 
 
 @attrs.frozen(eq=False, repr=False, slots=False)
 class Attempt(_Attempted, Elementwise[A, Any, E], SkippedByProbe[Any, E], Generic[A, E]):
     """An attempted elementwise operator: if it fails, a failure takes the element's place."""
 
-    held: WrappedNode
+    attempted: WrappedNode
     number: int
 
     @property
     def depth(self) -> int:
-        return self.source.depth + int(self.held.node.depth) - 1  # the same as without on_error
+        # As without on_error: the attempted operator is above a ``_Nothing``, of depth 1.
+        return self.source.depth + int(self.attempted.node.depth) - 1
 
     @property
     def varies_by_epoch(self) -> bool:
-        return bool(self.held.node.draws) or super().varies_by_epoch
+        return bool(self.attempted.node.draws) or super().varies_by_epoch
 
     @property
     def node_to_probe(self) -> AnyNode:
-        return self.source if isinstance(self.held.node, SkippedByProbe) else self
+        return self.source if isinstance(self.attempted.node, SkippedByProbe) else self
 
     def apply(self, x: A, epoch: int, position: int) -> Any:
         if isinstance(x, Failed):
             return x
         try:
-            return self.held.node.apply(x, epoch, position)
+            return self.attempted.node.apply(x, epoch, position)
         except Exception as error:
             return Failed(self.number, epoch, position, error, describe_element(x))
 
     @cached_per_node
     def spec(self, probe: bool) -> Spec:
-        source = _Makeable(self.source, self.held) if probe else self.source
-        return with_sources(self.held.node, (source,)).spec(probe)
+        source = _Makeable(self.source, self.attempted) if probe else self.source
+        return with_sources(self.attempted.node, (source,)).spec(probe)
 
 
 class AttemptToFilter(Attempt[A, E | Unsized], Generic[A, E]):
@@ -144,10 +145,10 @@ class AttemptToCount(Attempt[A, E], IndexedMap[A, Any, E], Generic[A, E]):
 
 @attrs.frozen(eq=False, repr=False, slots=False)
 class _Makeable(Elementwise[A, A, E | Unsized], Generic[A, E]):
-    """The elements on which an operator does not fail: its probe uses only these."""
+    """The elements on which an operator does not fail, for a probe of this operator."""
 
     drops: ClassVar[bool] = True
-    held: WrappedNode
+    attempted: WrappedNode
 
     @property
     def title(self) -> str:
@@ -157,7 +158,7 @@ class _Makeable(Elementwise[A, A, E | Unsized], Generic[A, E]):
         if isinstance(x, Failed):
             return DROPPED
         try:
-            self.held.node.apply(x, epoch, position)
+            self.attempted.node.apply(x, epoch, position)
         except Exception:
             return DROPPED
         return x
@@ -176,15 +177,15 @@ class _Makeable(Elementwise[A, A, E | Unsized], Generic[A, E]):
 class AttemptToRead(_Attempted, IndexedSource[Any]):
     """An attempted indexed source: if reading a row fails, a failure takes its place."""
 
-    held: WrappedNode
+    attempted: WrappedNode
     number: int
 
     @property
     def length(self) -> int:
-        return int(self.held.node.length)
+        return int(self.attempted.node.length)
 
     def open(self) -> Callable[[int], Any]:
-        read: Callable[[int], Any] = self.held.node.open()
+        read: Callable[[int], Any] = self.attempted.node.open()
         return read
 
     def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[Any]]:
@@ -199,8 +200,8 @@ class AttemptToRead(_Attempted, IndexedSource[Any]):
 
     def spec(self, probe: bool) -> Spec:
         try:
-            known: Spec = self.held.node.spec(probe)
-        except Exception:  # from the row that the probe read
+            known: Spec = self.attempted.node.spec(probe)
+        except Exception:  # reading the first row, for the probe, failed
             known = UNKNOWN
             if probe:
                 tried = (x for _, x in islice(self.rows(0, ()), _MAX_PROBED))
@@ -220,7 +221,7 @@ class SkipFailed(
     SkippedByProbe[A, E | Resampled | Unsized],
     Generic[A, E],
 ):
-    """Leaves failures out; ``handler`` is called with the error of each."""
+    """Leaves failures out, and calls ``handler`` with the error of each."""
 
     drops: ClassVar[bool] = True
     light: ClassVar[bool] = True
@@ -271,8 +272,9 @@ class SkipFailed(
 
     def error(self, failed: Failed) -> ElementError:
         """The error that names the operator that failed and the element it failed on."""
-        named = (step for step in attempts(self.source) if step.number == failed.step)
-        error = next(named, self.source).failure(failed.epoch, failed.position, failed.detail)
+        matching = (node for node in attempts(self.source) if node.number == failed.attempt)
+        operator = next(matching, self.source)  # none matches if the attempt is NOT_KNOWN
+        error = operator.error_at(failed.epoch, failed.position, failed.detail)
         error.__cause__ = failed.cause
         return error
 

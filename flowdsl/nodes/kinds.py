@@ -8,13 +8,16 @@ Elementwise     one element in; one out, or none. Any process may run it on any 
 Windowed        ``n`` consecutive elements in, one out. The groups of a ``Batched`` do not overlap.
 IndexTransform  chooses or reorders whole elements. Over a random-access flow it is arithmetic on
                 positions, and no element moves (databases call this late materialization).
-Copying         several passes of the same flow, interleaved.
+Copying         interleaves several passes over the same flow.
 Merging         yields the elements of several flows: each element is an element of one of them.
 Joining         makes one element from one element of each of several flows, at one position.
 Placement       sets the workers that run the operators below it. It does not change elements.
 Unordered       drops the order of the elements below it, which may then arrive as they are ready.
 
 A node of any other class runs in the consuming process, as its ``rows`` method defines.
+
+``rows`` and ``rows_after`` read passes over the sources that the runtime passes to them. When a run
+resumes, the runtime has already advanced these passes: the first row is the next one to use.
 """
 
 from __future__ import annotations
@@ -34,7 +37,7 @@ import numpy as np
 from flowdsl.effects import Exact, Reordered
 from flowdsl.elements.preallocated import Allocate, NextRow
 from flowdsl.elements.specs import Spec, differences, join, without_shapes
-from flowdsl.errors import ElementError, InvalidFlow, Where, raise_ending
+from flowdsl.errors import ElementError, InvalidFlow, Where, raise_with_cause
 from flowdsl.nodes.base import (
     DROPPED,
     A,
@@ -59,6 +62,7 @@ from flowdsl.nodes.capabilities import (
     Reshardable,
     Resumable,
     SkippedByProbe,
+    SourcePosition,
     Traceable,
     TracedReader,
     position_after_reshard,
@@ -84,10 +88,10 @@ class Expecting(Protocol):
 
 @runtime_checkable
 class ReadsInPlace(Protocol):
-    """A reader that can read the arrays of a row to their places in a batch."""
+    """A reader that can read the arrays of a row into the arrays of a batch."""
 
     next_row: NextRow
-    """The places for the row that is read next, if there are any."""
+    """Where in a batch the row that is read next belongs, if it belongs in one."""
 
 
 class IndexedSource(Node[T, Exact], Generic[T]):
@@ -98,14 +102,15 @@ class IndexedSource(Node[T, Exact], Generic[T]):
 
     @property
     def rows_together(self) -> int | None:
-        """The number of rows that are read at once even for one; None if each is read by itself."""
+        """How many rows are read together even if one is wanted; None if each is read alone."""
         return None
 
     @property
     def loop_line(self) -> str:
         """The line of a generated loop that replaces ``x``, the number of a row, by the row.
 
-        Names in braces are attributes of the source.
+        ``{open}`` stands for the reader that ``open()`` returned, opened once for the loop; other
+        names in braces are attributes of the source.
         """
         return "x = {open}(x)"
 
@@ -128,7 +133,7 @@ class IndexedSource(Node[T, Exact], Generic[T]):
             try:
                 row = read(i)
             except BaseException as error:
-                raise_ending(self.failure(epoch, i), error)
+                raise_with_cause(self.error_at(epoch, i), error)
             yield i, row
 
     def origin(self, epoch: int, position: int) -> Where:
@@ -154,7 +159,8 @@ class Elementwise(MadeFromLatest[U, E], Reshardable[U, E], Generic[A, U, E]):
     def loop_line(self) -> str:
         """The line of a generated loop that replaces ``x`` by the result of ``apply``.
 
-        Names in braces are attributes of the node, or ``epoch`` and ``position``.
+        ``{epoch}`` and ``{position}`` stand for the element's; other names in braces are attributes
+        of the node.
         """
         return "x = {apply}(x, {epoch}, {position})"
 
@@ -188,15 +194,16 @@ class Elementwise(MadeFromLatest[U, E], Reshardable[U, E], Generic[A, U, E]):
 
     def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[U]]:
         for position, x in sources[0](epoch):
-            y = self._applied(x, epoch, position, position)
+            y = self._applied(x, epoch, position, number=position)
             if not isinstance(y, Dropped):
                 yield position, y
 
     def _applied(self, x: A, epoch: int, position: int, number: int) -> U | Dropped:
+        """The result of ``apply`` with this number; ``position`` is for an error."""
         try:
             return self.apply(x, epoch, number)
         except BaseException as error:
-            raise_ending(self.failure(epoch, position, describe_element(x)), error)
+            raise_with_cause(self.error_at(epoch, position, describe_element(x)), error)
 
     def made_of(self, addresses: Indices) -> Provenance:
         return Provenance.one_each(addresses)
@@ -213,23 +220,24 @@ class CodeTemplate(Elementwise[A, U, E], Generic[A, U, E]):
     def loop_line(self) -> str:
         """The line of a generated loop, which sets ``x`` to the new element or to ``DROPPED``.
 
-        Names in braces are attributes of the node, such as ``func``, or ``epoch`` and ``position``.
+        ``{epoch}`` and ``{position}`` stand for the element's; other names in braces, such as
+        ``{func}``, are attributes of the node.
         """
 
     @final
     def apply(self, x: A, epoch: int, position: int) -> U | Dropped:
-        return cast("U | Dropped", _function(self.loop_line)(self, x, epoch, position))
+        return cast("U | Dropped", _compiled(self.loop_line)(self, x, epoch, position))
 
 
 @lru_cache(maxsize=1024)
-def _function(line: str) -> Callable[[object, object, int, int], object]:
+def _compiled(line: str) -> Callable[[object, object, int, int], object]:
     """The line as a function of its node, an element, and the element's epoch and position."""
     names = {name for _, name, _, _ in Formatter().parse(line) if name is not None}
-    own = {name: f"node.{name}" for name in names - {"epoch", "position"}}
-    body = line.format_map({"epoch": "epoch", "position": "position"} | own)
-    found: dict[str, Any] = {"DROPPED": DROPPED}
-    exec(f"def apply(node, x, epoch, position):\n    {body}\n    return x\n", found)
-    apply: Callable[[object, object, int, int], object] = found["apply"]
+    attributes = {name: f"node.{name}" for name in names - {"epoch", "position"}}
+    body = line.format_map({"epoch": "epoch", "position": "position"} | attributes)
+    namespace: dict[str, Any] = {"DROPPED": DROPPED}
+    exec(f"def apply(node, x, epoch, position):\n    {body}\n    return x\n", namespace)
+    apply: Callable[[object, object, int, int], object] = namespace["apply"]
     return apply
 
 
@@ -252,7 +260,7 @@ class IndexedMap(Resumable[U, E], Elementwise[A, U, E], Generic[A, U, E]):
         self, epoch: int, yielded: int, ended_passes: int, sources: Sequence[PassFactory]
     ) -> Iterator[Row[Any]]:
         for number, (position, x) in enumerate(sources[0](epoch), yielded):
-            yield position, self._applied(x, epoch, position, number)
+            yield position, self._applied(x, epoch, position, number=number)
 
 
 # -- grouping --------------------------------------------------------------------------------------
@@ -278,7 +286,7 @@ class Windowed(Traceable[U, E], Buffering[U, E], Generic[A, U, E]):
 
     @property
     def span(self) -> int:
-        """The number of elements from the first to the last one of a group of ``n``, with both."""
+        """The number of elements from the first to the last of a group of ``n``, inclusive."""
         return min((self.n - 1) * self.dilation + 1, POSITION_LIMIT)  # no pass is longer
 
     @property
@@ -292,6 +300,8 @@ class Windowed(Traceable[U, E], Buffering[U, E], Generic[A, U, E]):
     @property
     def shares(self) -> bool:
         """True if an element may be in several groups, and so has to be read-only."""
+        # Two groups share an element if a multiple of the stride is k * dilation, with k < n. The
+        # least such k is stride // gcd.
         return self.stride // gcd(self.stride, self.dilation) < self.n
 
     @property
@@ -308,9 +318,9 @@ class Windowed(Traceable[U, E], Buffering[U, E], Generic[A, U, E]):
         """Make one element of a group; large arrays in it come from ``allocate``."""
 
     def open_views(self) -> Callable[[int], U] | None:
-        """Return a reader of results by number, which needs no groups; None if there is none.
+        """Return a reader of results by number that needs no groups; None if results need groups.
 
-        It returns None for a result that has to be made of a group.
+        The reader returns None for a single result that has to be made of a group.
         """
         return None
 
@@ -320,7 +330,7 @@ class Windowed(Traceable[U, E], Buffering[U, E], Generic[A, U, E]):
         return self.source.indexable
 
     def sizes(self, addresses: Indices) -> Positions:
-        """The numbers of elements in the groups at these addresses; the last may have fewer."""
+        """The number of elements in each group at these addresses; the last may have fewer."""
         if self.source.length is None:
             return np.full_like(addresses.position, self.n)
         rows = self.source.length - addresses.position * self.stride
@@ -335,11 +345,11 @@ class Windowed(Traceable[U, E], Buffering[U, E], Generic[A, U, E]):
         return Provenance(rows, np.zeros_like(rows.position), sizes)
 
     def rows_with_places(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[Any]]:
-        read, gone = TracedReader(sources[0]), 0
+        read, first = TracedReader(sources[0]), 0  # the number of the first element in ``latest``
         for position, y in self.rows(epoch, [read]):
-            while gone < position * self.stride:
+            while first < position * self.stride:
                 read.latest.popleft()
-                gone += 1
+                first += 1
             group = [x.places for _, x in islice(read.latest, 0, self.span, self.dilation)]
             yield position, trace(y, group, self.stacks)
 
@@ -356,26 +366,26 @@ class Batched(Windowed[A, U, E], Resumable[U, E], Reshardable[U, E], Generic[A, 
         return rows // self.n if self.drop_remainder else -(-rows // self.n)
 
     def position_after_reshard(self, saved_flow: AnyNode, position: int) -> int | None:
-        yielded = position * self.n
+        saved = position * self.n
         if saved_flow.length == position:  # the last group of a pass may be smaller
-            yielded = saved_flow.sources[0].length or yielded
-        taken = position_after_reshard(self.source, saved_flow.sources[0], yielded)
-        if taken is not None and taken == self.source.length:
+            saved = saved_flow.sources[0].length or saved
+        here = position_after_reshard(self.source, saved_flow.sources[0], saved)
+        if here is not None and here == self.source.length:
             return self.length
-        return None if taken is None or taken % self.n else taken // self.n
+        return None if here is None or here % self.n else here // self.n
 
-    def taken(self, yielded: int) -> tuple[int, int]:
-        return 0, yielded * self.n
+    def source_position(self, yielded: int) -> SourcePosition:
+        return SourcePosition(ended_passes=0, position=yielded * self.n)
 
     def rows_after(
         self, epoch: int, yielded: int, ended_passes: int, sources: Sequence[PassFactory]
     ) -> Iterator[Row[U]]:
-        rows, places = sources[0](epoch), deque[int](maxlen=self.n)
+        rows, latest_positions = sources[0](epoch), deque[int](maxlen=self.n)
         elements: Iterator[A]
-        if self.source.positions_are_contiguous:  # then they are arithmetic, which costs nothing
+        if self.source.positions_are_contiguous:  # then an error computes them, at no cost here
             elements = (x for _, x in rows)
         else:
-            elements = _noting_places(rows, places)
+            elements = _noting_positions(rows, latest_positions)
         for position in count(yielded):
             group = self.group(self.n)
             group.extend(islice(elements, self.n))
@@ -385,26 +395,26 @@ class Batched(Windowed[A, U, E], Resumable[U, E], Reshardable[U, E], Generic[A, 
             try:
                 y = self.gather(group)
             except BaseException as error:
-                members = [*places][-size:]
-                raise_ending(self._failure_of(epoch, position, group, members), error)
+                members = [*latest_positions][-size:]
+                raise_with_cause(self._error_of_group(epoch, position, group, members), error)
             yield position, y
 
-    def _failure_of(
+    def _error_of_group(
         self, epoch: int, position: int, group: Sequence[A], members: list[int]
     ) -> ElementError:
-        """The error for a group; ``members`` are positions in the source, if not arithmetic."""
+        """The error for a group; ``members`` are its positions in the source, if noted."""
         if not members:
-            return self.failure(epoch, position, describe_group(group))
-        first, last = (self.source.origin(epoch, end(members)) for end in (min, max))
+            return self.error_at(epoch, position, describe_group(group))
+        first = self.source.origin(epoch, min(members))
+        last = self.source.origin(epoch, max(members))
         where = str(first.to(last))
         return ElementError(self.title, position, epoch, where, describe_group(group))
 
 
-def _noting_places(rows: Iterator[Row[A]], places: deque[int]) -> Iterator[A]:
-    """Yield elements, and note their positions."""
-    note = places.append
+def _noting_positions(rows: Iterator[Row[A]], positions: deque[int]) -> Iterator[A]:
+    """Yield elements, and append their positions to ``positions``."""
     for position, x in rows:
-        note(position)
+        positions.append(position)
         yield x
 
 
@@ -419,7 +429,7 @@ class IndexTransform(PassThrough[T, E], Generic[T, E]):
     """True if each element keeps the position that it has in the source."""
 
     repeats_elements: ClassVar[bool] = False
-    """True if an element is computed once for several positions, and so has to be read-only."""
+    """True if an element computed once is yielded at several positions, so must be read-only."""
 
     @property
     def shard(self) -> tuple[int, int] | None:
@@ -434,7 +444,7 @@ class IndexTransform(PassThrough[T, E], Generic[T, E]):
 
     @abstractmethod
     def resolve(self, addresses: Indices) -> Indices:
-        """The addresses in the source of the elements at these addresses, in the same order.
+        """Map the addresses of elements to their addresses in the source, in the same order.
 
         It is called only if the operator is indexable.
         """
@@ -475,8 +485,8 @@ class Copying(IndexTransform[T, E], Generic[T, E]):
     """The kind of workers; each worker runs one copy."""
 
     def resolve(self, addresses: Indices) -> Indices:
-        place, copy = np.divmod(addresses.position, self.n)
-        return Indices(epoch_of_copy(addresses.epoch, self.n, copy), place)
+        position, copy = np.divmod(addresses.position, self.n)
+        return Indices(epoch_of_copy(addresses.epoch, self.n, copy), position)
 
     @property
     @cached_per_node
@@ -484,13 +494,15 @@ class Copying(IndexTransform[T, E], Generic[T, E]):
         return None if self.source.length is None else self.source.length * self.n
 
     def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[T]]:
-        own = (sources[k % len(sources)] for k in range(self.n))  # one for all, or one per copy
-        passes = [read(epoch_of_copy(epoch, self.n, k)) for k, read in enumerate(own)]
+        passes = [
+            sources[k % len(sources)](epoch_of_copy(epoch, self.n, k))  # one source for all, or n
+            for k in range(self.n)
+        ]
         return enumerate(in_turn(passes))
 
 
 def epoch_of_copy(epoch: _Number, n: int, copy: _Number) -> _Number:
-    """The source's epoch for a copy, modulo 2**62: an epoch of ``repeat`` may be a 62-bit hash."""
+    """The source's epoch for a copy, modulo 2**62: ``repeat`` passes epochs that are hashes."""
     return (epoch * n + copy) % POSITION_LIMIT
 
 
@@ -508,7 +520,7 @@ def in_turn(passes: list[Iterator[Row[A]]]) -> Iterator[A]:
 # -- combining ------------------------------------------------------------------------------------
 
 
-def _are_alike(node: Merging[Any, Any], field: object, value: object) -> None:
+def _validate_alike(node: Merging[Any, Any], field: object, value: object) -> None:
     difference = node.difference(probe=False)
     if difference is not None:
         raise InvalidFlow(f"{method_name(node)}: {difference}")
@@ -518,24 +530,29 @@ def _are_alike(node: Merging[Any, Any], field: object, value: object) -> None:
 class Merging(PassThrough[T, E], Generic[T, E]):
     """An operator that yields elements of several flows, its parts."""
 
-    parts: tuple[Node[T, E], ...] = attrs.field(validator=_are_alike)
+    parts: tuple[Node[T, E], ...] = attrs.field(validator=_validate_alike)
 
     def difference(self, probe: bool) -> str | None:
         """Describe how the specs of two parts differ, apart from sizes, and how to fix it."""
-        found = dict[Spec, tuple[Spec, str]]()  # many flows have few specs
+        # Many flows have few specs: the first part of each is compared.
+        first_with = dict[Spec, tuple[Spec, str]]()
         for part in self.parts:
             spec = part.spec(probe)
-            found.setdefault(without_shapes(spec), (spec, _below_identities(part).title))
-        for (one, its), (other, others) in combinations(found.values(), 2):
-            for name, a, b in differences(one, other):
-                return f"{name} is {a} in {its} and {b} in {others}; make them alike with .map"
+            first_with.setdefault(without_shapes(spec), (spec, _below_identities(part).title))
+        for (spec_a, title_a), (spec_b, title_b) in combinations(first_with.values(), 2):
+            for name, a, b in differences(spec_a, spec_b):
+                return f"{name} is {a} in {title_a} and {b} in {title_b}; make them alike with .map"
         return None
 
     @property
     @cached_per_node
     def length(self) -> int | None:
-        lengths = [part.length for part in self.parts]
-        return None if None in lengths else sum(length or 0 for length in lengths)
+        total = 0
+        for part in self.parts:
+            if part.length is None:
+                return None
+            total += part.length
+        return total
 
     @abstractmethod
     def resolve(self, addresses: Indices) -> tuple[Positions, Indices]:
@@ -567,7 +584,7 @@ class Merging(PassThrough[T, E], Generic[T, E]):
 
 @any_depth
 def _below_identities(node: AnyNode) -> AnyNode:
-    """The operator that makes the elements, below any prefetch."""
+    """The operator that makes the elements, below operators such as ``prefetch``."""
     return _below_identities(node.source) if isinstance(node, Identity) else node
 
 
@@ -579,12 +596,14 @@ class Joining(MadeFromLatest[T, E], Generic[T, E]):
 
     @abstractmethod
     def gather(self, group: Sequence[Any]) -> T:
-        """Make one element of a group."""
+        """Make one element of a group of elements, one from each flow."""
 
     def join(self, group: Sequence[Any]) -> Any:
         """Make one element of a group, or return the first failure in it."""
-        failed = (x for x in group if isinstance(x, Failed))
-        return next(failed, None) or self.gather(group)
+        for x in group:
+            if isinstance(x, Failed):
+                return x
+        return self.gather(group)
 
     @property
     @cached_per_node
@@ -598,15 +617,18 @@ class Joining(MadeFromLatest[T, E], Generic[T, E]):
     def made_of(self, addresses: Indices) -> Provenance | None:
         if not self.indexable:
             return None
-        size, n = len(addresses.position), len(self.parts)
-        repeated = Indices(np.repeat(addresses.epoch, n), np.repeat(addresses.position, n))
-        return Provenance(repeated, np.tile(np.arange(n), size), np.full(size, n))
+        elements, n = len(addresses.position), len(self.parts)
+        return Provenance(
+            at=Indices(np.repeat(addresses.epoch, n), np.repeat(addresses.position, n)),
+            source=np.tile(np.arange(n), elements),
+            counts=np.full(elements, n),
+        )
 
     def origin(self, epoch: int, position: int) -> Where:
         if not self.indexable:
             return super().origin(epoch, position)
-        each = dict.fromkeys(part.origin(epoch, position) for part in self.parts)
-        return Where(" and ".join(each))
+        origins = dict.fromkeys(part.origin(epoch, position) for part in self.parts)  # each once
+        return Where(" and ".join(origins))
 
 
 # -- placement -------------------------------------------------------------------------------------
@@ -672,9 +694,9 @@ def worker_kinds(node: AnyNode) -> frozenset[WorkerKind]:
     below = frozenset[WorkerKind]().union(*map(worker_kinds, node.sources))
     if isinstance(node, Copying):
         return below | {node.kind}
-    return (
-        below | {node.workers.kind} if isinstance(node, Placement) and node.workers.count else below
-    )
+    if isinstance(node, Placement) and node.workers.count:  # 0: no workers
+        return below | {node.workers.kind}
+    return below
 
 
 class Unordered(Identity[T, E | Reordered], Generic[T, E]):

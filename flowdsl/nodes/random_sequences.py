@@ -4,10 +4,11 @@ Problem: ``mix`` and ``choose`` draw, for each position, the flow (part) from wh
 comes. Random access needs the part at any position, and how often that part occurs before it. The
 naive way is to draw the sequence from its start, which costs time linear in the position.
 
-So the sequence is drawn by a binary tree. A node knows the count of each part in its range, and
-draws from a hypergeometric distribution how many of them are in its left half; a leaf shuffles its
-parts. Every draw depends only on its place in the tree, so every descent produces the same
-sequence, in logarithmic time (Sanders et al., "Efficient Parallel Random Sampling", ACM TOMS 2018).
+So the sequence is drawn by a binary tree. A node has a range of positions and the count of each
+part in it, and draws from a hypergeometric distribution how many of each are in its left half; a
+leaf shuffles its parts. Every draw depends only on where in the tree it is, so every descent
+produces the same sequence, in logarithmic time (Sanders et al., "Efficient Parallel Random
+Sampling", ACM TOMS 2018).
 """
 
 from __future__ import annotations
@@ -30,20 +31,22 @@ Counts: TypeAlias = tuple[int, ...]
 """The count of each part."""
 
 LEAF = 1024
-"""Positions that are drawn together: trades the cost of one look-up against the cache's size."""
+"""The number of positions in a leaf. More would make one look-up dearer, and the cache larger."""
 
 MAX_ROWS_TO_MIX = 10**9
 """NumPy can draw hypergeometric numbers only from populations smaller than this."""
 
 _DOUBLINGS = 19
+"""How often the block length of an ``Independent`` sequence doubles, from ``LEAF``."""
+
 _MAX_PER_BLOCK = LEAF << _DOUBLINGS
 _LEAVES_HELD = 4096
 """Leaves in the cache, of 4 KiB each: four million positions, for a shuffle above the node."""
 
 _HALVES_HELD = 1 << 16
 
-_SPAN = 16 * LEAF
-"""Positions per list in ``Mixed.positions_of`` if the lists of all positions fit in the cache."""
+_POSITIONS_PER_LIST = 16 * LEAF
+"""Used by ``Mixed.positions_of`` if the lists of all positions fit in the cache."""
 
 _LISTS_HELD = 512
 """Lists in the cache, of 32 KiB at most each: eight million positions."""
@@ -73,12 +76,12 @@ class Draws(Turns):
         part, rank = np.empty_like(position), np.empty_like(position)
         leaf = position // LEAF
         order = np.argsort(leaf, kind="stable")
-        for here in np.split(order, np.flatnonzero(np.diff(leaf[order])) + 1):
-            if len(here):
-                parts, ranks, before = _leaf(self, int(leaf[here[0]]))
-                within = position[here] % LEAF
-                part[here] = parts[within]
-                rank[here] = before[parts[within]] + ranks[within]
+        for in_one_leaf in np.split(order, np.flatnonzero(np.diff(leaf[order])) + 1):
+            if len(in_one_leaf):  # ``split`` makes one empty group of no positions
+                parts, ranks, before = _leaf(self, int(leaf[in_one_leaf[0]]))
+                within = position[in_one_leaf] % LEAF
+                part[in_one_leaf] = parts[within]
+                rank[in_one_leaf] = before[parts[within]] + ranks[within]
         return part, rank
 
     def position_of(self, part: int, rank: int) -> int:
@@ -123,10 +126,9 @@ class Independent(Draws):
     def span(self, block: int) -> tuple[int, int]:
         if block == 0:
             return 0, LEAF
-        if (
-            block <= _DOUBLINGS + 1
-        ):  # as long as all earlier blocks together: a short pass costs little
-            return LEAF << block - 1, LEAF << block - 1
+        if block <= _DOUBLINGS + 1:
+            size = LEAF << block - 1  # as long as all earlier blocks: a short pass costs little
+            return size, size
         return (block - _DOUBLINGS) * _MAX_PER_BLOCK, _MAX_PER_BLOCK
 
     def counts(self, block: int) -> Counts:
@@ -135,7 +137,7 @@ class Independent(Draws):
 
 @attrs.frozen(repr=False)
 class Mixed(Draws):
-    """A fixed count of each part, all orders equally likely.
+    """A fixed count of each part, in an order drawn from all orders, which are equally likely.
 
     The counts add up to less than ``MAX_ROWS_TO_MIX``.
     """
@@ -157,22 +159,23 @@ class Mixed(Draws):
         order = np.argsort(rank, kind="stable")
         ranks = rank[order]
         total = sum(self.rows)
-        span = _SPAN if total <= _SPAN * _LISTS_HELD else LEAF
+        fits_in_cache = total <= _POSITIONS_PER_LIST * _LISTS_HELD
+        per_list = _POSITIONS_PER_LIST if fits_in_cache else LEAF
         waiting = [(0, total, self.rows, 0, 0, len(rank))]
-        while waiting:  # a range, the part's occurrences before it, and the ranks in it
+        while waiting:  # a range, the part's occurrences before it, and the slice of ranks in it
             low, size, counts, before, begin, end = waiting.pop()
             if begin == end:
                 continue
-            if size <= span:
-                places = _places(self, low, size, counts, part)
-                found[order[begin:end]] = places[ranks[begin:end] - before] + np.int64(low)
+            if size <= per_list:
+                offsets = _offsets(self, low, size, counts, part)
+                found[order[begin:end]] = offsets[ranks[begin:end] - before] + np.int64(low)
                 continue
             half = _half(size)
             left = _left(self, low, half, counts)
-            rest = before + left[part]
-            cut = begin + int(np.searchsorted(ranks[begin:end], rest))
+            before_right = before + left[part]
+            cut = begin + int(np.searchsorted(ranks[begin:end], before_right))
             waiting.append((low, half, left, before, begin, cut))
-            waiting.append((low + half, size - half, _less(counts, left), rest, cut, end))
+            waiting.append((low + half, size - half, _less(counts, left), before_right, cut, end))
         return found
 
 
@@ -183,6 +186,7 @@ class Mixed(Draws):
 
 @lru_cache(maxsize=_HALVES_HELD)
 def _multinomial(draws: Independent, block: int) -> Counts:
+    """Draw the count of each part in a block."""
     low, size = draws.span(block)
     rng = generator(draws.seed, draws.salt, draws.epoch, 2 * low)
     return tuple(rng.multinomial(size, draws.weights).tolist())
@@ -209,6 +213,7 @@ def _left(draws: Draws, low: int, half: int, counts: Counts) -> Counts:
 
 
 def _shuffled(draws: Draws, low: int, counts: Counts) -> Positions:
+    """The part at each position of a leaf."""
     rng = generator(draws.seed, draws.salt, draws.epoch, 2 * low + 1)
     return rng.permutation(np.repeat(np.arange(len(counts)), counts))
 
@@ -229,16 +234,16 @@ def _leaf(draws: Draws, number: int) -> tuple[NDArray[np.int16], NDArray[np.int1
             low, size, counts = low + half, size - half, _less(counts, left)
     parts = _shuffled(draws, low, counts).astype(np.int16)
     ranks = np.empty_like(parts)
-    starts = np.cumsum(counts) - counts  # of each part, where equal parts are together
+    starts = np.cumsum(counts) - counts  # where each part begins once the parts are sorted
     ranks[np.argsort(parts, kind="stable")] = np.arange(size) - np.repeat(starts, counts)
     return parts, ranks, before
 
 
 @lru_cache(maxsize=_LISTS_HELD)
-def _places(draws: Mixed, low: int, size: int, counts: Counts, part: int) -> NDArray[np.int16]:
+def _offsets(draws: Mixed, low: int, size: int, counts: Counts, part: int) -> NDArray[np.int16]:
     """The offsets of a part's occurrences in a range."""
-    here = np.flatnonzero(_drawn(draws, low, size, counts) == part)
-    return here.astype(np.int16)
+    offsets = np.flatnonzero(_drawn(draws, low, size, counts) == part)
+    return offsets.astype(np.int16)
 
 
 def _drawn(draws: Draws, low: int, size: int, counts: Counts) -> Positions:
@@ -252,9 +257,10 @@ def _drawn(draws: Draws, low: int, size: int, counts: Counts) -> Positions:
 
 
 def _half(size: int) -> int:
-    """The length of a range's left half: the largest power of two of leaves below its length."""
+    """The length of a range's left half: 2**k leaves, the most that are shorter than the range."""
     return LEAF << ((size - 1) // LEAF).bit_length() - 1
 
 
 def _less(counts: Counts, left: Counts) -> Counts:
+    """The counts in the right half, from the counts in the range and in its left half."""
     return tuple(c - b for c, b in zip(counts, left, strict=True))

@@ -17,9 +17,8 @@ from flowdsl.nodes.base import Positions
 def generator(seed: int, salt: int | str, epoch: int, position: int) -> np.random.Generator:
     """The random generator of one element; depends only on its seed, salt, epoch and position.
 
-    The position is the counter of a counter-based generator, so that any element's draws are
-    computed without the draws before it (Salmon et al., "Parallel Random Numbers: As Easy as
-    1, 2, 3", SC 2011). Each position owns 2**192 blocks of the stream.
+    The position is in the counter of a counter-based generator (Salmon et al., "Parallel Random
+    Numbers: As Easy as 1, 2, 3", SC 2011). Each position has 2**192 blocks of random numbers.
     """
     key = _digest(f"{seed}/{salt}/{epoch}", 16)
     counter = np.array([0, 0, 0, position], np.uint64)
@@ -58,7 +57,7 @@ def permute(position: Positions, n: int, key: str) -> Positions:
 
 
 def random_numbers(position: Positions, key: str) -> NDArray[np.uint64]:
-    """A random number of 64 bits for each position, which depends only on it and on the key.
+    """A random number of 64 bits for each position, which depends only on position and key.
 
     This is SplitMix64, whose state after any number of draws is arithmetic (Steele, Lea and Flood,
     "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014). For few draws of many elements
@@ -81,8 +80,8 @@ def uniform(position: Positions, key: str) -> NDArray[np.float64]:
 def integers(position: Positions, n: int, key: str) -> Positions:
     """A random int below ``n`` for each position, all of them equally likely.
 
-    Of the drawn bits as many are used as the largest result has; a result that is too large is
-    replaced by one that is drawn from it.
+    Of the drawn bits, only as many are used as ``n - 1`` has. A result that is still too large is
+    drawn again; the next draw is computed from the last one.
     """
     if n < 1 and len(position):
         raise ValueError(f"no int is at least 0 and below {n}")
@@ -106,17 +105,17 @@ _SMALL = 1024
 
 def _feistel(block: NDArray[np.uint64], bits: int, keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Permute the numbers of ``bits`` bits by a keyed Feistel network."""
-    width = np.uint64(bits // 2)
+    low_bits = np.uint64(bits // 2)
     masks = [np.uint64((1 << bits // 2) - 1), np.uint64((1 << (bits - bits // 2)) - 1)]
-    ours, other = block & masks[0], block >> width
+    changed, other = block & masks[0], block >> low_bits
     for k, key in enumerate(keys):
         mixed = other ^ key
         _mix(mixed)
         mixed &= masks[k % 2]
-        ours ^= mixed
-        ours, other = other, ours
-    other <<= width
-    other |= ours
+        changed ^= mixed
+        changed, other = other, changed
+    other <<= low_bits
+    other |= changed
     return other
 
 
@@ -136,10 +135,10 @@ def _mix(x: NDArray[np.uint64]) -> None:
 
 
 def epoch_of_pass(epoch: Positions, passes: Positions) -> Positions:
-    """The epoch of a repeated flow in its ``passes``-th pass within an ``epoch``.
+    """The epoch of a repeated flow in pass ``passes`` of an ``epoch`` of ``repeat``.
 
     In epoch 0 it is the number of the pass. In other epochs it is a 62-bit hash of the epoch and
-    the pass: two (epoch, pass) pairs share it only with a probability of 2**-62.
+    the pass: two (epoch, pass) pairs have the same hash only with a probability of 2**-62.
 
     >>> epoch_of_pass(np.array([0, 0, 7]), np.array([0, 5, 5])).tolist()
     [0, 5, 4545109523256510152]

@@ -1,4 +1,4 @@
-"""Probing: compute one element to settle the parts of a spec that no annotation declares."""
+"""Probing: compute one element to learn the parts of a spec that no annotation declares."""
 
 from __future__ import annotations
 
@@ -47,20 +47,22 @@ def refuse_mismatch(node: AnyNode) -> None:
 
 
 MadeOf: TypeAlias = Callable[[Spec, Any], tuple[Spec, Any] | None]
-"""Maps a source's spec and first element to the spec and value of the part that the first result
-uses; None if the first result does not use that element."""
+"""Maps a source's spec and first element to the spec and value of the part from which an operator
+makes its first element; None if it does not use the source's first element."""
 
 
-def _all(spec: Spec, element: Any) -> tuple[Spec, Any]:
+def _whole_element(spec: Spec, element: Any) -> tuple[Spec, Any]:
     return spec, element
 
 
-def with_inferred(node: AnyNode, known: Spec, probe: bool, made_of: MadeOf = _all) -> Spec:
+def with_inferred(
+    node: AnyNode, known: Spec, probe: bool, made_of: MadeOf = _whole_element
+) -> Spec:
     """The known spec of an operator's elements, completed by ``probed`` if a probe is allowed."""
     return probed(node, known, made_of) if probe else known
 
 
-def probed(node: AnyNode, known: Spec, made_of: MadeOf = _all) -> Spec:
+def probed(node: AnyNode, known: Spec, made_of: MadeOf = _whole_element) -> Spec:
     """Complete a spec by computing the first element, if a pass can be repeated.
 
     One element does not show which sizes are the same for all elements. If an axis varies in the
@@ -75,13 +77,14 @@ def probed(node: AnyNode, known: Spec, made_of: MadeOf = _all) -> Spec:
     seen = spec_of(first[1])
     for source in node.sources:
         row = next(_unmoved(source).reference(0), None)
-        if row is None:  # a stream that had elements in the first pass only
+        if row is None:  # a stream that had elements only in its first pass
             return known
-        made = made_of(source.spec(True), row[1])
-        if made is None:
+        used = made_of(source.spec(True), row[1])
+        if used is None:
             seen = without_sizes(seen)
         else:
-            seen = without_axes(seen, varying_axes(made[0], spec_of(made[1])))
+            used_spec, used_value = used
+            seen = without_axes(seen, varying_axes(used_spec, spec_of(used_value)))
     met = meet(known, seen, f"{node.title}: element 0")
     return with_sizes(met, known) if _for_all_elements.get() else met
 
@@ -91,7 +94,7 @@ _MAX_DEPTH_PROBED = 200
 would take seconds and nest more iterators than Python allows."""
 
 _for_all_elements: ContextVar[bool] = ContextVar("_for_all_elements", default=False)
-"""True while probes leave sizes unknown that they know only from the first element."""
+"""True while ``probed`` leaves a size unknown that only the first element shows."""
 
 
 def spec_for_all_elements(node: AnyNode, sources: tuple[Spec, ...]) -> Spec:
@@ -103,10 +106,10 @@ def spec_for_all_elements(node: AnyNode, sources: tuple[Spec, ...]) -> Spec:
         return with_sizes(node.spec(True), node.spec(False))
     if isinstance(node, Merging) or _yields_its_source(node):
         return reduce(join, sources)
-    over = tuple(map(_Known, node.sources, sources))
+    known_sources = tuple(map(_Known, node.sources, sources))
     token = _for_all_elements.set(True)
     try:
-        return with_sources(node, over).spec(True)
+        return with_sources(node, known_sources).spec(True)
     finally:
         _for_all_elements.reset(token)
 
@@ -144,9 +147,9 @@ def _yields_its_source(node: AnyNode) -> bool:
 
 
 def _unmoved(node: AnyNode) -> AnyNode:
-    """The flow in its source's order: the first element of a shuffle may require all others.
+    """The flow without operators that only reorder: a shuffle may read all elements for its first.
 
-    Operators that report or keep elements are skipped too, as a probe is not a pass.
+    Operators that report or keep elements are left out too, as a probe is not a pass.
     """
     if isinstance(node, SkippedByProbe) and (node_to_probe := node.node_to_probe) is not node:
         return _unmoved(node_to_probe)

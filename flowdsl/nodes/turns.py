@@ -6,11 +6,11 @@ are fixed; ``random_sequences`` has random ones.
 Problem of proportions: each part gets its exact share of any prefix, up to rounding, and the part
 at any position is computed without the positions before it. A greedy method, which gives the turn
 to a part that is behind, has to walk from the start. If the proportions are whole numbers, the
-sequence repeats itself, and a ``Cycle`` walks through it once. A long one is ``Halved``: for two
-parts, the sequence is arithmetic, as the first one has ``round(n * share)`` of the first ``n``
-turns. So the parts are the leaves of a binary tree, a Huffman tree, whose nodes each divide the
-turns of their parts between two halves. The tree keeps frequent parts near the root, so that few
-roundings add up.
+sequence repeats itself, and a ``Cycle`` walks through it once. If that would take too long, the
+turns are ``Halved``. For two parts, the sequence is arithmetic: the first part has
+``round(n * share)`` of the first ``n`` turns. For more parts, a Huffman tree has the parts as its
+leaves, and each of its forks divides turns between two subtrees in this way. The tree keeps
+frequent parts near the root, so that few roundings add up.
 """
 
 from __future__ import annotations
@@ -55,7 +55,10 @@ class Turns(ABC):
             yield from self.locate(span.position)[0].tolist()
 
     def first(self, reached: Callable[[Positions], bool]) -> int:
-        """The shortest prefix with counts that have ``reached`` something and keep it."""
+        """The length of the shortest prefix with counts for which ``reached`` returns True.
+
+        ``reached`` must return True for every longer prefix, too.
+        """
         high = 1
         while not reached(self.counts_before(high)):
             high *= 2
@@ -71,13 +74,13 @@ class RoundRobin(Turns):
 
     def locate(self, position: Positions) -> tuple[Positions, Positions]:
         blocks, within = np.divmod(position, self.block)
-        turn, part = np.divmod(blocks, self.n)
-        return part, turn * self.block + within
+        rounds, part = np.divmod(blocks, self.n)
+        return part, rounds * self.block + within
 
     def counts_before(self, position: int) -> Positions:
-        turns, rest = divmod(position, self.n * self.block)
-        begun = np.clip(rest - np.arange(self.n) * self.block, 0, self.block)
-        return turns * self.block + begun
+        rounds, rest = divmod(position, self.n * self.block)
+        in_this_round = np.clip(rest - np.arange(self.n) * self.block, 0, self.block)
+        return rounds * self.block + in_this_round
 
     def parts(self, start: int = 0) -> Iterator[int]:
         turns = cycle(chain.from_iterable(repeat(part, self.block) for part in range(self.n)))
@@ -85,7 +88,7 @@ class RoundRobin(Turns):
 
 
 LONGEST_CYCLE = 1 << 16
-"""The most turns of a cycle that is walked through: that takes a tenth of a second."""
+"""A cycle of more turns is not walked through; one of this length takes a tenth of a second."""
 
 
 def proportional(weights: tuple[Fraction, ...]) -> Turns:
@@ -104,7 +107,7 @@ def proportional(weights: tuple[Fraction, ...]) -> Turns:
 
 @attrs.frozen
 class Cycle(Turns):
-    """Turns that repeat themselves: each part has as many turns of a cycle as its weight.
+    """Turns that repeat themselves: in each cycle, the number of a part's turns is its weight.
 
     R. Tijdeman, The chairman assignment problem, Discrete Mathematics 32 (1980): for ``n`` parts,
     the count of a part differs from its share by at most ``1 - 1 / (2n - 2)``, which is the least
@@ -114,68 +117,69 @@ class Cycle(Turns):
     weights: tuple[int, ...]
 
     def locate(self, position: Positions) -> tuple[Positions, Positions]:
-        order, ranks = _walked(self.weights)
+        order, ranks = _one_cycle(self.weights)
         cycles, turn = np.divmod(position, len(order))
         part = order[turn]
         return part, cycles * np.array(self.weights)[part] + ranks[turn]
 
     def counts_before(self, position: int) -> Positions:
-        order, _ = _walked(self.weights)
+        order, _ = _one_cycle(self.weights)
         cycles, turns = divmod(position, len(order))
         counts = np.bincount(order[:turns], minlength=len(self.weights))
         return cycles * np.array(self.weights) + counts
 
 
 @lru_cache(maxsize=64)
-def _walked(weights: tuple[int, ...]) -> tuple[Positions, Positions]:
-    """The part that has each turn of a cycle, and the number of its turns before.
+def _one_cycle(weights: tuple[int, ...]) -> tuple[Positions, Positions]:
+    """The part that has each turn of a cycle, and how many turns it had before in the cycle.
 
-    Each turn goes to the part with the earliest deadline, of those that are behind their share.
+    Of the parts that are behind their share, the one with the earliest deadline has the turn.
     """
-    whole = sum(weights)
-    least = max(2 * len(weights) - 2, 1)  # the deviation is a multiple of its inverse
+    length = sum(weights)
+    fineness = max(2 * len(weights) - 2, 1)  # of the theorem in ``Cycle``
 
-    def begin_of(part: int, rank: int) -> int:
-        """The number of turns after which a part is behind, by at least ``1 / least``."""
-        return -(-whole * (rank * least + 1) // (weights[part] * least))
+    def release(part: int, rank: int) -> int:
+        """The number of turns after which a part is behind, by at least ``1 / fineness``."""
+        return -(-length * (rank * fineness + 1) // (weights[part] * fineness))
 
-    def end_of(part: int, rank: int) -> int:
-        """The number of turns after which a part is too far behind."""
-        return whole * ((rank + 1) * least - 1) // (weights[part] * least)
+    def deadline(part: int, rank: int) -> int:
+        """The number of turns after which a part is too far behind: 1 - 1 / fineness."""
+        return length * ((rank + 1) * fineness - 1) // (weights[part] * fineness)
 
-    order, ranks, counts = np.empty(whole, np.int64), np.empty(whole, np.int64), [0] * len(weights)
-    waiting = [(begin_of(part, 0), part) for part in range(len(weights)) if weights[part]]
+    order, ranks = np.empty(length, np.int64), np.empty(length, np.int64)
+    counts = [0] * len(weights)
+    waiting = [(release(part, 0), part) for part in range(len(weights)) if weights[part]]
     heapify(waiting)
-    behind = list[tuple[int, int]]()
-    for turn in range(whole):
+    behind = list[tuple[int, int]]()  # a heap of (deadline, part)
+    for turn in range(length):
         while waiting and waiting[0][0] <= turn + 1:
             _, part = heappop(waiting)
-            heappush(behind, (end_of(part, counts[part]), part))
+            heappush(behind, (deadline(part, counts[part]), part))
         _, part = heappop(behind)
         order[turn], ranks[turn] = part, counts[part]
         counts[part] += 1
-        heappush(waiting, (begin_of(part, counts[part]), part))
+        heappush(waiting, (release(part, counts[part]), part))
     return order, ranks
 
 
 @attrs.frozen
 class Halved(Turns):
-    """Each part as often as its weight says, by arithmetic."""
+    """Turns in which each part is as frequent as its weight says, by arithmetic."""
 
     weights: tuple[Fraction, ...]
 
     def locate(self, position: Positions) -> tuple[Positions, Positions]:
         part, rank = np.empty_like(position), np.empty_like(position)
         waiting = [(self._tree, np.arange(len(position)), position)]
-        while waiting:  # a subtree, and positions among its turns
-            tree, places, turns = waiting.pop()
+        while waiting:  # a subtree, indices of results, and their positions in the subtree's turns
+            tree, indices, turns = waiting.pop()
             if isinstance(tree, int):
-                part[places], rank[places] = tree, turns
+                part[indices], rank[indices] = tree, turns
                 continue
-            before = tree.lefts(turns)
-            left = tree.lefts(turns + 1) > before
-            waiting.append((tree.left, places[left], before[left]))
-            waiting.append((tree.right, places[~left], (turns - before)[~left]))
+            before = tree.left_turns(turns)
+            is_left = tree.left_turns(turns + 1) > before
+            waiting.append((tree.left, indices[is_left], before[is_left]))
+            waiting.append((tree.right, indices[~is_left], (turns - before)[~is_left]))
         return part, rank
 
     def counts_before(self, position: int) -> Positions:
@@ -186,8 +190,8 @@ class Halved(Turns):
             if isinstance(tree, int):
                 found[tree] = n[0]
                 continue
-            lefts = tree.lefts(n)
-            waiting += [(tree.left, lefts), (tree.right, n - lefts)]
+            left_turns = tree.left_turns(n)
+            waiting += [(tree.left, left_turns), (tree.right, n - left_turns)]
         return found
 
     @property
@@ -202,21 +206,21 @@ class _Fork:
     left: _Tree
     right: _Tree
     share: Fraction
-    """The share of the left."""
+    """The share of the left subtree."""
 
-    def lefts(self, n: Positions) -> Positions:
-        """How many of the first ``n`` turns are of the left: the share of ``n``, rounded."""
-        of, whole = self.share.numerator, self.share.denominator
+    def left_turns(self, n: Positions) -> Positions:
+        """How many of the first ``n`` turns the left subtree has: the share of ``n``, rounded."""
+        share, whole = self.share.numerator, self.share.denominator
         cycles, rest = np.divmod(n, whole)
-        lefts: Positions = cycles * of + (2 * rest * of + whole) // (2 * whole)
-        return lefts
+        rounded: Positions = (2 * rest * share + whole) // (2 * whole)  # rest * share / whole
+        return cycles * share + rounded
 
 
 _Tree: TypeAlias = "_Fork | int"
 
 _MAX_WHOLE = 2**30
-"""The most turns after which a fork repeats itself: products of two fit an int64. A share that no
-such fraction equals differs from it by less than one turn in 10**18."""
+"""The largest denominator of a share: products of two such numbers fit an int64. Rounding a share
+to such a fraction changes it by less than one turn in 10**18."""
 
 
 @lru_cache(maxsize=256)
@@ -224,7 +228,7 @@ def _huffman(weights: tuple[Fraction, ...]) -> _Tree:
     """The tree of parts with these weights."""
     heap: list[tuple[Fraction, int, _Tree]] = [(w, k, k) for k, w in enumerate(weights)]
     heapify(heap)
-    while len(heap) > 1:  # the number of its first part decides between equals
+    while len(heap) > 1:  # among equal weights, the tree with the smallest part number comes first
         (light, i, right), (heavy, j, left) = heappop(heap), heappop(heap)
         if light == heavy:
             left, right = right, left

@@ -1,6 +1,6 @@
 """Checks and error messages for the arguments of all operators.
 
-Also the descriptions of functions, and of elements on which an operator failed, in messages.
+It also describes, for messages, functions and the elements on which an operator failed.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def checked_int(
 
 def _int_error(argument: str, value: object, minimum: int, below: int | None) -> InvalidFlow:
     limit = ""
-    if below is not None and is_int(value, minimum, None):  # then it is too large
+    if below is not None and is_int(value, minimum, below=None):  # then it is too large
         limit = f" and below 2**{below.bit_length() - 1}"
     return InvalidFlow(f"{argument} must be an int >= {minimum}{limit}, got {value!r}")
 
@@ -95,7 +95,7 @@ def validate_callable(node: Titled, field: attrs.Attribute[Any], value: object) 
 
 def _flags_of(function: object) -> int:
     """The flags of the code that a call runs; 0 if it is not written in Python."""
-    # As inspect.iscoroutinefunction, which fails for mocks and does not look at ``__call__``.
+    # inspect.iscoroutinefunction fails for mocks, and does not look at ``__call__``.
     while isinstance(function, partial | MethodType):
         function = function.func if isinstance(function, partial) else function.__func__
     if not isinstance(function, FunctionType):
@@ -114,7 +114,7 @@ def validate_condition(node: Titled, field: attrs.Attribute[Any], value: object)
 
 
 def validate_key(node: Titled, field: attrs.Attribute[Any], value: object) -> None:
-    """An attrs validator: a function of an element, for which other libraries take a name too."""
+    """An attrs validator: the field must be a function; a name of a component gets advice."""
     if isinstance(value, str):
         raise InvalidFlow(
             f"{method_name(node)}: {field.name} must be callable, got {value!r}; for a component "
@@ -227,7 +227,7 @@ READER_KEYWORD_ADVICE = {
 def method_name(node: Titled) -> str:
     """The name of the operator's method, taken from its title.
 
-    attrs calls validators when all fields are set, so they can use it.
+    Validators can use it, as attrs calls them when all fields are set.
     """
     return node.title.partition("(")[0]
 
@@ -255,7 +255,7 @@ def name_of(function: object) -> str:
     if isinstance(function, Component):
         return f"c{function.index}"
     name = getattr(function, "__qualname__", None) or type(function).__qualname__
-    return str(name).rpartition("<locals>.")[2]
+    return str(name).rpartition("<locals>.")[2]  # without the functions that define it
 
 
 _MAX_CHARACTERS = 200
@@ -307,7 +307,7 @@ class BriefRepr(Repr):
             return self.repr_instance(x[: self.maxother], level)
         parts = None if type(x) in (list, tuple) else components(x)
         if parts is None:
-            return self._whole(x, level)
+            return self._repr_or_reason(x, level)
         hidden = _not_in_repr(type(x))
         parts = [(name, part) for name, part in parts if name not in hidden]
         name = "" if isinstance(x, dict) else type(x).__name__
@@ -322,14 +322,14 @@ class BriefRepr(Repr):
         more = ["..."] if len(parts) > self.maxdict else []
         return f"{begin}{', '.join(shown + more)}{end}"
 
-    def _whole(self, x: Any, level: int) -> str:
+    def _repr_or_reason(self, x: Any, level: int) -> str:
         try:
             return super().repr1(x, level)
         except Exception as error:  # a message must not fail, or hide the rest
             return f"<{type(x).__name__}, whose repr raised {type(error).__name__}>"
 
     def repr_instance(self, x: Any, level: int) -> str:
-        text = repr(x)  # unlike ``Repr``, which returns a memory address if this fails
+        text = repr(x)  # it may raise: ``Repr`` would return a memory address instead
         return text if len(text) <= self.maxother else f"{text[: self.maxother - 3]}..."
 
 

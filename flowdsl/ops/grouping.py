@@ -17,7 +17,7 @@ from flowdsl.effects import Endless, Reordered, Resampled, Tag, Unsized
 from flowdsl.elements.specs import Spec, with_sizes
 from flowdsl.elements.stacking import Collate, CollateByComponent, collated
 from flowdsl.elements.structure import Record
-from flowdsl.errors import ElementError, SpecMismatch, raise_ending
+from flowdsl.errors import ElementError, SpecMismatch, raise_with_cause
 from flowdsl.nodes import (
     BATCH_KEYWORD_ADVICE,
     PARALLEL_KEYWORD_ADVICE,
@@ -86,7 +86,7 @@ def key_of(x: A, function: Callable[[A], Key]) -> Key:
     return key
 
 
-def failure_of_group(node: AnyNode, epoch: int, group: Sequence[Row[Any]]) -> ElementError:
+def error_of_group(node: AnyNode, epoch: int, group: Sequence[Row[Any]]) -> ElementError:
     """An error that names the first row of a group, since the rows may be far apart."""
     first = group[0][0]
     more = f" and {len(group) - 1} more of its group" if len(group) > 1 else ""
@@ -197,7 +197,7 @@ class Grouped(Traceable[U, E], Restartable[U, E], Generic[A, U, E]):
                 key, size = self.key_and_size(x)
                 group = groups.get(key)
             except BaseException as error:
-                raise_ending(failure_of_group(self, epoch, [(position, x)]), error)
+                raise_with_cause(error_of_group(self, epoch, [(position, x)]), error)
             if group is not None and not self.admits(group, size):
                 yield groups.pop(key).rows
                 group = None
@@ -213,7 +213,7 @@ class Grouped(Traceable[U, E], Restartable[U, E], Generic[A, U, E]):
         try:
             return self.gather([x for _, x in group])
         except BaseException as error:
-            raise_ending(failure_of_group(self, epoch, group), error)
+            raise_with_cause(error_of_group(self, epoch, group), error)
 
 
 @attrs.frozen(eq=False, repr=False, slots=False)

@@ -11,7 +11,7 @@ import attrs
 
 from flowdsl.effects import Reordered, Unsized
 from flowdsl.elements.specs import Spec
-from flowdsl.errors import ElementError, raise_ending
+from flowdsl.errors import ElementError, raise_with_cause
 from flowdsl.nodes import (
     ELEMENTS_PER_RESTART,
     A,
@@ -273,7 +273,7 @@ class _Result(Generic[U]):
             origin = self._node.source.origin(self._epoch, position)
             detail = f"{describe_element(x)}, after {self.yielded} of its elements"
             failed = ElementError(self._node.title, position, self._epoch, origin, detail)
-            raise_ending(failed, error)
+            raise_with_cause(failed, error)
 
 
 class Interleaving(FlowBase[T, E]):

@@ -24,7 +24,7 @@ from flowdsl.elements.specs import (
 from flowdsl.elements.structure import (
     read_only,
 )
-from flowdsl.errors import FlowError, InvalidFlow, SourceError, raise_ending
+from flowdsl.errors import FlowError, InvalidFlow, SourceError, raise_with_cause
 from flowdsl.nodes import (
     Node,
     PassFactory,
@@ -168,7 +168,7 @@ def numbered(node: Node[T, Effect], make: Callable[[], Opened[T]], epoch: int) -
             except FlowError:
                 raise
             except BaseException as error:
-                raise_ending(node.failure(epoch, position), error)
+                raise_with_cause(node.error_at(epoch, position), error)
             yield position, x
 
 

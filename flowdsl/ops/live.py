@@ -18,7 +18,7 @@ import attrs
 from flowdsl.effects import Effect, Reordered, Resampled, Unsized
 from flowdsl.elements.nbytes import nbytes_of
 from flowdsl.elements.specs import Spec
-from flowdsl.errors import FlowError, raise_ending
+from flowdsl.errors import FlowError, raise_with_cause
 from flowdsl.nodes import (
     AnyOrder,
     E,
@@ -184,7 +184,7 @@ class Latest(
                         f"{self.title}: on_drop={name_of(self.on_drop)} failed on an element that "
                         f"was dropped, {describe_element(element)}: {error!r}"
                     )
-                    raise_ending(failed, error)
+                    raise_with_cause(failed, error)
 
         reader = ReadAhead[T](
             self.source.title,

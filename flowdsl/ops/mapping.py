@@ -27,7 +27,7 @@ from typing_extensions import TypeVarTuple
 
 from flowdsl.effects import Unsized
 from flowdsl.elements.specs import UNKNOWN, Spec, StructSpec, ValueSpec, spec_of_type
-from flowdsl.errors import ElementError, SpecMismatch, raise_ending
+from flowdsl.errors import ElementError, SpecMismatch, raise_with_cause
 from flowdsl.nodes import (
     PARALLEL_KEYWORD_ADVICE,
     A,
@@ -218,7 +218,7 @@ class FlatMap(MadeFromLatest[U, E | Unsized], Restartable[U, E | Unsized], Gener
             except BaseException as error:  # not ``failure``: the source's element failed
                 origin = self.source.origin(epoch, position)
                 failed = ElementError(self.title, position, epoch, origin, describe_element(x))
-                raise_ending(failed, error)
+                raise_with_cause(failed, error)
 
 
 def iterator_of_result(operator: str, result: Iterable[A]) -> Iterator[A]:

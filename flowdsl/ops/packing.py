@@ -13,7 +13,7 @@ from flowdsl.effects import Reordered, Resampled, Tag, Unsized
 from flowdsl.elements.packing import Packed, Span, packed, sequence_length, spec_of_packed
 from flowdsl.elements.specs import Spec
 from flowdsl.elements.stacking import Padding
-from flowdsl.errors import ElementError, InvalidFlow, SpecMismatch, raise_ending
+from flowdsl.errors import ElementError, InvalidFlow, SpecMismatch, raise_with_cause
 from flowdsl.nodes import (
     PARALLEL_KEYWORD_ADVICE,
     AnyNode,
@@ -167,7 +167,7 @@ class _Pack(
             try:
                 size = self._checked(sequence_length(x))
             except SpecMismatch as error:
-                raise_ending(self._failure(epoch, [_Piece(position, Span(x, 0, 0))]), error)
+                raise_with_cause(self._failure(epoch, [_Piece(position, Span(x, 0, 0))]), error)
             yield position, x, size
 
     def _checked(self, size: int) -> int:
@@ -177,7 +177,7 @@ class _Pack(
         try:
             return packed([piece.span for piece in group if piece.size], self.n, self.padding)
         except SpecMismatch as error:
-            raise_ending(self._failure(epoch, group), error)
+            raise_with_cause(self._failure(epoch, group), error)
 
     def _failure(self, epoch: int, group: _Group) -> ElementError:
         """An error that names the first element: the elements of a row may be far apart."""

@@ -39,6 +39,7 @@ from flowdsl.nodes import (
     Positions,
     Resumable,
     Row,
+    SourcePosition,
     T,
     at_least,
     cached_per_node,
@@ -108,8 +109,9 @@ class Every(IndexTransform[T, E], Resumable[T, E], Generic[T, E]):
     def resolve(self, addresses: Indices) -> Indices:
         return Indices(addresses.epoch, addresses.position * self.step)
 
-    def taken(self, yielded: int) -> tuple[int, int]:
-        return 0, (yielded - 1) * self.step + 1 if yielded else 0
+    def source_position(self, yielded: int) -> SourcePosition:
+        read = (yielded - 1) * self.step + 1 if yielded else 0  # up to the last one yielded
+        return SourcePosition(ended_passes=0, position=read)
 
     def rows_after(
         self, epoch: int, yielded: int, ended_passes: int, sources: Sequence[PassFactory]

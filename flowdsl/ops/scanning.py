@@ -10,7 +10,7 @@ import attrs
 
 from flowdsl.effects import Resampled, Unmoved, Unsized
 from flowdsl.elements.specs import UNKNOWN, Spec, StructSpec
-from flowdsl.errors import SpecMismatch, raise_ending
+from flowdsl.errors import SpecMismatch, raise_with_cause
 from flowdsl.nodes import (
     A,
     E,
@@ -90,7 +90,7 @@ class Scan(MadeFromLatest[U, E], Generic[A, U, E]):
             try:
                 state, y = _pair(self.func(state, x))
             except BaseException as error:
-                raise_ending(self.failure(epoch, position, describe_element(x)), error)
+                raise_with_cause(self.error_at(epoch, position, describe_element(x)), error)
             yield position, y
 
 
@@ -127,7 +127,7 @@ class _While(MadeFromLatest[T, E], Generic[T, E]):
         try:
             return bool(condition(x))
         except BaseException as error:
-            raise_ending(self.failure(epoch, position, describe_element(x)), error)
+            raise_with_cause(self.error_at(epoch, position, describe_element(x)), error)
 
 
 @attrs.frozen(eq=False, repr=False, slots=False)

@@ -20,6 +20,7 @@ from flowdsl.nodes import (
     Reshardable,
     Resumable,
     Row,
+    SourcePosition,
     T,
     at_least,
     cached_per_node,
@@ -78,8 +79,9 @@ class Shard(IndexTransform[T, E], Resumable[T, E], Reshardable[T, E], Generic[T,
     def resolve(self, addresses: Indices) -> Indices:
         return Indices(addresses.epoch, addresses.position * self.n + self.i)
 
-    def taken(self, yielded: int) -> tuple[int, int]:
-        return 0, (yielded - 1) * self.n + self.i + 1 if yielded else 0
+    def source_position(self, yielded: int) -> SourcePosition:
+        read = (yielded - 1) * self.n + self.i + 1 if yielded else 0  # up to the last one yielded
+        return SourcePosition(ended_passes=0, position=read)
 
     def rows_after(
         self, epoch: int, yielded: int, ended_passes: int, sources: Sequence[PassFactory]
@@ -139,12 +141,9 @@ class EvenShard(Shard[T, E | Resampled], Generic[T, E]):
         every = super().resolve(addresses)
         return Indices(every.epoch, every.position % max(self.source.length or 0, 1))
 
-    def taken(self, yielded: int) -> tuple[int, int]:
-        _, read = super().taken(yielded)
-        if not read:
-            return 0, 0
-        ended_passes, last = divmod(read - 1, max(self.source.length or 0, 1))
-        return ended_passes, last + 1
+    def source_position(self, yielded: int) -> SourcePosition:
+        read = super().source_position(yielded).position
+        return SourcePosition.over_passes(read, self.source.length)
 
     def rows_after(
         self, epoch: int, yielded: int, ended_passes: int, sources: Sequence[PassFactory]

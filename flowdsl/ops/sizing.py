@@ -32,9 +32,11 @@ from flowdsl.nodes import (
     PassFactory,
     Reshardable,
     Restartable,
+    RestartPoint,
     Restarts,
     Resumable,
     Row,
+    SourcePosition,
     T,
     at_least,
     cached_per_node,
@@ -99,8 +101,9 @@ class Skip(IndexTransform[T, E], Resumable[T, E], Generic[T, E]):
     def resolve(self, addresses: Indices) -> Indices:
         return Indices(addresses.epoch, addresses.position + self.n)
 
-    def taken(self, yielded: int) -> tuple[int, int]:
-        return 0, yielded + self.n if yielded else 0
+    def source_position(self, yielded: int) -> SourcePosition:
+        read = yielded + self.n if yielded else 0  # nothing was skipped yet
+        return SourcePosition(ended_passes=0, position=read)
 
     def rows_after(
         self, epoch: int, yielded: int, ended_passes: int, sources: Sequence[PassFactory]
@@ -131,13 +134,9 @@ class _Repeating(IndexTransform[T, E], Resumable[T, E], Reshardable[T, E], Gener
         taken = position_after_reshard(self.source, saved_source, position)
         return None if taken is None else passes * length + taken
 
-    def taken(self, yielded: int) -> tuple[int, int]:
-        if (
-            not yielded or not self.source.length
-        ):  # the first pass over an endless source never ends
-            return 0, yielded
-        ended_passes, last = divmod(yielded - 1, self.source.length)
-        return ended_passes, last + 1
+    def source_position(self, yielded: int) -> SourcePosition:
+        # Only where no operator below leaves elements out: there, length None means endless.
+        return SourcePosition.over_passes(yielded, self.source.length)
 
 
 @attrs.frozen(eq=False, repr=False, slots=False)
@@ -228,9 +227,9 @@ class RepeatEach(IndexTransform[T, E | Resampled], Restartable[T, E | Resampled]
     def looks_back(self) -> int | None:
         return 1
 
-    def place_at(self, yielded: int) -> tuple[int, int]:
+    def restart_point(self, yielded: int) -> RestartPoint:
         position = yielded // max(self.n, 1)
-        return position * self.n, position
+        return RestartPoint(yielded=position * self.n, position=position)
 
     def rows_from(
         self, epoch: int, sources: Sequence[PassFactory], restarts: Restarts

@@ -27,13 +27,14 @@ from flowdsl.effects import Reordered, Resampled, Unsized
 from flowdsl.elements.preallocated import Allocate
 from flowdsl.elements.specs import Spec
 from flowdsl.elements.structure import read_only
-from flowdsl.errors import raise_ending
+from flowdsl.errors import raise_with_cause
 from flowdsl.nodes import (
     A,
     E,
     FlowBase,
     PassFactory,
     Restartable,
+    RestartPoint,
     Restarts,
     Row,
     Sliceable,
@@ -114,8 +115,8 @@ class _Windows(Windowed[A, U, E], Restartable[U, E], Generic[A, U, E]):
     def spec(self, probe: bool) -> Spec:
         return self._maker.spec(self.source.spec(probe))
 
-    def place_at(self, yielded: int) -> tuple[int, int]:
-        return yielded, yielded * self.stride
+    def restart_point(self, yielded: int) -> RestartPoint:
+        return RestartPoint(yielded, position=yielded * self.stride)
 
     def rows_from(
         self, epoch: int, sources: Sequence[PassFactory], restarts: Restarts
@@ -147,7 +148,7 @@ class _Windows(Windowed[A, U, E], Restartable[U, E], Generic[A, U, E]):
         try:
             return self.gather(group)
         except BaseException as error:
-            raise_ending(self.failure(epoch, number, describe_group(group)), error)
+            raise_with_cause(self.error_at(epoch, number, describe_group(group)), error)
 
 
 @attrs.frozen(eq=False, repr=False, slots=False)

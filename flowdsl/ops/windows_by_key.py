@@ -11,7 +11,7 @@ import attrs
 
 from flowdsl.effects import Reordered, Resampled, Unsized
 from flowdsl.elements.specs import Spec
-from flowdsl.errors import raise_ending
+from flowdsl.errors import raise_with_cause
 from flowdsl.nodes import (
     POSITION_LIMIT,
     A,
@@ -34,7 +34,7 @@ from flowdsl.nodes import (
     trace,
     validate_key,
 )
-from flowdsl.ops.grouping import Key, failure_of_group, key_of, spec_of_any
+from flowdsl.ops.grouping import Key, error_of_group, key_of, spec_of_any
 from flowdsl.ops.held_rows import HeldRows
 from flowdsl.ops.window_maker import (
     Remainder,
@@ -147,7 +147,7 @@ class WindowByKey(
         try:
             window: U = self._maker.made(x for _, x in group)
         except BaseException as error:
-            raise_ending(failure_of_group(self, epoch, group), error)
+            raise_with_cause(error_of_group(self, epoch, group), error)
         return window
 
 
@@ -183,7 +183,7 @@ class _Streams(Generic[A, B]):
                 key = key_of(element, node.key)
                 stream = streams.get(key)
             except BaseException as error:
-                raise_ending(failure_of_group(node, self.epoch, [(position, element)]), error)
+                raise_with_cause(error_of_group(node, self.epoch, [(position, element)]), error)
             if stream is None:
                 streams[key] = stream = _Stream(deque(maxlen=span), span)
             group, was_oldest = None, False

@@ -16,7 +16,7 @@ from typing_extensions import TypeVarTuple
 
 from flowdsl.effects import Endless, Reordered, Tag, Unmoved, Unsized
 from flowdsl.elements.specs import UNKNOWN, Spec, StructSpec
-from flowdsl.errors import FlowError, InvalidFlow, SpecMismatch, raise_ending
+from flowdsl.errors import FlowError, InvalidFlow, SpecMismatch, raise_with_cause
 from flowdsl.nodes import (
     E,
     FlowBase,
@@ -120,7 +120,7 @@ class Zip(Joining[T, E], Resumable[T, E], Generic[T, E]):
             try:
                 y = self.join(group)
             except BaseException as error:
-                raise_ending(self.failure(epoch, position, describe_group(group)), error)
+                raise_with_cause(self.error_at(epoch, position, describe_group(group)), error)
             yield position, y
 
 

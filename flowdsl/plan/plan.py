@@ -176,7 +176,9 @@ class Plan(Generic[T]):
     def storing(self) -> Sequence[StoresPass[Any]]:
         """The sources that store elements before a run."""
         parts = walk(self.node)
-        sources = (part.held.node if isinstance(part, AttemptToRead) else part for part in parts)
+        sources = (
+            part.attempted.node if isinstance(part, AttemptToRead) else part for part in parts
+        )
         return [source for source in sources if isinstance(source, StoresPass)]
 
     @cached_property

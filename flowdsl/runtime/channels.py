@@ -180,7 +180,7 @@ class StageChannel:
         place = self.progress.place(self.runner.place)
         for node in self.placed or ():
             yield place
-            place = node.taken(place[1])
+            place = node.source_position(place[1])
 
     @property
     def rows_per_note(self) -> int:

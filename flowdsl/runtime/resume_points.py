@@ -133,13 +133,13 @@ def places_from(place: Place, nodes: Sequence[AnyNode]) -> Iterator[Place]:
     for node in nodes:
         number, yielded = place
         if isinstance(node, Restartable):
-            before, position = node.place_at(yielded)
+            before, position = node.restart_point(yielded)
             yield number, before, yielded - before, 0
             place = 0, position
         else:
             assert isinstance(node, Resumable)
             yield place
-            place = node.taken(yielded)
+            place = node.source_position(yielded)
     yield place
 
 

@@ -67,7 +67,7 @@ class Skips:
 def _number(skipping: Step, failed: Failed) -> int:
     """Return the number of the failed operator in ``flow.explain()``."""
     for step in walk(skipping):
-        if isinstance(step.node, Attempt | AttemptToRead) and step.node.number == failed.step:
+        if isinstance(step.node, Attempt | AttemptToRead) and step.node.number == failed.attempt:
             return step.number
     return skipping.sources[0].number
 

@@ -26,7 +26,7 @@ from typing import Any
 
 import attrs
 
-from flowdsl.errors import FlowError, NotShippable, WorkerDied, raise_ending, travelling
+from flowdsl.errors import FlowError, NotShippable, WorkerDied, raise_with_cause, travelling
 from flowdsl.executor.costs import Costs, add_costs, costs_of
 from flowdsl.executor.execute import ReportSkip, SkippedElement, answerable
 from flowdsl.executor.program import InputExhausted, failure_in
@@ -544,7 +544,7 @@ class Pool:
         if failure.path is None:
             raise failure.cause
         where = (failure.path, failure.epoch, failure.position, failure.detail)
-        raise_ending(failure_in(self.stage, *where), failure.cause)
+        raise_with_cause(failure_in(self.stage, *where), failure.cause)
 
     def _skip(self, skipped: SkippedElement) -> None:
         self._counts.skipped += 1

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 import attrs
 
 from flowdsl.elements.nbytes import nbytes_of
-from flowdsl.errors import ElementError, NotShippable, ending, travelling
+from flowdsl.errors import ElementError, NotShippable, travelling, with_cause
 from flowdsl.executor.program import OperatorFailed, Program, TruncatedInput, failure_in, needed
 from flowdsl.nodes import (
     AnyNode,
@@ -448,7 +448,7 @@ def _look_up(base: Base, program: Program, addresses: Indices, most_bytes: float
             if bytes_left < 0:
                 break
     except OperatorFailed as failed:
-        error = ending(failure_in(base, *failed.args), failed.__cause__ or failed)
+        error = with_cause(failure_in(base, *failed.args), failed.__cause__ or failed)
         if not isinstance(error, Exception):
             raise error from error.__cause__
         return _LookedUp(rows, error, bytes_left)
@@ -472,6 +472,6 @@ def _row_error(
     base: Base, addresses: Indices, i: int, cause: BaseException, detail: str | None = None
 ) -> ElementError:
     """Create the error for row ``i`` of a base, which cannot be sent or loaded."""
-    error = base.top.node.failure(int(addresses.epoch[i]), int(addresses.position[i]), detail)
+    error = base.top.node.error_at(int(addresses.epoch[i]), int(addresses.position[i]), detail)
     error.__cause__ = cause
     return error

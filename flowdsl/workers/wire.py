@@ -137,7 +137,7 @@ def _marked(program: AnyNode) -> Iterator[Any]:
 def _arguments(program: AnyNode) -> Iterator[tuple[str, str, Any]]:
     """Yield the title, the name and the value of each argument of each operator of a program."""
     for node in walk(program):
-        operator = node.held.node if isinstance(node, Attempt | AttemptToRead) else node
+        operator = node.attempted.node if isinstance(node, Attempt | AttemptToRead) else node
         for field in attrs.fields(type(operator)):
             value = getattr(operator, field.name)
             parts = value if isinstance(value, tuple) else (value,)

@@ -37,14 +37,14 @@ def stand_in(name: str) -> None:
     sys.modules[name] = package
 
 
-def whole_surface(node: Any) -> Any:
+def make_flow(node: Any) -> Any:
     """Create the flow over a node, for user functions that build flows; imports the package."""
-    return import_module("flowdsl.flow").Flow(node)  # the import replaces this function as surface
+    return import_module("flowdsl.flow").Flow(node)  # the import registers its own function
 
 
 if __name__ == "__main__":
     gc.disable()  # until a worker begins: what is imported is never garbage
     module, fd, *sys.path[:] = sys.argv[1:]
     stand_in("flowdsl")
-    import_module("flowdsl.nodes.base").register_flow_class(whole_surface)
+    import_module("flowdsl.nodes.base").register_flow_class(make_flow)
     import_module(module).main(int(fd))

@@ -202,7 +202,7 @@ class TestOrigin:
         )
 
     def test_origin_is_in_the_error_message(self) -> None:
-        error = fl.from_range(6).map(str).node.failure(2, 4)
+        error = fl.from_range(6).map(str).node.error_at(2, 4)
         assert str(error) == "map(str) failed on element 4 of epoch 2 (row 4 of from_range(6))"
 
 
