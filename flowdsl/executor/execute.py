@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 from math import inf
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import attrs
 import numpy as np
@@ -65,9 +65,9 @@ class TaskOutcome:
     """The seconds of each element, if there are at most ``MAX_TIMED``."""
     costs: dict[Path, tuple[int, float]] = attrs.field(factory=dict[Path, tuple[int, float]])
     """The calls and seconds of each operator, if operators are timed."""
-    done: int = 0
-    """The number of addresses that were computed: fewer than requested if the elements became too
-    large, and after a failure."""
+    settled: int = 0
+    """The number of addresses from which the elements were returned, filtered or skipped: fewer
+    than requested if the elements became too large, and 0 if the task was not due."""
     nbytes: int = 0
     """The approximate bytes of the elements."""
 
@@ -211,10 +211,20 @@ ReportSkip: TypeAlias = Callable[[Step, Failed], None]
 """Called with a ``SkipFailed`` step and the failure that it leaves out."""
 
 
-def answerable(step: Step, epoch: int, position: int) -> tuple[Step | None, int, int]:
-    """The step that handles an element on which workers die, if there is one.
+class HandlingStep(NamedTuple):
+    """The step that handles the failure of an element."""
 
-    Also return the element's epoch and position there, as steps above may choose or reorder.
+    step: Step
+    epoch: int
+    position: int
+    """The element's position in the output of the step: steps above it may choose or reorder."""
+
+
+def handling_step(step: Step, epoch: int, position: int) -> HandlingStep | None:
+    """Return the step that handles the failure of an element on which workers die.
+
+    The element is at this epoch and position in the output of ``step``. None if no step handles
+    its failure.
     """
     while not isinstance(node := step.node, SkipFailed | Attempt | AttemptToRead):
         at = Indices.at(epoch, [position])
@@ -226,9 +236,9 @@ def answerable(step: Step, epoch: int, position: int) -> tuple[Step | None, int,
         elif isinstance(node, Identity):
             step = step.sources[0]
         else:  # the worker may have died on this step or below it
-            return None, epoch, position
+            return None
         epoch, position = int(at.epoch[0]), int(at.position[0])
-    return step, epoch, position
+    return HandlingStep(step, epoch, position)
 
 
 def execute(
@@ -283,9 +293,9 @@ def execute(
     made.seconds = clock() - began
     if not positions:
         positions.extend(addresses.position[: len(elements)].tolist())
-    made.nbytes, made.done = nbytes, len(addresses.position)
+    made.nbytes, made.settled = nbytes, len(addresses.position)
     if is_full:  # after the last element, a filter may have more to leave out
-        made.done = int(np.searchsorted(addresses.position, positions[-1])) + 1
+        made.settled = int(np.searchsorted(addresses.position, positions[-1])) + 1
     made.filtered, making.filtered = making.filtered, 0
     made.skipped, making.skipped = making.skipped, []
     made.cpu = time.thread_time() - computed

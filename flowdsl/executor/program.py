@@ -456,7 +456,7 @@ def needed(node: AnyNode, addresses: Indices) -> dict[int, Indices]:
     return {slot: base_at for bases in inputs for slot, base_at in bases.items()}
 
 
-def failure_in(
+def element_error(
     part: Base, path: Path, epoch: int, position: int, detail: str | None = None
 ) -> ElementError:
     """The error that names the operator that failed and the source row of its element."""

@@ -72,7 +72,7 @@ class Runner(Protocol):
         ...
 
     @property
-    def place(self) -> int | None:
+    def next_position(self) -> int | None:
         """The next position to read; None if unknown or if passes only begin at position 0."""
         ...
 
@@ -155,7 +155,7 @@ class StageChannel:
         if isinstance(pool, Inline):
             pool.counts = True
         if pool.by_position:
-            return lambda: progress.places_at(pool.place)
+            return lambda: progress.places_at(pool.next_position)
         own, (channel, notes) = self.placed, self.streams[0]
         if own is None or (below := channel.placing()) is None:
             return None
@@ -177,7 +177,7 @@ class StageChannel:
 
     def _own_places(self) -> Iterator[Place]:
         """Yield the places of the operators in a stage over a stream: all follow from the last."""
-        place = self.progress.place(self.runner.place)
+        place = self.progress.place(self.runner.next_position)
         for node in self.placed or ():
             yield place
             place = node.source_position(place[1])

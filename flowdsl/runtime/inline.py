@@ -15,7 +15,7 @@ from flowdsl.elements.recycled import RECYCLED
 from flowdsl.executor.codegen import Path
 from flowdsl.executor.costs import costs_of
 from flowdsl.executor.execute import ReportSkip
-from flowdsl.executor.program import Program, failure_in
+from flowdsl.executor.program import Program, element_error
 from flowdsl.nodes import POSITION_LIMIT, Dropped, Failed, Indices, Row
 from flowdsl.plan.plan import Stage
 from flowdsl.statistics.run import DROPPED_IN_A_ROW
@@ -37,7 +37,7 @@ class Inline:
         """Prepare; ``when_sparse`` is called if filters drop many elements and keep none."""
         self.stage = stage
         self._when_sparse = when_sparse
-        failed = partial(failure_in, stage)
+        failed = partial(element_error, stage)
         self._program = _ReportingProgram(
             stage.program,
             RECYCLED.allocate,
@@ -47,7 +47,7 @@ class Inline:
             report_skip=report_skip,
         )
         self.counts = False
-        """True if the place is needed: not all programs end in a loop over positions."""
+        """True if ``next_position`` is needed: not all programs end in a loop over positions."""
         self._start, self._to_come = 0, repeat(True, POSITION_LIMIT)
         self._began: float | None = None
         self._entered = self._done = self._stop = 0
@@ -73,7 +73,7 @@ class Inline:
         return True
 
     @property
-    def place(self) -> int | None:
+    def next_position(self) -> int | None:
         """The next position to read; None if unknown."""
         if self.counts and not self.stage.drops:
             return self._start + POSITION_LIMIT - length_hint(self._to_come)

@@ -32,8 +32,8 @@ class ElementCounts:
         """The elements that entered and are not accounted for yet."""
         return self.entered - self.delivered - self.filtered - self.skipped
 
-    def settle(self) -> None:
-        """Count elements under way as not entered, after a pass that was ended early."""
+    def forget_under_way(self) -> None:
+        """Count the elements under way as not entered, after a pass that was ended early."""
         self.entered -= self.under_way
 
     def check(self, title: str) -> None:

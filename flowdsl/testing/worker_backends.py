@@ -249,7 +249,7 @@ class _RunningBackend:
         event = self.done(task_input)
         assert event.result.failure is None, event.result.failure
         elements = list(event.delivery.open())
-        assert event.result.count == len(elements)
+        assert event.result.returned == len(elements)
         return elements
 
     def deaths(self) -> list[Died]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import NamedTuple
 
 import attrs
 
@@ -19,6 +20,20 @@ FOR_EACH = 1
 until all workers have started, and a short pass does not start workers it does not need."""
 
 
+class Totals(NamedTuple):
+    """Seconds since a pool was created, by which the number of workers is tuned."""
+
+    waited: float
+    """The consumer's thread waited for workers."""
+    outside: float
+    """The consumer did its own work."""
+    worked: float
+    """Work of all workers together."""
+
+
+_ZERO = Totals(0.0, 0.0, 0.0)
+
+
 @attrs.define
 class ActiveWorkers:
     """Decides how many workers receive tasks; the others finish their tasks and are dismissed."""
@@ -29,38 +44,39 @@ class ActiveWorkers:
     """Determines ``count``; None if the number is fixed."""
     dismissed: WorkerStatistics = attrs.field(factory=lambda: WorkerStatistics(0, 0.0, 0.0))
     """The statistics of dismissed workers."""
-    _staffed: float = 0.0
-    """Total worker seconds until ``_counted``: for each worker the time it existed."""
+    _worker_seconds: float = 0.0
+    """For each worker the seconds for which it existed until ``_counted``, added."""
     _counted: float | None = None
-    _seen: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0)
-    """The time of the last ``observe``, with the totals ``waited``, ``outside`` and ``worked``."""
+    _last_time: float = 0.0
+    """The time of the last ``observe``."""
+    _last_totals: Totals = _ZERO
 
     @classmethod
-    def of(cls, backend: WorkerBackend, asked: Workers, found: int | None) -> ActiveWorkers:
-        """Create it for the requested workers; ``found`` is the tuned number of the last pass."""
-        tuner = Tuner(asked.count, found or 1) if asked.auto else None
+    def of(cls, backend: WorkerBackend, asked: Workers, tuned: int | None) -> ActiveWorkers:
+        """Create it for the requested workers; ``tuned`` is their number after the last pass."""
+        tuner = Tuner(asked.count, tuned or 1) if asked.auto else None
         return cls(backend, tuner.count if tuner else asked.count, tuner)
 
-    def start(self, waited: float, outside: float, worked: float) -> None:
-        """Start the workers for a pass; the arguments are the totals at its beginning."""
+    def start(self, totals: Totals) -> None:
+        """Start the workers for a pass; ``totals`` are those at its beginning."""
         self.backend.start(min(self.count, AT_FIRST))
-        self.complete()
-        now = time.perf_counter()
-        self._counted = self._counted or now
-        self._seen = now, waited, outside, worked
+        self.start_missing()
+        self._last_time, self._last_totals = time.perf_counter(), totals
+        self._counted = self._counted or self._last_time
 
-    def complete(self) -> None:
-        """Start missing workers, as many as the number of ready workers allows."""
+    def start_missing(self) -> None:
+        """Start missing workers, up to ``FOR_EACH`` more for each ready one."""
         while (present := len(self.backend.workers)) < self.count:
             ready = sum(worker.ready for worker in self.backend.workers)
-            if min(self.count, (1 + FOR_EACH) * ready) <= present:
+            allowed = min(self.count, (1 + FOR_EACH) * ready)
+            if allowed <= present:
                 return
-            self.backend.start(min(self.count, (1 + FOR_EACH) * ready))
+            self.backend.start(allowed)
             if len(self.backend.workers) == present:
                 return  # a cluster has no room for it now
 
     @property
-    def able(self) -> list[Worker]:
+    def members(self) -> list[Worker]:
         """The workers that receive tasks."""
         return self.backend.workers[: self.count]
 
@@ -76,28 +92,31 @@ class ActiveWorkers:
                 )
                 self.backend.dismiss(worker)
 
-    def observe(
-        self, elements: int, waited: float, outside: float, worked: float, under_way: int
-    ) -> bool:
+    def observe(self, elements: int, totals: Totals, under_way: int) -> bool:
         """Record a delivered task; return True if the number of workers has changed.
 
-        ``waited``, ``outside`` and ``worked`` are totals in seconds: of the consumer's thread
-        waiting for workers, of the consumer's own work, and of the work of all workers.
         ``under_way`` is the number of tasks that are not delivered yet.
         """
         if self.tuner is None:
             return False
-        before, now = self._seen, (time.perf_counter(), waited, outside, worked)
-        self._seen = now
+        last_time, last = self._last_time, self._last_totals
+        now = time.perf_counter()
+        self._last_time, self._last_totals = now, totals
         if not all(worker.ready for worker in self.backend.workers):
             return False
-        seconds, *spent = (b - a for a, b in zip(before, now, strict=True))
-        self.tuner.observe(Span(seconds, elements, *spent), under_way)
+        span = Span(
+            seconds=now - last_time,
+            elements=elements,
+            waited=totals.waited - last.waited,
+            outside=totals.outside - last.outside,
+            worked=totals.worked - last.worked,
+        )
+        self.tuner.observe(span, under_way)
         if self.tuner.count == self.count:
             return False
-        self._staffed, self._counted = self._seconds(now[0]), now[0]
+        self._worker_seconds, self._counted = self._seconds(now), now
         self.count = self.tuner.count
-        self.complete()
+        self.start_missing()
         return True
 
     def seconds(self, now: float) -> float | None:
@@ -105,4 +124,4 @@ class ActiveWorkers:
         return self._seconds(now) if self.tuner else None
 
     def _seconds(self, now: float) -> float:
-        return self._staffed + self.count * (now - (self._counted or now))
+        return self._worker_seconds + self.count * (now - (self._counted or now))

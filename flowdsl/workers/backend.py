@@ -43,7 +43,9 @@ class Result:
     """The outcome of a task: counts, times, and a failure if there was one."""
 
     number: int
-    count: int
+    """The number of the task."""
+    returned: int
+    """The number of elements that the worker returns."""
     positions: list[int] | None
     """The position of each element if a filter left gaps; None if they are consecutive."""
     filtered: int
@@ -51,10 +53,14 @@ class Result:
     failure: Failure | None
     seconds: float
     cpu: float
+    """The seconds of CPU time that the worker used."""
     times: list[float]
+    """The seconds of each element, if the task is small."""
     costs: dict[Path, tuple[int, float]]
-    done: int
-    """The number of the task's elements that are settled; the rest is for another task."""
+    """The calls and seconds of each operator, if operators are timed."""
+    settled: int
+    """The number of the task's elements that were returned, filtered or skipped; the rest is for
+    another task."""
     unsent: Exception | None = None
     """Why the task's rows, or its first element, could not be sent; None if they were."""
 
@@ -63,17 +69,17 @@ def result_of(outcome: TaskOutcome, task: Task) -> Result:
     """Create the result to report for a task from the outcome of its execution."""
     consecutive = list(range(task.start, task.start + len(outcome.elements)))
     return Result(
-        task.number,
-        len(outcome.elements),
-        None if outcome.positions == consecutive else outcome.positions,
-        outcome.filtered,
-        outcome.skipped,
-        outcome.failure,
-        outcome.seconds,
-        outcome.cpu,
-        outcome.times,
-        outcome.costs,
-        outcome.done,
+        number=task.number,
+        returned=len(outcome.elements),
+        positions=None if outcome.positions == consecutive else outcome.positions,
+        filtered=outcome.filtered,
+        skipped=outcome.skipped,
+        failure=outcome.failure,
+        seconds=outcome.seconds,
+        cpu=outcome.cpu,
+        times=outcome.times,
+        costs=outcome.costs,
+        settled=outcome.settled,
     )
 
 

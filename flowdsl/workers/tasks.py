@@ -12,7 +12,7 @@ import attrs
 
 from flowdsl.elements.nbytes import nbytes_of
 from flowdsl.errors import ElementError, NotShippable, travelling, with_cause
-from flowdsl.executor.program import OperatorFailed, Program, TruncatedInput, failure_in, needed
+from flowdsl.executor.program import OperatorFailed, Program, TruncatedInput, element_error, needed
 from flowdsl.nodes import (
     AnyNode,
     Failed,
@@ -448,7 +448,7 @@ def _look_up(base: Base, program: Program, addresses: Indices, most_bytes: float
             if bytes_left < 0:
                 break
     except OperatorFailed as failed:
-        error = with_cause(failure_in(base, *failed.args), failed.__cause__ or failed)
+        error = with_cause(element_error(base, *failed.args), failed.__cause__ or failed)
         if not isinstance(error, Exception):
             raise error from error.__cause__
         return _LookedUp(rows, error, bytes_left)

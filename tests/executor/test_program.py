@@ -16,7 +16,7 @@ from flowdsl import ElementError, Flow
 from flowdsl.executor.program import (
     OperatorFailed,
     Program,
-    failure_in,
+    element_error,
     members_of,
     needed,
 )
@@ -184,7 +184,7 @@ class TestFailure:
         failed = caught.value
         assert isinstance(failed.__cause__, ZeroDivisionError)
         assert (failed.path, failed.epoch, failed.position) == (path, 1, position)
-        error = failure_in(Lookup(steps_of(flow.node)), *failed.args)
+        error = element_error(Lookup(steps_of(flow.node)), *failed.args)
         assert isinstance(error, ElementError)
         assert (error.operator, error.position, error.epoch) == (operator, position, 1)
         assert error.origin == origin
@@ -314,7 +314,7 @@ class TestSeveralFlows:
             list(Program(self.merged.node).rows(Indices.span(1, 0, 13)))
         failed = caught.value
         assert (failed.path, failed.epoch, failed.position) == ((0, 1), 1, 4)
-        error = failure_in(Lookup(steps_of(self.merged.node)), *failed.args)
+        error = element_error(Lookup(steps_of(self.merged.node)), *failed.args)
         assert (error.operator, error.origin) == ("map(part)", "row 4 of from_range(9)")
 
     def test_a_failure_to_join_belongs_to_the_zip(self) -> None:

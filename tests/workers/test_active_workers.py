@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import flowdsl as fl
 from flowdsl.resources.worker_kinds import PROCESSES, Workers
-from flowdsl.workers.active_workers import AT_FIRST, ActiveWorkers
+from flowdsl.workers.active_workers import AT_FIRST, ActiveWorkers, Totals
 from flowdsl.workers.backend import Worker, WorkerBackend
 
 
@@ -42,27 +42,27 @@ def active_workers_of(backend: Counted, count: int, **asked: Any) -> ActiveWorke
 def test_all_workers_exist_once_the_first_are_ready(count: int, steps: list[int]) -> None:
     backend = Counted()
     staff = active_workers_of(backend, count)
-    staff.start(0.0, 0.0, 0.0)
+    staff.start(Totals(0.0, 0.0, 0.0))
     assert len(backend.workers) == min(count, AT_FIRST)
     for ready in steps:
         waiting = [worker for worker in backend.workers if not worker.ready]
         for worker in waiting[:ready]:
             worker.ready = True
-        staff.complete()
+        staff.start_missing()
         there = len(backend.workers)
         assert there <= count
         assert not any(worker.ready for worker in backend.workers) or there >= min(count, AT_FIRST)
     while not all(worker.ready for worker in backend.workers):
         for worker in backend.workers:
             worker.ready = True
-        staff.complete()
+        staff.start_missing()
     assert len(backend.workers) == count
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 25])
 def test_workers_that_are_ready_immediately_are_all_started(count: int) -> None:
     backend = Counted(ready_at_once=True)
-    active_workers_of(backend, count).start(0.0, 0.0, 0.0)
+    active_workers_of(backend, count).start(Totals(0.0, 0.0, 0.0))
     assert len(backend.workers) == count
 
 
@@ -70,7 +70,7 @@ def test_parked_workers_are_kept_and_missing_ones_started() -> None:
     backend = Counted(ready_at_once=True)
     backend.start(3)
     before = list(backend.workers)
-    active_workers_of(backend, 5).start(0.0, 0.0, 0.0)
+    active_workers_of(backend, 5).start(Totals(0.0, 0.0, 0.0))
     assert backend.workers[:3] == before
     assert len(backend.workers) == 5
 
@@ -85,7 +85,7 @@ def test_only_idle_surplus_workers_are_dismissed() -> None:
     holds.held[0] = cast("Any", None)
     staff.dismiss_idle()
     assert backend.workers == [kept, holds]
-    assert staff.able == [kept]
+    assert staff.members == [kept]
     assert (staff.dismissed.elements, staff.dismissed.busy) == (11 + 13, 2.0 + 4.0)
     holds.held.clear()
     staff.dismiss_idle()
@@ -97,9 +97,9 @@ def test_the_consumer_waits_while_workers_are_started(monkeypatch: pytest.Monkey
     """Else a short run would seem to spend its time on handing elements over."""
     start = ActiveWorkers.start
 
-    def slow(self: ActiveWorkers, *totals: float) -> None:
+    def slow(self: ActiveWorkers, totals: Totals) -> None:
         time.sleep(0.1)
-        start(self, *totals)
+        start(self, totals)
 
     monkeypatch.setattr(ActiveWorkers, "start", slow)
     with iter(fl.from_range(8).map(abs).prefetch(threads=1)) as run:

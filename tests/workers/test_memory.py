@@ -107,7 +107,7 @@ class TestBytesInFlight:
         run = iter(flow.prefetch(procs=2, memory=8 * MIB))
         list(islice(run, 20))
         pools = run._execution.pools[-1]
-        assert pools._in_flight <= 8 * MIB - 40 * 128 * KIB
+        assert pools._budget.in_flight <= 8 * MIB - 40 * 128 * KIB
         assert settled(lambda: shared(run)) <= 8 * MIB + _MOST_FREE * 2 * 128 * KIB
         run.close()
 
@@ -128,7 +128,7 @@ class TestBytesInFlight:
         run = iter(fl.from_range(12).map(rows(MIB)).prefetch(procs=2, memory=memory))
         for i, x in enumerate(run):
             assert (x == i).all()
-            assert run._execution.pools[0]._in_flight <= 2 * MIB + 4 * KIB
+            assert run._execution.pools[0]._budget.in_flight <= 2 * MIB + 4 * KIB
             assert not run._execution.pools[0]._assigned
         assert run.position == 12
 
@@ -188,7 +188,8 @@ class TestElementsThatGrow:
             assert len(next(run)) == (4 if i < JUMP else MIB)
             if i >= JUMP:
                 (at_work,) = run._execution.pools
-                assert at_work._in_flight <= memory + 2 * procs * 2.2 * MIB  # result, and its row
+                largest = 2.2 * MIB  # a result with its row
+                assert at_work._budget.in_flight <= memory + 2 * procs * largest
         assert list(run) == []
 
     def test_private_memory_and_slabs_of_workers(self) -> None:
@@ -222,7 +223,7 @@ class TestElementsThatGrow:
         run = iter(flow.prefetch(threads=2, memory=8 * MIB))
         for i in range(JUMP + 100):
             assert len(next(run)) == (4 if i < JUMP else MIB)
-            assert run._execution.pools[0]._in_flight <= 8 * MIB + 4 * MIB + 64 * KIB
+            assert run._execution.pools[0]._budget.in_flight <= 8 * MIB + 4 * MIB + 64 * KIB
 
     def test_some_are_left_out(self) -> None:
         """A filter leaves gaps, also behind the last element of a task that is cut short."""

@@ -232,7 +232,7 @@ def test_random_event_orders_yield_the_reference(
     statistics = pool.statistics()
     assert statistics.deaths == MAX_DEATHS - backend.deaths_left
     assert statistics.in_flight == 0
-    assert pool._in_flight == 0
+    assert pool._budget.in_flight == 0
     assert backend.discarded == 0
     assert all(not worker.held for worker in backend.workers)
 
@@ -409,7 +409,7 @@ def test_undelivered_results_are_discarded_at_the_end() -> None:
     assert waiting
     assert backend.discarded == 0
     pool.end()
-    assert (backend.discarded, pool.place) == (waiting, 2)
+    assert (backend.discarded, pool.next_position) == (waiting, 2)
 
 
 def test_workers_that_never_become_ready_are_an_error() -> None:
@@ -449,7 +449,7 @@ def test_the_task_sizer_observes_results(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_operators_that_hold_more_than_the_memory_are_an_error() -> None:
     stage = stage_of(fl.from_range(50).map(abs).prefetch(procs=1, memory=500))
     backend = ChosenEvents(stage, cycle([0, 1]), nbytes_each=100, deaths_left=0)
-    pool = Pool(stage, (), backend, Skips().report, held=7)
+    pool = Pool(stage, (), backend, Skips().report, held_above=7)
     with pytest.raises(FlowError) as caught:
         list(pool.rows(0))
     assert str(caught.value) == (
