@@ -46,13 +46,13 @@ Selector: TypeAlias = int | str | Callable[[R], object]
 Names: TypeAlias = tuple[int | str, ...]
 
 
-def _selected(selectors: Any) -> Names:
+def _names_of(selectors: Any) -> Names:
     """An attrs converter: one selector or several, as numbers and names."""
     several = selectors if isinstance(selectors, (list, tuple)) else [selectors]
     return tuple(plain_int(x.index if isinstance(x, Component) else x) for x in several)
 
 
-def _are_selectors(node: Any, field: attrs.Attribute[Any], value: tuple[object, ...]) -> None:
+def _validate_names(node: Any, field: attrs.Attribute[Any], value: tuple[object, ...]) -> None:
     for x in value:
         if not isinstance(x, (int, str)) or isinstance(x, bool):
             raise InvalidFlow(
@@ -67,9 +67,9 @@ class Augment(Elementwise[A, A, E], Generic[A, E]):
 
     draws: ClassVar[bool] = True
     adapters: tuple[TransformAdapter, ...]
-    images: Names = attrs.field(converter=_selected, validator=_are_selectors)
-    masks: Names = attrs.field(converter=_selected, validator=_are_selectors)
-    points: Names = attrs.field(converter=_selected, validator=_are_selectors)
+    images: Names = attrs.field(converter=_names_of, validator=_validate_names)
+    masks: Names = attrs.field(converter=_names_of, validator=_validate_names)
+    points: Names = attrs.field(converter=_names_of, validator=_validate_names)
     seed: int = attrs.field(converter=plain_int, validator=at_least(0, None))
     salt: int = attrs.field()
     """The number of operators below: it gives equal operators of one chain different random
@@ -83,9 +83,10 @@ class Augment(Elementwise[A, A, E], Generic[A, E]):
             )
         if len(set(self._all)) < len(self._all):
             raise InvalidFlow(f"{self.title}: a component can be selected only once")
-        like = Parts(self.images, self.masks, self.points)
-        for why in filter(None, [adapter.refusal(like) for adapter in self.adapters]):
-            raise InvalidFlow(f"{self.title}: {why}")
+        selected = Parts(self.images, self.masks, self.points)
+        for adapter in self.adapters:
+            if reason := adapter.refusal(selected):
+                raise InvalidFlow(f"{self.title}: {reason}")
         refuse_mismatch(self)
 
     @property
@@ -112,18 +113,19 @@ class Augment(Elementwise[A, A, E], Generic[A, E]):
             )
         values = dict(components(x) or ())
         names = _resolved(self._all, form_of(x), list(values))
-        n, m = len(self.images), len(self.images) + len(self.masks)
         arrays = [values[name] for name in names]
-        parts = Parts(arrays[:n], arrays[n:m], arrays[m:])
+        first_mask, first_points = len(self.images), len(self.images) + len(self.masks)
+        parts = Parts(arrays[:first_mask], arrays[first_mask:first_points], arrays[first_points:])
         made = self._augmented(parts, [f"component {c!r}" for c in self._all], epoch, position)
         values |= zip(names, chain(made.images, made.masks, made.points), strict=True)
-        named = not isinstance(x, tuple) or hasattr(x, "_fields")
-        return cast("A", assemble(form_of(x) if named else tuple, values))
+        is_plain_tuple = isinstance(x, tuple) and not hasattr(x, "_fields")
+        return cast("A", assemble(tuple if is_plain_tuple else form_of(x), values))
 
     def _augmented(self, parts: Parts, names: list[str], epoch: int, position: int) -> Parts:
         _check_arrays(parts, names)
         protect = _copy if self.copy else _read_only
         for number, adapter in enumerate(self.adapters):
+            # The first transform draws as it does alone, outside of a list.
             salt = f"{self.salt}/{number}" if number else self.salt
             rng = generator(self.seed, salt, epoch, position)
             protected = Parts(
@@ -165,24 +167,24 @@ def _resolved(selectors: Names, form: type, names: Sequence[str]) -> list[str]:
     Raises:
         SpecMismatch: A component does not exist, cannot be set, or is selected twice.
     """
-    numbered = issubclass(form, tuple)
-    named = form is dict or arguments_of(form) is not None or hasattr(form, "_fields")
+    has_numbers = issubclass(form, tuple)
+    has_names = form is dict or arguments_of(form) is not None or hasattr(form, "_fields")
     found: list[str] = []
     for selector in selectors:
         if isinstance(selector, str):
-            exists, name = named and selector in names, selector
+            exists, name = has_names and selector in names, selector
         else:
-            exists = numbered and -len(names) <= selector < len(names)
+            exists = has_numbers and -len(names) <= selector < len(names)
             name = names[selector] if exists else ""
         if not exists:
-            has = ", ".join(map(repr, names)) if named else str(len(names))
-            of = f" of {has}" if numbered or named else ""
+            valid = ", ".join(map(repr, names)) if has_names else str(len(names))
+            of = f" of {valid}" if has_numbers or has_names else ""
             raise SpecMismatch(
                 f"there is no component {selector!r} in this {form.__name__}{of}; components of a "
                 f"tuple are numbered from 0, components of a dict or a record are named; an "
                 f"element that is an array has itself, as images=0"
             )
-        if (arguments_of(form) or {}).get(name, name) is None:
+        if (arguments_of(form) or {}).get(name, name) is None:  # a field without an argument
             raise SpecMismatch(f"{form.__name__} sets its field {name!r} by itself")
         if name in found:
             raise SpecMismatch(f"component {selector!r} is selected twice")
@@ -204,13 +206,14 @@ def _read_only(x: Any) -> Any:
 
 
 def _check_arrays(parts: Parts, names: Sequence[str]) -> None:
-    every = chain(parts.images, parts.masks, parts.points)
-    for name, x in zip(names, every, strict=True):
+    arrays = chain(parts.images, parts.masks, parts.points)
+    for name, x in zip(names, arrays, strict=True):
         if not isinstance(x, np.ndarray) or not x.ndim:
             raise SpecMismatch(
                 f"{name} must be an array, got {type(x).__name__}; decode it first, with map"
             )
-    for name, x in zip(names[len(names) - len(parts.points) :], parts.points, strict=True):
+    names_of_points = names[len(names) - len(parts.points) :]
+    for name, x in zip(names_of_points, parts.points, strict=True):
         _check_points(name, ArraySpec(x.dtype, x.shape))
 
 
@@ -227,17 +230,18 @@ def _check_points(name: str, points: ArraySpec) -> None:
 
 def _checked(made: Parts, before: Parts, names: Sequence[str], title: str) -> Parts:
     """Return the results of a transform, if they are valid for its arguments."""
-    n, m = len(before.images), len(before.masks)
+    first_mask, first_points = len(before.images), len(before.images) + len(before.masks)
     for name, x in zip(names, chain(made.images, made.masks, made.points), strict=True):
         if not isinstance(x, np.ndarray):
             raise SpecMismatch(f"{title} must make an array of {name}, got {type(x).__name__}")
-    for name, mask, was in zip(names[n:], made.masks, before.masks, strict=False):
+    names_of_masks = names[first_mask:first_points]
+    for name, mask, was in zip(names_of_masks, made.masks, before.masks, strict=True):
         if mask.dtype != was.dtype:
             raise SpecMismatch(
                 f"{title} changed the dtype of {name}, a mask, from {was.dtype} to {mask.dtype}; "
                 f"convert it to a dtype that is kept, such as uint8 or int32"
             )
-    pairs = zip(names[n + m :], made.points, before.points, strict=True)
+    pairs = zip(names[first_points:], made.points, before.points, strict=True)
     points = [_checked_points(f"{title}: {name}", x, was) for name, x, was in pairs]
     return Parts(made.images, made.masks, points)
 

@@ -1,4 +1,4 @@
-# Overloads are tried in order: a dict of functions is not a function.
+# Type checkers try overloads in order. They see an overlap: a dict of functions might be callable.
 # mypy: disable-error-code="overload-overlap"
 # pyright: reportOverlappingOverload=false
 """batch: combine consecutive elements into one."""
@@ -64,12 +64,13 @@ class Stacking(Batched[A, U, E], Generic[A, U, E]):
     def combined_effects(self) -> frozenset[Tag]:
         inherited = super().combined_effects()
         rows = self.source.length
-        loses = self.drop_remainder and Endless not in inherited and (not rows or rows % self.n)
+        may_lose = not rows or rows % self.n  # unless ``n`` is known to divide the number of rows
+        loses = self.drop_remainder and Endless not in inherited and may_lose
         return inherited | {Resampled} if loses else inherited
 
     @property
     def size_of_each(self) -> int | None:
-        """The number of rows in each group; None unless all groups are known to have the same."""
+        """The number of rows in every group; None if groups may differ in it."""
         whole = self.drop_remainder or Endless in self.source.effects
         rows = self.source.length
         return self.n if whole or (rows is not None and rows % self.n == 0) else None
@@ -91,7 +92,9 @@ def spelled_collate(collate: Collate | CollateByComponent | None) -> str:
     if collate is None:
         return ""
     if isinstance(collate, tuple):
-        return f", collate=({', '.join(map(_named, collate))}{',' * (len(collate) == 1)})"
+        names = ", ".join(map(_named, collate))
+        comma = "," if len(collate) == 1 else ""
+        return f", collate=({names}{comma})"
     if isinstance(collate, dict):
         parts = (f"{name!r}: {_named(func)}" for name, func in collate.items())
         return f", collate={{{', '.join(parts)}}}"
@@ -152,7 +155,7 @@ class Batch(Stacking[A, U, E], Generic[A, U, E]):
 
         def view(i: int) -> Any:
             span = spans(i * n, min(i * n + n, length))
-            return None if span is None else map_columns(_copied, span)
+            return None if span is None else map_columns(_writable, span)
 
         return view
 
@@ -163,7 +166,7 @@ class Batch(Stacking[A, U, E], Generic[A, U, E]):
 
 
 Remainder: TypeAlias = Literal["fill"]
-"""What becomes of a last batch with too few rows."""
+"""What happens to a last batch with too few rows."""
 
 
 @attrs.frozen(eq=False, repr=False, slots=False)
@@ -181,7 +184,7 @@ class FilledBatch(Batch[A, tuple[Any, NDArray[np.bool_]], E], Generic[A, E]):
         return self.n
 
     def open_views(self) -> None:
-        return None  # rows are added to the last one
+        return None  # views cannot have the rows that are added to the last batch
 
     def group(self, size: int, allocate: Allocate | None = None) -> list[A]:
         return super().group(self.n, allocate)
@@ -201,7 +204,8 @@ class FilledBatch(Batch[A, tuple[Any, NDArray[np.bool_]], E], Generic[A, E]):
         return probed(self, filled) if probe and self.collate is not None else filled
 
 
-def _copied(column: Column) -> Column:
+def _writable(column: Column) -> Column:
+    """The column, or a copy of it if it is read-only: the consumer may change a batch in place."""
     if isinstance(column, list) or column.flags.writeable:
         return column
     return column.copy(order="C")
@@ -233,7 +237,9 @@ def validate_remainder(operator: str, remainder: object, drop_remainder: bool) -
 class Batching(FlowBase[T, E]):
     """Operators that group elements."""
 
-    @overload  # of options of unknown types, ``**options``: to pyright only this one takes them all
+    # For ``batch(n, **options)`` with options of unknown type: pyright finds no other overload that
+    # accepts them all. ``remainder: Never`` keeps other calls away.
+    @overload
     def batch(self: Batchable[B], n: int, *, remainder: Never, **options: Any) -> Flow[B, Any]: ...
     @overload
     def batch(
@@ -351,26 +357,26 @@ class Batching(FlowBase[T, E]):
         array; use ``padded_batch`` for ragged lists. A tensor of another library is stacked as an
         array too, if it is in CPU memory. Text becomes a list.
 
-        A batch of NamedTuples is of their class, whose fields are then arrays, and a batch of attrs
-        or dataclass instances is a NamedTuple with their fields: ``batch.image``. To type checkers
-        both are plain tuples, as the annotations of the fields are those of a row;
-        ``starmap(Batch)`` names them for checkers too. A batch of dicts is a dict, and a batch of
-        ``Record`` has the batch type that the class names. Type checkers support tuples of up to
-        eight components.
+        At run time, a batch of NamedTuples has their class, and a batch of attrs or dataclass
+        instances is a NamedTuple with their fields: ``batch.image``. Type checkers see plain
+        tuples; map to a class of your own, ``starmap(MyBatch)``, to have named fields there too. A
+        batch of dicts is a dict, and a batch of ``Record`` has the batch type that the class names.
+        Type checkers support tuples of up to eight components.
 
         With ``remainder="fill"`` every batch has ``n`` rows, for compilers that want fixed shapes:
         an element is ``(batch, mask)``, where the mask, ``bool[n]``, is False for the rows that
         fill the last batch. These repeat its last row, so they are valid input; multiply the losses
         of the rows by the mask.
 
-        ``collate`` replaces the stacking. Its argument is the list of elements; ``collate=lists``
-        accepts components of any type. Or it is a dict or tuple of functions, each of the list of
-        one component; components that a dict leaves out, and components with None, are stacked.
+        ``collate`` replaces the stacking by a function of the list of elements; ``collate=lists``
+        accepts components of any type. A dict or tuple has a function for each component, which is
+        called with the list of its values. Components that a dict leaves out, and components with
+        None, are stacked.
 
         Length: the source's divided by ``n``, rounded up, or down with ``drop_remainder``.
 
-        Effects: none: a batch is its rows, without those that fill it. With ``drop_remainder``,
-        ``Resampled``.
+        Effects: none, as a batch counts as its rows, without the rows that fill it. With
+        ``drop_remainder``, ``Resampled``.
 
         Errors: ``InvalidFlow`` for ``n < 1``, another ``remainder``, one with ``drop_remainder``,
         or elements known not to stack; an ``ElementError`` caused by a ``SpecMismatch`` for rows

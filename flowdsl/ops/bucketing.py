@@ -55,7 +55,7 @@ class BucketByLength(Grouped[A, U, E | Reordered | Unsized], Generic[A, U, E]):
     )
     boundaries: tuple[int, ...]
     batch_sizes: tuple[int, ...] | None
-    """The most elements of a batch, for each bucket; None if only ``max_tokens`` bounds it."""
+    """The number of elements of a full batch in each bucket; None if only ``max_tokens`` counts."""
     max_tokens: int | None
     padding: Padding = attrs.field(converter=deep_copied, validator=validate_padding)
     collate: Collate | None = attrs.field(validator=attrs.validators.optional(validate_callable))
@@ -231,9 +231,10 @@ class Bucketing(FlowBase[T, E]):
         above the last boundary to the last bucket. ``boundaries=[]`` has one bucket, which keeps
         the order.
 
-        ``batch_sizes`` is the number of elements of a batch, for all buckets or for each, which are
-        one more than the boundaries. With ``max_tokens``, a batch has at most so many entries, with
-        padding: its elements times their greatest length. Both may be given.
+        ``batch_sizes`` is the number of elements in a batch: one number for all buckets, or a list
+        with one for each bucket, which is one more than there are boundaries. ``max_tokens`` bounds
+        the entries of a batch, with padding: its number of elements times their greatest length.
+        Both may be given.
 
         A batch is yielded as soon as it is full. At the end of a pass, batches that are not full
         are yielded too, in the order of their first rows, or left out with ``drop_remainder``; no
@@ -242,8 +243,7 @@ class Bucketing(FlowBase[T, E]):
         Shapes and ``padding`` are as for ``padded_batch``. ``collate`` replaces the padding; its
         argument is the list of elements.
 
-        Memory: at most the sum of ``batch_sizes`` in elements, and ``max_tokens`` entries for each
-        bucket.
+        Memory: for each bucket, the elements of one batch that is not full.
 
         Length: known only at the end of a pass.
 
@@ -276,6 +276,15 @@ class Bucketing(FlowBase[T, E]):
             )
         edges = _checked_boundaries(boundaries)
         sizes = _checked_sizes(batch_sizes, max_tokens, len(edges) + 1)
-        tokens = None if max_tokens is None else int(max_tokens)
-        arguments = length, edges, sizes, tokens, padding, collate
-        return flow(BucketByLength(self.node, drop_remainder, *arguments))
+        return flow(
+            BucketByLength(
+                self.node,
+                drop_remainder,
+                length,
+                boundaries=edges,
+                batch_sizes=sizes,
+                max_tokens=None if max_tokens is None else int(max_tokens),
+                padding=padding,
+                collate=collate,
+            )
+        )

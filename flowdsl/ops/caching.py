@@ -46,12 +46,12 @@ A = TypeVar("A")
 
 @attrs.define(eq=False, repr=False)
 class Kept(Generic[A]):
-    """The cached rows of the first complete pass, shared by a flow's nodes within one process."""
+    """The cached rows of the first complete pass, shared by all nodes of one ``cache()`` call."""
 
     rows: list[Row[A]] | None = None
 
     def keep(self, rows: list[Row[A]]) -> None:
-        """Keep the rows of a complete pass, unless another pass was complete before."""
+        """Keep the rows of a complete pass, unless those of an earlier one are kept."""
         if self.rows is None:
             self.rows = rows
 
@@ -115,7 +115,7 @@ class Cache(KeepsPass[T, E], Traceable[T, E], SkippedByProbe[T, E], Generic[T, E
         rows: list[Row[T]] = []
         try:
             for position, x in sources[0](0):
-                rows.append((position, read_only(x, _own)))
+                rows.append((position, read_only(x, _array_to_keep)))
                 if len(rows) == self.length:  # a take(n) above does not read to the end
                     self.kept.keep(rows)
                 yield position, read_only(rows[-1][1])
@@ -132,7 +132,7 @@ class Cache(KeepsPass[T, E], Traceable[T, E], SkippedByProbe[T, E], Generic[T, E
 
 
 def _about_draws(node: AnyNode) -> str | None:
-    """What a cache does to an operator below it that draws in each epoch; None without one."""
+    """What a cache does to an operator below it that draws in each epoch; None if all draw once."""
     drawing = _varying(node)
     if drawing is None:
         return None
@@ -144,7 +144,7 @@ def _about_draws(node: AnyNode) -> str | None:
 
 @any_depth
 def _varying(node: AnyNode) -> AnyNode | None:
-    """The operator by which the elements vary between epochs: this one, or one below."""
+    """The operator that makes the elements vary between epochs: this one, or one below."""
     if not node.varies_by_epoch:
         return None
     below = [source for source in node.sources if source.varies_by_epoch]
@@ -154,11 +154,11 @@ def _varying(node: AnyNode) -> AnyNode | None:
     return next(filter(None, map(_varying, below)), None)
 
 
-def _own(array: NDArray[Any]) -> NDArray[Any]:
-    """The array for the cache, read-only: copied if it is a view of more memory.
+def _array_to_keep(array: NDArray[Any]) -> NDArray[Any]:
+    """The array for the cache, read-only: a copy if it is a view of other memory.
 
-    A view keeps the whole memory behind it alive. Arrays from workers are views of shared memory,
-    and a process can keep only a limited number of shared memory blocks.
+    A view keeps all of that memory alive. Arrays from workers are views of shared memory, and a
+    process can keep only a limited number of shared memory blocks.
     """
     kept: NDArray[Any] = read_only(array if has_memory_of_its_own(array) else array.copy(order="K"))
     return kept
@@ -209,7 +209,7 @@ class _CacheFile(StoresPass[T], Generic[T]):
         self.kept.write()
 
     def _reader(self) -> tuple[int, Callable[[int], T]]:
-        """The number of rows, and a function that returns one of them."""
+        """The number of rows, and a function that returns a row by its number."""
         from flowdsl.storage.schema import SchemaRows  # needs LMDB
 
         file, stored = self.kept.open()
@@ -268,17 +268,17 @@ class Caching(FlowBase[T, E]):
         reads.) It has the format of ``write_lmdb``, and holds the same elements; ``trusted=True``
         also pickles other Python objects.
 
-        **In memory.** The first complete pass is kept. A pass that was ended early or
-        failed is not cached: write ``take(n).cache()``, and not ``cache().take(n)``. The elements
-        are kept for this flow and all flows that are chained to it, in the consumer's process, as
-        long as one of these flows exists; an array that is a view, of a batch or of a worker's
-        result, is kept as a copy. Arrays are read-only, also in the first pass. Once it is full,
-        no element is computed again: rows are read by number, ``cached.at(5)``, ``cached[10:20]``,
-        and ``cached.shuffle()`` and ``cached.sample(n)`` collect references to the elements in each
+        **In memory.** The first complete pass is kept. A pass that was ended early or failed is not
+        cached: write ``take(n).cache()``, and not ``cache().take(n)``. The elements are kept for
+        this flow and all flows that are chained to it, in the consumer's process, as long as one of
+        these flows exists; an array that is a view, of a batch or of a worker's result, is kept as
+        a copy. Arrays are read-only, also in the first pass. Once the cache is full, no element is
+        computed again: rows are read by number, ``cached.at(5)``, ``cached[10:20]``, and
+        ``cached.shuffle()`` and ``cached.sample(n)`` collect references to the elements in each
         pass. Those two, and lists of numbers, need a flow of known length.
 
-        Length: the source's; if that is unknown, it is known to flows that are
-        built once the file is written.
+        Length: the source's. If that is unknown, flows that are built after the file was written
+        know it.
 
         Effects: none.
 
@@ -312,5 +312,5 @@ class Caching(FlowBase[T, E]):
 
 
 def _rows_of(kept: PassFile) -> Node[Any, Any]:
-    """The node that reads a file: its type does not say the effects of the flow that is kept."""
+    """The node that reads a file; its type leaves the effects of the stored flow open."""
     return CacheStream(kept) if kept.length is None else CacheRows(kept)

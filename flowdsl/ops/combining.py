@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeAlias, TypeVar, overload
@@ -77,7 +76,7 @@ class Concat(Merging[T, E], Resumable[T, E], Generic[T, E]):
     def rows_after(
         self, epoch: int, yielded: int, ended_passes: int, sources: Sequence[PassFactory]
     ) -> Iterator[Row[T]]:
-        streams = (read(epoch) for read in sources)  # those that had ended yield no more rows
+        streams = (read(epoch) for read in sources)  # a flow that had ended yields no more rows
         return enumerate((x for _, x in chain.from_iterable(streams)), yielded)
 
 
@@ -126,8 +125,8 @@ class Mix(Merging[T, E | Reordered], Resumable[T, E | Reordered], Generic[T, E])
         self, epoch: int, yielded: int, ended_passes: int, sources: Sequence[PassFactory]
     ) -> Iterator[Row[T]]:
         streams = [when_read(source, epoch) for source in sources]
-        drawn = islice(self._draws(epoch).parts(yielded), sum(self._lengths) - yielded)
-        elements = (x for part in drawn for _, x in islice(streams[part], 1))
+        parts = islice(self._draws(epoch).parts(yielded), sum(self._lengths) - yielded)
+        elements = (x for part in parts for _, x in islice(streams[part], 1))  # one of each
         return enumerate(elements, yielded)
 
 
@@ -186,8 +185,9 @@ class Combining(FlowBase[T, E]):
         """Take elements of several flows in fixed turns: one of each, or in proportion to weights.
 
         ``weights`` are positive numbers, one for each flow, this flow first, or zero to leave a
-        flow out. Each flow gets its share of any first ``n`` elements, within one element; within
-        two of more than three flows whose weights, as whole numbers, have a sum above 65,536.
+        flow out. Of the first ``n`` elements, for every ``n``, the number from each flow differs
+        from its exact share by at most 1; by at most 2 with more than three flows whose weights, as
+        whole numbers, sum to more than 65,536.
 
         Without weights, ``block`` elements of a flow are taken in each turn. With ``cycle=n``, the
         first ``n`` flows take turns, and the next flow follows in the place of one that has ended:
@@ -207,9 +207,9 @@ class Combining(FlowBase[T, E]):
         ``"all"`` also ``Resampled``.
 
         Errors: ``InvalidFlow`` for invalid weights, for ``cycle`` or ``block`` with weights, for
-        ``cycle`` with ``stop``, for elements known to differ, as for
-        ``concat``, and for a flow without elements with ``stop="all"``; ``EndlessFlow`` if that is
-        found in a pass.
+        ``cycle`` with ``stop``, for elements known to differ, as for ``concat``, and for a flow
+        known to be empty with ``stop="all"``; ``EndlessFlow`` if a flow turns out to be empty in a
+        pass with ``stop="all"``.
 
         >>> import flowdsl as fl
         >>> fl.from_range(2).interleave(fl.from_items([7, 8, 9])).collect()
@@ -272,8 +272,8 @@ class Combining(FlowBase[T, E]):
         ``Unsized``.
 
         Errors: ``InvalidFlow`` for invalid weights, for elements known to differ, as for
-        ``concat``, and for a flow without elements with ``stop="all"``; ``EndlessFlow`` if that is
-        found in a pass.
+        ``concat``, and for a flow known to be empty with ``stop="all"``; ``EndlessFlow`` if a flow
+        turns out to be empty in a pass with ``stop="all"``.
 
         >>> import flowdsl as fl
         >>> flow = fl.from_range(3).choose(fl.from_items([7, 8, 9]), weights=[2, 1])
@@ -356,13 +356,13 @@ def _checked_stop(operator: str, stop: Stop) -> Stop:
 
 _MAX_WEIGHT = 1e300
 _MIN_SHARE = 1e-6
-"""The least share of a flow: the consumer of a rarer flow would wait very long."""
+"""The least share of a flow: a consumer would wait very long for an element of a rarer flow."""
 
 
 def _weighted(
     operator: str, parts: Parts, weights: Sequence[float] | None
 ) -> tuple[Parts, tuple[float, ...]]:
-    """The flows that have turns, with their weights."""
+    """The flows that have turns, without flows of weight zero, and their weights."""
     if weights is None:
         return parts, (1.0,) * len(parts)
     try:
@@ -372,24 +372,28 @@ def _weighted(
             f"{operator}: weights must be a list of numbers, one for each flow, got {weights!r}"
         ) from None
     numbers = tuple(
-        _plain(w) for w in given if isinstance(w, (int, float, np.integer, np.floating))
+        _python_number(w) for w in given if isinstance(w, (int, float, np.integer, np.floating))
     )
-    if not len(numbers) == len(given) == len(parts) or not _are_shares(numbers):
+    if not len(numbers) == len(given) == len(parts) or not _are_weights(numbers):
         raise InvalidFlow(
             f"{operator}: weights must be {len(parts)} numbers, one for each flow, not all zero, "
             f"and each zero or at least a millionth of their sum, got {list(given)!r}"
         )
-    drawn = [(part, w) for part, w in zip(parts, numbers, strict=True) if w]
-    return tuple(part for part, _ in drawn), tuple(w for _, w in drawn)
+    members = [(part, w) for part, w in zip(parts, numbers, strict=True) if w]
+    return tuple(part for part, _ in members), tuple(w for _, w in members)
 
 
-def _plain(weight: float) -> float:
+def _python_number(weight: float) -> float:
+    """The weight as an int or float of Python, also if it is one of NumPy."""
     return int(weight) if isinstance(weight, (int, np.integer)) else float(weight)
 
 
-def _are_shares(weights: tuple[float, ...]) -> bool:
-    least = _MIN_SHARE * sum(weights) if all(0 <= w < _MAX_WEIGHT for w in weights) else math.inf
-    return any(w >= least > 0 for w in weights) and all(w == 0 or w >= least for w in weights)
+def _are_weights(weights: tuple[float, ...]) -> bool:
+    """Return True if the weights are not all zero, and each is zero or a large enough share."""
+    if not all(0 <= w < _MAX_WEIGHT for w in weights):  # False for NaN, too
+        return False
+    least = _MIN_SHARE * sum(weights)
+    return least > 0 and all(w == 0 or w >= least for w in weights)
 
 
 def _parts(first: FlowBase[Any, Any], others: Sequence[FlowBase[Any, Any]]) -> Parts:
@@ -397,7 +401,7 @@ def _parts(first: FlowBase[Any, Any], others: Sequence[FlowBase[Any, Any]]) -> P
 
 
 def _salt(parts: Sequence[AnyNode]) -> int:
-    """The number of operators below; of the longest part."""
+    """The number of operators up to the longest part: see ``Mix.salt``."""
     return max(part.depth for part in parts)
 
 
@@ -406,8 +410,8 @@ def check_flows(operator: str, others: Sequence[object]) -> None:
     for other in others:
         if isinstance(other, FlowBase):
             continue
-        flows = isinstance(other, (list, tuple)) and any(isinstance(x, FlowBase) for x in other)
-        hint = f"unpack them, {operator}(*flows)" if flows else "from_items(...) makes one"
+        is_list = isinstance(other, (list, tuple)) and any(isinstance(x, FlowBase) for x in other)
+        hint = f"unpack them, {operator}(*flows)" if is_list else "from_items(...) makes one"
         raise InvalidFlow(
             f"{operator}: expected flows to combine with, got {type(other).__name__}; {hint}"
         )

@@ -91,8 +91,8 @@ def from_files(pattern: Pattern | Sequence[Pattern]) -> Flow[str, Exact]:
 
     Elsewhere: tensorpack none; tf.data ``list_files``; Grain none; torchdata ``FileLister``.
     """
-    several = [pattern] if isinstance(pattern, str | os.PathLike) else pattern
-    patterns = [_path(each) for each in several] if isinstance(several, Sequence) else []
+    given = [pattern] if isinstance(pattern, str | os.PathLike) else pattern
+    patterns = [_path_or_none(each) for each in given] if isinstance(given, Sequence) else []
     if not patterns or None in patterns:
         raise InvalidFlow(
             f"from_files: pattern must be a str or path, or a sequence of at least one, got "
@@ -101,18 +101,19 @@ def from_files(pattern: Pattern | Sequence[Pattern]) -> Flow[str, Exact]:
     paths = tuple(path for path in patterns if path is not None)
     files: dict[str, str] = {}
     for path in paths:
-        for one in without_braces("from_files", path):
-            for name in _matching(one):
-                files.setdefault(os.path.abspath(name), name)
+        for expanded in without_braces("from_files", path):
+            for name in _matching(expanded):
+                files.setdefault(os.path.abspath(name), name)  # without duplicates
     return flow(FromFiles(paths, tuple(sorted(files.values()))))
 
 
-def _path(pattern: object) -> str | None:
+def _path_or_none(pattern: object) -> str | None:
     path = os.fspath(pattern) if isinstance(pattern, str | os.PathLike) else None
     return os.path.expanduser(path) if isinstance(path, str) else None
 
 
 def _matching(pattern: str) -> list[str]:
+    """The names of the files that match a pattern without braces."""
     if os.path.isfile(pattern):
         return [pattern]
     if os.path.isdir(pattern):

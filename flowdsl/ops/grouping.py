@@ -1,4 +1,4 @@
-# Overloads are tried in order: a dict of functions is not a function.
+# Type checkers try overloads in order. They see an overlap: a dict of functions might be callable.
 # mypy: disable-error-code="overload-overlap"
 # pyright: reportOverlappingOverload=false
 """batch_by_key, batch_by_shape: batches of elements that belong together."""
@@ -78,7 +78,7 @@ def key_of(x: A, function: Callable[[A], Key]) -> Key:
             f"the key must be hashable, such as an int, text, or a tuple of them; "
             f"{name_of(function)} returned {type(key).__name__}"
         ) from error
-    if isinstance(key, float | np.generic) and key != key:  # each would be a group of its own
+    if isinstance(key, float | np.generic) and key != key:  # NaN: each would have its own group
         raise SpecMismatch(
             f"the key must equal itself, and {key} does not; let {name_of(function)} return "
             f"another value for it, such as None"
@@ -97,7 +97,7 @@ def error_of_group(node: AnyNode, epoch: int, group: Sequence[Row[Any]]) -> Elem
 
 
 def spec_of_any(source: AnyNode, probe: bool) -> Spec:
-    """The spec of all elements: a probed element does not determine the sizes of the others."""
+    """The spec of all elements: sizes are not taken from a probe, which sees only one element."""
     rows = source.spec(False)
     return with_sizes(source.spec(True), rows) if probe else rows
 
@@ -118,7 +118,7 @@ class Group(Generic[A]):
 
 @attrs.frozen(eq=False, repr=False, slots=False)
 class Grouped(Traceable[U, E], Restartable[U, E], Generic[A, U, E]):
-    """Groups of elements with equal keys, each when it is full; then the incomplete groups."""
+    """Yields each group of elements with equal keys when it is full; then the incomplete groups."""
 
     source: Node[A, E]
     drop_remainder: bool = attrs.field(validator=validate_flag)
@@ -131,7 +131,7 @@ class Grouped(Traceable[U, E], Restartable[U, E], Generic[A, U, E]):
         """The key of an element, and its size, for ``admits``."""
 
     def admits(self, group: Group[A], size: int) -> bool:
-        """Return False if an element of this size must go to the group after this one."""
+        """Return False if an element of this size does not fit, and has to begin a new group."""
         del group, size
         return True
 
@@ -154,11 +154,13 @@ class Grouped(Traceable[U, E], Restartable[U, E], Generic[A, U, E]):
 
     @property
     def yields_all(self) -> bool:
-        # With ``drop_remainder`` the last groups are in no element, but this is known at the end.
+        # Elements that ``drop_remainder`` leaves out are known only at the end of the pass, where
+        # all rows are acknowledged anyway.
         return True
 
     def combined_effects(self) -> frozenset[Tag]:
-        return super().combined_effects() | ({Resampled} if self.drop_remainder else frozenset())
+        effects = super().combined_effects()
+        return effects | {Resampled} if self.drop_remainder else effects
 
     @property
     def always_full(self) -> bool:
@@ -174,40 +176,41 @@ class Grouped(Traceable[U, E], Restartable[U, E], Generic[A, U, E]):
     ) -> Iterator[Row[U]]:
         open_groups = dict[Key, Group[A]]()
 
-        def positions() -> list[int]:
+        def held_positions() -> list[int]:
             return [position for group in open_groups.values() for position, _ in group.rows]
 
-        rows = HeldRows[A](sources[0], restarts, positions).rows(epoch)
+        rows = HeldRows[A](sources[0], restarts, held_positions).rows(epoch)
         groups = self._groups(epoch, rows, open_groups)
         return enumerate((self._gathered(epoch, group) for group in groups), restarts.yielded)
 
     def rows_with_places(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[Any]]:
         read, waiting = TracedReader(sources[0]), dict[int, Traced[Any]]()
-        for position, group in enumerate(self._groups(epoch, read(epoch), {})):
+        for position, group in enumerate(self._groups(epoch, read(epoch), open_groups={})):
             waiting.update(read.latest)
             read.latest.clear()
             members = [waiting.pop(i).places for i, _ in group]
             yield position, trace(self._gathered(epoch, group), members, self.stacks)
 
     def _groups(
-        self, epoch: int, rows: Iterator[Row[A]], groups: dict[Key, Group[A]]
+        self, epoch: int, rows: Iterator[Row[A]], open_groups: dict[Key, Group[A]]
     ) -> Iterator[list[Row[A]]]:
+        """Yield the rows of each group that is complete; keep the others in ``open_groups``."""
         for position, x in rows:
             try:
                 key, size = self.key_and_size(x)
-                group = groups.get(key)
+                group = open_groups.get(key)
             except BaseException as error:
                 raise_with_cause(error_of_group(self, epoch, [(position, x)]), error)
             if group is not None and not self.admits(group, size):
-                yield groups.pop(key).rows
+                yield open_groups.pop(key).rows
                 group = None
             if group is None:
-                groups[key] = group = Group()
+                open_groups[key] = group = Group()
             group.add((position, x), size)
             if self.is_full(key, group):
-                yield groups.pop(key).rows
+                yield open_groups.pop(key).rows
         if not self.drop_remainder:
-            yield from (group.rows for group in groups.values())
+            yield from (group.rows for group in open_groups.values())
 
     def _gathered(self, epoch: int, group: list[Row[A]]) -> U:
         try:
@@ -361,7 +364,7 @@ class KeyBatching(FlowBase[T, E]):
         """
         return flow(BatchByKey(self.node, drop_remainder, n, collate, key))
 
-    @overload  # of options of unknown types, ``**options``
+    @overload  # for ``**options`` of unknown types; ``Never`` keeps other calls away
     def batch_by_shape(
         self: Batchable[B],
         n: int,

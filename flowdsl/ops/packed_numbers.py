@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 
 def packed(numbers: Iterable[int]) -> int:
-    """Return one number for several, seven bits in each byte, of which the last is below 128.
+    """Return one number for several: seven bits in each byte, the last byte of each below 128.
 
     >>> unpacked(packed([0, 3, 300]))
     [0, 3, 300]
@@ -15,13 +15,13 @@ def packed(numbers: Iterable[int]) -> int:
     for number in numbers:
         while number >= 128:
             found.append(128 | number & 127)
-            number >>= 7  # the rest of it
+            number >>= 7
         found.append(number)
     return int.from_bytes(found)
 
 
 def unpacked(whole: int) -> list[int]:
-    """Return the numbers of which ``packed`` has made one."""
+    """Return the numbers that ``packed`` has packed."""
     numbers, number, shift = list[int](), 0, 0
     for byte in whole.to_bytes((whole.bit_length() + 7) // 8)[1:]:
         number |= (byte & 127) << shift

@@ -108,8 +108,8 @@ class Skip(IndexTransform[T, E], Resumable[T, E], Generic[T, E]):
     def rows_after(
         self, epoch: int, yielded: int, ended_passes: int, sources: Sequence[PassFactory]
     ) -> Iterator[Row[T]]:
-        ahead = 0 if yielded else self.n
-        return enumerate((x for _, x in islice(sources[0](epoch), ahead, None)), yielded)
+        to_skip = 0 if yielded else self.n  # a resumed source is past them
+        return enumerate((x for _, x in islice(sources[0](epoch), to_skip, None)), yielded)
 
 
 class _Repeating(IndexTransform[T, E], Resumable[T, E], Reshardable[T, E], Generic[T, E]):
@@ -127,12 +127,12 @@ class _Repeating(IndexTransform[T, E], Resumable[T, E], Reshardable[T, E], Gener
         saved_length, length = saved_flow.sources[0].length, self.source.length
         if not saved_length or not length:
             return None
-        passes, position = divmod(position, saved_length)
+        passes, saved_position = divmod(position, saved_length)
         saved_source = saved_flow.sources[0]
         if passes and position_after_reshard(self.source, saved_source, saved_length) != length:
             return None
-        taken = position_after_reshard(self.source, saved_source, position)
-        return None if taken is None else passes * length + taken
+        here = position_after_reshard(self.source, saved_source, saved_position)
+        return None if here is None else passes * length + here
 
     def source_position(self, yielded: int) -> SourcePosition:
         # Only where no operator below leaves elements out: there, length None means endless.
@@ -157,7 +157,7 @@ class Repeat(_Repeating[T, E | Resampled], Generic[T, E]):
     def rows_after(
         self, epoch: int, yielded: int, ended_passes: int, sources: Sequence[PassFactory]
     ) -> Iterator[Row[T]]:
-        passes = (sources[0](_inner(epoch, k)) for k in range(ended_passes, self.n))
+        passes = (sources[0](_inner_epoch(epoch, k)) for k in range(ended_passes, self.n))
         return enumerate((x for rows in passes for _, x in rows), yielded)
 
 
@@ -189,19 +189,16 @@ class RepeatForever(_Repeating[T, E | Resampled | Endless], Generic[T, E]):
         self, epoch: int, yielded: int, ended_passes: int, source: PassFactory
     ) -> Iterator[T]:
         for k in count(ended_passes):
-            empty = not yielded or k > ended_passes  # a resumed pass has yielded elements before
-            for _, x in source(_inner(epoch, k)):
-                empty = empty and _has_failed(x)
+            is_resumed = k == ended_passes and yielded  # then it has yielded elements before
+            empty = not is_resumed
+            for _, x in source(_inner_epoch(epoch, k)):
+                empty = empty and isinstance(x, Failed)
                 yield x
             if empty:
                 raise EndlessFlow(
                     f"repeat: pass {k} had no elements, and continuing might never yield one; "
                     f"write repeat(n), or check what is filtered or left out"
                 )
-
-
-def _has_failed(x: object) -> bool:
-    return isinstance(x, Failed)
 
 
 @attrs.frozen(eq=False, repr=False, slots=False)
@@ -234,7 +231,8 @@ class RepeatEach(IndexTransform[T, E | Resampled], Restartable[T, E | Resampled]
     def rows_from(
         self, epoch: int, sources: Sequence[PassFactory], restarts: Restarts
     ) -> Iterator[Row[T]]:
-        rows = restarts.before_each(sources[0])(epoch)
+        source = restarts.before_each(sources[0])
+        rows = source(epoch)
         elements = (y for _, x in rows for y in map(read_only, repeat(x, self.n)))
         return enumerate(elements, restarts.yielded)
 
@@ -268,7 +266,7 @@ class FixedSize(IndexTransform[T, E | Resampled], Generic[T, E]):
         return super().combined_effects() - {Endless, Unsized}
 
     def resolve(self, addresses: Indices) -> Indices:
-        continues = (addresses.epoch <= self._last_to_continue) & self.keep_state
+        continues = (addresses.epoch <= self._last_continuing_epoch) & self.keep_state
         start = np.where(continues, addresses.epoch, 0) * self.n
         if self.source.length is None:  # the first pass over an endless source never ends
             passes, position = np.zeros_like(addresses.epoch), start + addresses.position
@@ -279,19 +277,20 @@ class FixedSize(IndexTransform[T, E | Resampled], Generic[T, E]):
         )
 
     def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[T]]:
-        first, start = 0, 0
-        continues = self.keep_state and epoch <= self._last_to_continue
+        first_pass, start = 0, 0
+        continues = self.keep_state and epoch <= self._last_continuing_epoch
         if continues:
             start = epoch * self.n
             if self.source.length is not None:
-                first, start = divmod(start, max(self.source.length, 1))
-        epochs = ((k, k if continues else _inner(epoch, k)) for k in count(first))
+                first_pass, start = divmod(start, max(self.source.length, 1))
+        epochs = ((k, k if continues else _inner_epoch(epoch, k)) for k in count(first_pass))
         passes = (self._pass(k, sources[0](inner)) for k, inner in epochs)
         return enumerate(islice(chain.from_iterable(passes), start, start + self.n))
 
     @property
-    def _last_to_continue(self) -> int:
-        return _MAX_BEFORE // max(self.n, 1)
+    def _last_continuing_epoch(self) -> int:
+        """The last epoch that continues the previous one, with ``keep_state``."""
+        return _MAX_ELEMENTS_BEFORE // max(self.n, 1)
 
     def _pass(self, k: int, rows: Iterator[Row[T]]) -> Iterator[T]:
         empty = True
@@ -305,12 +304,14 @@ class FixedSize(IndexTransform[T, E | Resampled], Generic[T, E]):
             )
 
 
-_MAX_BEFORE = 2**40
-"""The most elements before an epoch of ``fixed_size`` that continues the previous epoch. A larger
-epoch number is a hash made by an outer ``repeat``, so it has no previous epoch."""
+_MAX_ELEMENTS_BEFORE = 2**40
+"""An epoch of ``fixed_size`` continues the previous one if at most this number of elements comes
+before it. In epoch 1 or later of an outer ``repeat``, the epoch is a hash far above this limit and
+has no previous epoch, so it begins with a new pass."""
 
 
-def _inner(epoch: int, k: int) -> int:
+def _inner_epoch(epoch: int, k: int) -> int:
+    """The source's epoch in pass ``k`` of an epoch."""
     return int(epoch_of_pass(np.array([epoch]), np.array([k]))[0])
 
 
@@ -417,7 +418,9 @@ class Sizing(FlowBase[T, E]):
         """
         if n is None:
             return flow(RepeatForever(self.node))
-        return flow(Take(self.node, 0) if is_int(n, 0, 1) else Repeat(self.node, n))
+        if is_int(n, 0) and n == 0:  # an empty flow needs no elements of its source
+            return flow(Take(self.node, 0))
+        return flow(Repeat(self.node, n))
 
     def repeat_each(self, n: int) -> Flow[T, E | Resampled]:
         """Yield every element ``n`` times in a row.
@@ -442,7 +445,9 @@ class Sizing(FlowBase[T, E]):
         Elsewhere: tensorpack ``RepeatedDataPoint``; tf.data none; Grain none; torchdata
         ``Repeater``.
         """
-        return flow(Take(self.node, 0) if is_int(n, 0, 1) else RepeatEach(self.node, n))
+        if is_int(n, 0) and n == 0:  # an empty flow needs no elements of its source
+            return flow(Take(self.node, 0))
+        return flow(RepeatEach(self.node, n))
 
     @overload
     def fixed_size(
@@ -457,8 +462,8 @@ class Sizing(FlowBase[T, E]):
         With ``keep_state``, epoch ``k`` continues where epoch ``k - 1`` stopped in the sequence of
         the source's epochs: over random access by arithmetic, over a stream by reading all earlier
         elements again. Otherwise every epoch starts with a new pass over the source. If a pass over
-        the source ends, the next one follows. Epochs of an outer ``repeat``, in any of its epochs
-        but 0, have no order, so each of them starts with a new pass.
+        the source ends, the next one follows. Within epoch 1 or later of an outer ``repeat``, the
+        passes over this operator have no order, so each of them starts with a new pass.
 
         Length: ``n``.
 

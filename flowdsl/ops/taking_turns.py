@@ -1,8 +1,8 @@
 """The nodes of interleave and choose: several flows whose elements take turns.
 
-An ``Order`` says which flow has which turn, and what follows when a flow ends. Where the lengths
-are known, the turns between the ends of two flows are a phase, and an element is found by
-arithmetic: its phase, its flow, and the number of earlier turns of that flow.
+An ``Order`` says which flow has which turn, and which flows have turns once one has ended. A phase
+is the turns from the end of one flow to the end of the next. Where the lengths are known, an
+element is found by arithmetic: its phase, its flow, and the number of earlier turns of that flow.
 """
 
 from __future__ import annotations
@@ -54,17 +54,17 @@ class Order(ABC):
 
     @abstractmethod
     def turns(self, members: Members) -> Turns:
-        """The turns of these flows, by their places in ``members``."""
+        """The turns of these flows, as indices of ``members``."""
 
     @abstractmethod
     def members(self, n: int) -> Members:
-        """Those of ``n`` flows that have turns from the start."""
+        """The flows, of ``n``, that have turns from the start."""
 
     @abstractmethod
-    def without(self, members: Members, place: int, ended: int) -> Members:
-        """The flows that have the next turns, after the turn in which one has ended.
+    def without(self, members: Members, index: int, ended_before: int) -> Members:
+        """The flows that have the next turns, after the turn in which ``members[index]`` ended.
 
-        ``ended`` flows have ended before.
+        ``ended_before`` is the number of flows that had ended before it.
         """
 
 
@@ -85,15 +85,15 @@ class RandomOrder(Order):
     def members(self, n: int) -> Members:
         return tuple(range(n))
 
-    def without(self, members: Members, place: int, ended: int) -> Members:
-        return (*members[:place], *members[place + 1 :])
+    def without(self, members: Members, index: int, ended_before: int) -> Members:
+        return (*members[:index], *members[index + 1 :])
 
 
 @attrs.frozen(repr=False)
 class FixedOrder(Order):
     """Turns in proportion to weights; where these are equal, blocks of turns round-robin.
 
-    ``cycle`` flows have turns, and the next flow follows in the place of one that has ended.
+    ``cycle`` flows have turns; when one has ended, the next flow has turns instead.
     """
 
     weights: tuple[float, ...]
@@ -109,31 +109,31 @@ class FixedOrder(Order):
     def members(self, n: int) -> Members:
         return tuple(range(min(n, self.cycle)))
 
-    def without(self, members: Members, place: int, ended: int) -> Members:
-        begun = ended + len(members)
+    def without(self, members: Members, index: int, ended_before: int) -> Members:
+        begun = ended_before + len(members)
         following = (begun,) if begun < len(self.weights) else ()
-        return (*members[place + 1 :], *members[:place], *following)
+        return (*members[index + 1 :], *members[:index], *following)
 
 
 @attrs.frozen(eq=False, repr=False)
 class _Phase:
-    """The turns between the ends of two flows."""
+    """The turns from the end of one flow, or the start, to the end of the next flow."""
 
     start: int
     """The position of the phase's first element."""
     turns: Turns
     members: Positions
-    taken: Positions
+    yielded_before: Positions
     """The number of elements that each flow yields before this phase."""
     left: Positions
     """The number of elements that each member has left."""
 
     def is_over(self, counts: Positions) -> bool:
-        """True if a flow would have had more turns than it has elements."""
+        """True if these counts of turns give a flow more turns than it has elements."""
         return bool(np.any(counts > self.left))
 
     def end(self) -> tuple[int, int]:
-        """The number of elements of the phase, and the place of the flow that has ended then."""
+        """The number of elements of the phase, and the index in ``members`` of the ended flow."""
         n = self.turns.first(self.is_over)
         return n - 1, int(np.argmax(self.turns.counts_before(n) > self.left))
 
@@ -146,18 +146,23 @@ _Lengths: TypeAlias = tuple[int | None, ...]
 
 @lru_cache(maxsize=16)
 def _phases(order: Order, lengths: _Lengths) -> list[_Phase]:
-    """The phases that were needed so far: the first one."""
+    """The cached list of phases: it begins with the first, and ``_phases_until`` appends others."""
     members = order.members(len(lengths))
-    none = np.zeros(len(lengths), np.int64)
-    return [_phase(order, lengths, 0, members, none)]
+    none_yielded = np.zeros(len(lengths), np.int64)
+    return [_phase(order, lengths, 0, members, none_yielded)]
 
 
 def _phase(
-    order: Order, lengths: _Lengths, start: int, members: Members, taken: Positions
+    order: Order, lengths: _Lengths, start: int, members: Members, yielded_before: Positions
 ) -> _Phase:
-    here = np.array(members, np.int64)
-    whole = np.array([_ENDLESS if lengths[k] is None else lengths[k] for k in members], np.int64)
-    return _Phase(start, order.turns(members), here, taken, whole - taken[here])
+    total = np.array([_ENDLESS if lengths[k] is None else lengths[k] for k in members], np.int64)
+    return _Phase(
+        start=start,
+        turns=order.turns(members),
+        members=np.array(members, np.int64),
+        yielded_before=yielded_before,
+        left=total - yielded_before[list(members)],
+    )
 
 
 def _phases_until(order: Order, lengths: _Lengths, position: int) -> list[_Phase]:
@@ -166,11 +171,12 @@ def _phases_until(order: Order, lengths: _Lengths, position: int) -> list[_Phase
     while (n := position + 1 - (last := phases[-1]).start) > 0:
         if not last.is_over(last.turns.counts_before(n)):
             break
-        size, ended = last.end()
-        taken = last.taken.copy()
-        taken[last.members] += last.turns.counts_before(size)
-        members = order.without(tuple(last.members.tolist()), ended, len(phases) - 1)
-        phases.append(_phase(order, lengths, last.start + size, members, taken))
+        size, index = last.end()
+        yielded = last.yielded_before.copy()
+        yielded[last.members] += last.turns.counts_before(size)
+        ended_before = len(phases) - 1  # a flow has ended at the end of every phase but the last
+        members = order.without(tuple(last.members.tolist()), index, ended_before)
+        phases.append(_phase(order, lengths, last.start + size, members, yielded))
     return phases
 
 
@@ -179,7 +185,7 @@ def _phases_until(order: Order, lengths: _Lengths, position: int) -> list[_Phase
 
 @attrs.frozen(eq=False, repr=False, slots=False)
 class TakingTurns(Merging[T, E], Generic[T, E]):
-    """Elements of several flows in turn."""
+    """Takes elements of several flows in turn."""
 
     weights: tuple[float, ...]
 
@@ -187,11 +193,11 @@ class TakingTurns(Merging[T, E], Generic[T, E]):
         self._check()
 
     def _check(self) -> None:
-        """Refuse flows that cannot take turns."""
+        """Raise ``InvalidFlow`` for flows that cannot take turns."""
 
     @abstractmethod
     def order(self, epoch: int) -> Order:
-        """Which flow has which turn."""
+        """Return which flow has which turn."""
 
     @property
     def title(self) -> str:
@@ -227,17 +233,17 @@ class TakingTurns(Merging[T, E], Generic[T, E]):
         number = np.searchsorted(starts, position, side="right") - 1
         part, rank = np.empty_like(position), np.empty_like(position)
         for k in np.unique(number).tolist():
-            here, phase = number == k, phases[k]
-            place, before = phase.turns.locate(position[here] - phase.start)
-            part[here] = phase.members[place]
-            rank[here] = phase.taken[part[here]] + before
+            in_phase, phase = number == k, phases[k]
+            index, turns_before = phase.turns.locate(position[in_phase] - phase.start)
+            part[in_phase] = phase.members[index]
+            rank[in_phase] = phase.yielded_before[part[in_phase]] + turns_before
         return part, rank
 
 
 class UntilLast(TakingTurns[T, E], Restartable[T, E], Generic[T, E]):
     """Ends when all flows have ended; a flow that has ended has no more turns.
 
-    Where lengths are not known, the turns depend on the lengths of the flows that have ended. So
+    The turns depend on the lengths of the flows that have ended, which may be known only then. So
     the offset of a restart has these lengths.
     """
 
@@ -254,32 +260,32 @@ class UntilLast(TakingTurns[T, E], Restartable[T, E], Generic[T, E]):
         order, lengths = self.order(epoch), _lengths_in(restarts.offset, len(sources))
         phases = _phases_until(order, tuple(lengths), yielded)
         members, ended = tuple(phases[-1].members.tolist()), len(phases) - 1
-        begin, taken = phases[-1].start, phases[-1].taken.copy()
-        due = yielded + ELEMENTS_PER_RESTART
+        begin, yielded_by = phases[-1].start, phases[-1].yielded_before.copy()  # of the phase
+        next_restart = yielded + ELEMENTS_PER_RESTART
         streams = dict[int, Iterator[Row[T]]]()
         while members:
             streams = {k: streams.get(k) or when_read(sources[k], epoch) for k in members}
             turns = order.turns(members)
-            for turn, place in enumerate(turns.parts(yielded - begin), yielded - begin):
-                if begin + turn == due:
-                    due += ELEMENTS_PER_RESTART
+            for turn, index in enumerate(turns.parts(yielded - begin), yielded - begin):
+                if begin + turn == next_restart:
+                    next_restart += ELEMENTS_PER_RESTART
                     if mark := restarts.mark():
                         restarts.note(mark, offset=_packed_lengths(lengths))
-                row = next(streams[members[place]], None)
+                row = next(streams[members[index]], None)
                 if row is None:
-                    taken[list(members)] += turns.counts_before(turn)
-                    lengths[members[place]] = int(taken[members[place]])
+                    yielded_by[list(members)] += turns.counts_before(turn)
+                    lengths[members[index]] = int(yielded_by[members[index]])
                     begin = yielded = begin + turn
-                    members, ended = order.without(members, place, ended), ended + 1
+                    members, ended = order.without(members, index, ended), ended + 1
                     break
                 yield row[1]
 
 
 def _packed_lengths(lengths: Sequence[int | None]) -> int:
-    """Return one number for the lengths of the flows that have ended; 0 if none has."""
-    if not any(n is not None for n in lengths):
+    """Return one number for the lengths of the flows that have ended; 0 if all go on."""
+    if all(n is None for n in lengths):
         return 0
-    return packed(0 if n is None else n + 1 for n in lengths)
+    return packed(0 if n is None else n + 1 for n in lengths)  # 0 in place of None
 
 
 def _lengths_in(offset: int, flows: int) -> list[int | None]:
@@ -383,18 +389,20 @@ class UntilAll(TakingTurns[T, E], Generic[T, E]):
 
 @attrs.define(eq=False, repr=False)
 class _Passes:
-    """The elements of a flow that begins again when it has ended."""
+    """The elements of consecutive passes over a flow, of which each has its own epoch."""
 
     operator: str
     node: AnyNode
     read: PassFactory
     epoch: int
     _number: int = -1
+    """The number of the current pass; -1 before the first."""
     _rows: Iterator[Row[Any]] = attrs.field(factory=lambda: iter(()))
     _ahead: Row[Any] | Exception | None = None
+    """The row that ``was_seen_whole`` has read ahead, or the error that it raised."""
 
     def take(self) -> Any:
-        """The next element."""
+        """Return the next element."""
         row, self._ahead = self._ahead or next(self._rows, None), None
         if row is None:
             self._number += 1
@@ -411,11 +419,11 @@ class _Passes:
         return row[1]
 
     def was_seen_whole(self) -> bool:
-        """True if all elements of a pass were taken: it reads the next one."""
+        """Return True if all elements of a pass were taken; for this it reads one ahead."""
         if self._number == 0:
             try:
                 self._ahead = next(self._rows, None)
-            except Exception as error:  # it is raised at the position of its element
+            except Exception as error:  # ``take`` raises it, at the position of its element
                 self._ahead = error
         return self._number > 0 or self._ahead is None
 
@@ -426,8 +434,8 @@ def by_epoch(
     """The part and the position in it for every address, computed one epoch at a time."""
     part, position = np.empty_like(addresses.position), np.empty_like(addresses.position)
     for epoch in np.unique(addresses.epoch).tolist():
-        here = addresses.epoch == epoch
-        part[here], position[here] = locate(epoch, addresses.position[here])
+        in_epoch = addresses.epoch == epoch
+        part[in_epoch], position[in_epoch] = locate(epoch, addresses.position[in_epoch])
     return part, Indices(addresses.epoch, position)
 
 
@@ -477,8 +485,8 @@ class InterleaveAll(
 
 
 _MAX_TO_CHOOSE = 10**12
-"""The most elements of ``choose``: up to it, finding a flow's end takes milliseconds; beyond it,
-minutes."""
+"""A limit of the elements of ``choose``: up to it, finding a flow's end takes milliseconds; beyond
+it, minutes."""
 
 
 @attrs.frozen(eq=False, repr=False, slots=False)
