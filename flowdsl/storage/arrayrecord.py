@@ -41,15 +41,16 @@ A = TypeVar("A")
 
 _MODULE = "array_record.python.array_record_module"
 _OPTIONS = "readahead_buffer_size:0,max_parallelism:0"
-"""The library starts no threads and buffers nothing: reads are random, in many processes."""
+"""The library starts no threads and buffers nothing, as many processes read in random order."""
 
 _MARK = b"\xc1flow"
 """The prefix of an encoded element; valid MessagePack never begins with 0xC1."""
 
 _AHEAD, _AHEAD_BYTES, _AHEAD_BYTES_UNGROUPED = 256, 1 << 20, 1 << 17
-"""The most records, and bytes, that are read at once. To read a record, the library decompresses
-the whole group that it is in, so records of one group are read together. Where each is a group of
-its own, more bytes than needed would only displace each other from the processor's cache."""
+"""The limits on the records, and on their bytes, that are read at once. To read a record, the
+library decompresses the whole group that it is in, so records of one group are read together. If
+each record is a group of its own, more bytes would only displace each other from the processor's
+cache."""
 
 
 @attrs.frozen
@@ -82,13 +83,13 @@ class _File:
         """The number of records that are read at once when reading in order."""
 
     def _open(self) -> tuple[Any, ByteFile]:
-        """Return the library's reader and the file that is checked, which are closed together.
+        """Return the library's reader, and the file whose version is checked after each read.
 
-        One that is opened again alone may be of another file, which replaced the first.
+        They are closed and opened together, as the file may be replaced in between.
         """
-        self._version.open("from_arrayrecord")  # what replaced it may not be an ArrayRecord file
+        self._version.open("from_arrayrecord")  # fails if the file was replaced, by any format
         reader = _reader_of(self.path)
-        return reader, self._version.open("from_arrayrecord")  # no older than what is read
+        return reader, self._version.open("from_arrayrecord")  # so it is no older than the reader
 
     def records(self, start: int, end: int) -> list[bytes]:
         """Return the records ``start`` to ``end``; raises SourceError if one is damaged."""
@@ -145,7 +146,7 @@ class FromArrayRecord(IndexedSource[T], Generic[T]):
     def open(self) -> Callable[[int], T]:
         shards = Shards([part.length for part in self.parts])
         files = {0: _File(self.parts[0])}  # fails at once if it was rewritten
-        decoder = _same if self.row_spec == ValueSpec(bytes) else _Decoder(self.row_spec)
+        decoder = _unchanged if self.row_spec == ValueSpec(bytes) else _Decoder(self.row_spec)
 
         def rows(i: int, in_order: bool) -> list[T]:
             k, j = shards.find(i)
@@ -162,7 +163,8 @@ class FromArrayRecord(IndexedSource[T], Generic[T]):
         return by_number(rows)
 
 
-def _same(record: bytes, path: str, i: int) -> Any:
+def _unchanged(record: bytes, path: str, i: int) -> Any:
+    """Return a record as bytes; refuse an element that ``write_arrayrecord`` encoded."""
     if record.startswith(_MARK):
         raise SpecMismatch(
             f"from_arrayrecord: {path!r} holds elements that flow.write_arrayrecord(path) encoded, "
@@ -235,14 +237,7 @@ def from_arrayrecord(paths: Paths, element: Any = bytes) -> Flow[Any, Exact]:
 def write(
     flow: FlowBase[object, Finite], path: OnePath, overwrite: bool = False, group_size: int = 1
 ) -> int:
-    """Run one pass of a flow, write its elements and return the number of rows.
-
-    Raises:
-        EndlessFlow: The flow never ends.
-        InvalidFlow: The file exists, or its folder does not.
-        SourceError: The disk refuses a write.
-        SpecMismatch: An element cannot be written.
-    """
+    """Write the elements of a flow, as its method ``write_arrayrecord`` does."""
     library(_MODULE, "write_arrayrecord", "arrayrecord")
     size = checked_int("write_arrayrecord: group_size", group_size, 1)
     return write_file(

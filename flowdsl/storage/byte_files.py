@@ -73,7 +73,8 @@ TICK = 2.0
 Guard: TypeAlias = "Callable[[LocalFile, int], bool]"
 """Returns True if a modified file still has the content that was opened.
 
-Its arguments are the file and its present size. It refers to no file itself: the file refers to it.
+Its arguments are the file and its present size. It must not refer to the file, which refers to it:
+the cycle would keep the file open.
 """
 
 
@@ -117,15 +118,15 @@ class LocalFile:
         opened.used = True
         file = opened.handle or self._open_again()
         data = self._read(file, start, count)
-        if self._is_opened(file):
+        if self._is_unchanged(file):
             return data
         self.check()
         return self._read(opened.handle or self._open_again(), start, count)
 
     def read_into(self, buffers: Sequence[Buffer], start: int, count: int) -> bool:
-        """Fill buffers of ``count`` bytes in all from offset ``start``; return False if it cannot.
+        """Fill buffers, of ``count`` bytes together, from offset ``start``; return True if full.
 
-        Then some may be filled, and ``read`` returns the bytes, or says what is wrong.
+        If it returns False, call ``read``: it returns the bytes, or says what is wrong.
         """
         opened = self._opened
         opened.used = True
@@ -136,9 +137,9 @@ class LocalFile:
             filled = systems.read_into(file.number, buffers, start)
         except OSError:
             return False
-        return filled == count and self._is_opened(file)
+        return filled == count and self._is_unchanged(file)
 
-    def _is_opened(self, file: Descriptor) -> bool:
+    def _is_unchanged(self, file: Descriptor) -> bool:
         """Return True if the file has the stamp of the version that was opened."""
         status = os.fstat(file.number)
         _, modified, changed, inode = self._version

@@ -57,19 +57,28 @@ class PassFile:
         Raises:
             InvalidFlow: A file cannot be written at the path.
         """
-        place = os.path.realpath(local_path("cache", path, remedy=URL_REMEDY))
-        if os.path.isdir(place):
+        real_path = os.path.realpath(local_path("cache", path, remedy=URL_REMEDY))
+        if os.path.isdir(real_path):
             raise InvalidFlow(f"cache: {os.fspath(path)!r} is a folder; pass the path of a file")
-        if not os.path.isdir(os.path.dirname(place)):
-            raise InvalidFlow(f"cache: no folder {os.path.dirname(place)!r}; make it first")
+        if not os.path.isdir(os.path.dirname(real_path)):
+            raise InvalidFlow(f"cache: no folder {os.path.dirname(real_path)!r}; make it first")
         chain = chain_digest(node)
-        header = _header(place)
+        header = _header(real_path)
         length = node.length
         if length is None and header is not None and header.chain == chain:
             length = header.length
-        in_any_order = _is_in_any_order(node)
-        facts = length, node.effects, node.depth, in_any_order, _specs(node), node
-        return cls(os.fspath(path), place, chain, trusted, *facts)
+        return cls(
+            name=os.fspath(path),
+            path=real_path,
+            chain=chain,
+            trusted=trusted,
+            length=length,
+            effects=node.effects,
+            depth=node.depth,
+            in_any_order=_is_in_any_order(node),
+            specs=_specs(node),
+            node=node,
+        )
 
     def __reduce__(self) -> tuple[type[PassFile], tuple[Any, ...]]:
         return PassFile, (*attrs.astuple(self, recurse=False)[:-1], None)
@@ -81,7 +90,9 @@ class PassFile:
         return header is not None and header.chain == self.chain
 
     def write(self) -> None:
-        """Write the file, unless it has the elements of this flow; wait while another process does.
+        """Write the file, unless it has the elements of this flow.
+
+        If another process is writing it, wait for that process.
 
         Raises:
             InvalidFlow: There is another file, which ``cache`` has not written.
@@ -89,8 +100,8 @@ class PassFile:
         """
         if self.is_written:
             return
-        place = Path(self.path)
-        lock = FileLock(place.with_name(f".flowdsl-{place.name}-lock"), thread_local=False)
+        path = Path(self.path)
+        lock = FileLock(path.with_name(f".flowdsl-{path.name}-lock"), thread_local=False)
         try:
             lock.acquire(timeout=1)
         except Timeout:
@@ -117,7 +128,7 @@ class PassFile:
                 )
             _log.info("cache: %r is of another flow, and is written again", self.name)
         write = partial(write_rows, self.trusted, chain=self.chain)
-        write_file("cache", flow(node), self.path, True, write)
+        write_file("cache", flow(node), self.path, overwrite=True, write=write)
 
     def open(self) -> tuple[RowsFile, Spec]:
         """Open the file for reading, after it was written; return it with the spec of its rows."""
@@ -128,7 +139,7 @@ class PassFile:
 
 
 def _header(path: str) -> LmdbHeader | None:
-    """Return the header of a complete file; None if there is none, or another file."""
+    """Return the header of a complete LMDB file; None if the path has no such file."""
     try:
         header, _ = RowsFile(path, trusted=True).header()
     except SourceError:

@@ -32,13 +32,13 @@ from flowdsl.nodes import AnyNode, Node
 _PLAIN = (str, bytes, int, float, complex, bool, type(None), type(...))
 _CACHED = type(functools.lru_cache(len))
 _WRAPPED = ("__wrapped__", "__func__", "func", "fget", "fset", "fdel", "dispatcher")
-"""What holds the function in a method, a property, or what ``functools`` makes of a function."""
+"""Attributes that hold the function of a method, a property or a wrapper of ``functools``."""
 _WRAPPERS = (
     *(staticmethod, classmethod, property, functools.cached_property, _CACHED),
     functools.singledispatchmethod,
 )
-_OF_CLASSES = ("__dict__", "__weakref__", "__doc__", "__annotations__", "_abc_impl")
-"""Attributes of a class that say nothing about its objects, or are not the same twice."""
+_IGNORED_IN_CLASSES = ("__dict__", "__weakref__", "__doc__", "__annotations__", "_abc_impl")
+"""Attributes of a class that do not affect its objects, or differ between processes."""
 
 
 def chain_digest(node: AnyNode) -> str:
@@ -57,7 +57,9 @@ class _Digests:
     """The digests of values; a value that refers to itself counts once."""
 
     def __init__(self) -> None:
-        self._known = dict[int, tuple[Any, bytes]]()  # with the value, so that no other has its id
+        self._known = dict[
+            int, tuple[Any, bytes]
+        ]()  # keeps the value, so that its id stays its own
 
     def of(self, x: Any) -> bytes:
         if id(x) in self._known:
@@ -140,7 +142,7 @@ class _Digests:
             yield f"{base.__module__}.{base.__qualname__}".encode()
             if not _is_installed(base.__module__):
                 for name, value in sorted(vars(base).items()):
-                    if name not in _OF_CLASSES:
+                    if name not in _IGNORED_IN_CLASSES:
                         yield name.encode()
                         yield self.of(value)
 

@@ -6,8 +6,8 @@ by at most a factor of about one hundred, which an empty list reaches.
 
 Supported values are numbers, text, bytes, None, lists, dicts, tuples, arrays and NumPy scalars,
 also of the dtypes of ml_dtypes, such as bfloat16. A value that would not be decoded unchanged is
-refused when it is encoded. A record or NamedTuple is
-encoded as its components. If both sides pass ``trusted=True``, other values are pickled.
+refused when it is encoded. A record or NamedTuple is encoded as its components. If both sides pass
+``trusted=True``, other values are pickled.
 
 The array extension is self-describing: the dtype and shape, then the bytes in C order.
 """
@@ -67,11 +67,13 @@ def decode(data: bytes | memoryview, trusted: bool = False) -> Any:
         raise SourceError(f"not an element: {error}") from error
 
 
-class LikeTheLast(NamedTuple):
-    """What an encoded array begins with, and the array that it is."""
+class LastArray(NamedTuple):
+    """The array that was decoded last, without its content."""
 
     size: int
+    """The bytes of the encoded array, with its content."""
     head: bytes
+    """The bytes before its content."""
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
 
@@ -81,7 +83,7 @@ class Decoder:
 
     def __init__(self, trusted: bool = False) -> None:
         self._trusted = trusted
-        self._last = LikeTheLast(-1, b"", np.dtype(np.uint8), ())
+        self._last = LastArray(-1, b"", np.dtype(np.uint8), ())
 
     def __call__(self, data: memoryview) -> Any:
         """Return the element of these bytes.
@@ -97,7 +99,7 @@ class Decoder:
         element = decode(data, self._trusted)
         if type(element) is np.ndarray and takes_any_bytes(element.dtype) and data.readonly:
             head = bytes(data[: len(data) - element.nbytes])
-            self._last = LikeTheLast(len(data), head, element.dtype, element.shape)
+            self._last = LastArray(len(data), head, element.dtype, element.shape)
         return element
 
 
@@ -128,10 +130,11 @@ def decode_numbered(i: int, data: bytes | memoryview) -> Any:
 
 
 def _to_wire(x: Any, at: str, trusted: bool) -> Any:
+    """Return ``x`` as msgspec encodes it; with ``trusted``, unsupported values as pickles."""
     if not trusted:
-        return _carried(x, at, trusted)
+        return _supported(x, at, trusted)
     try:
-        return _carried(x, at, trusted)
+        return _supported(x, at, trusted)
     except SpecMismatch as refusal:
         return msgspec.msgpack.Ext(_PICKLED, _pickled(x, refusal))
 
@@ -147,11 +150,11 @@ def _pickled(x: object, refusal: SpecMismatch) -> bytes:
         raise SpecMismatch(f"{refusal}; nor can it be pickled: {error}") from error
 
 
-def _carried(x: Any, at: str, trusted: bool) -> Any:
+def _supported(x: Any, at: str, trusted: bool) -> Any:
     kind = type(x)
     if kind in (np.str_, np.bytes_):  # as an array it would lose the zeros at its end
-        text = x[:]  # of Python's own class; str(x) would end before zeros
-        return msgspec.msgpack.Ext(_NUMPY_TEXT, _encoder.encode(_carried(text, at, trusted)))
+        text = x[:]  # a Python str or bytes; str(x) would end before zeros
+        return msgspec.msgpack.Ext(_NUMPY_TEXT, _encoder.encode(_supported(text, at, trusted)))
     if is_array(x) or is_scalar(x):
         spelling = spelling_of(x.dtype)
         if spelling is None:
@@ -217,9 +220,9 @@ def array_of_bytes(
 
 
 def array_header(dtype: np.dtype[Any], shape: Sequence[int]) -> bytes:
-    """Return the bytes before the content of such an array, where it is in an encoded element."""
+    """Return the bytes before an array's content in an encoded element."""
     array = np.zeros(shape, dtype)
-    return _encoder.encode(_carried(array, "element", trusted=False))[: -array.nbytes]
+    return _encoder.encode(_supported(array, "element", trusted=False))[: -array.nbytes]
 
 
 def _not_of_size(

@@ -1,13 +1,13 @@
 """Random access to the content of gzip and zlib files, with bounded memory.
 
-The problem: content can only be decompressed from the beginning of a file. Rows in random order
-would each decompress what is before them, and a copy of the content, in memory or on the disk, has
-no bound.
+The problem: content can only be decompressed from the beginning of a file. In random order, each
+row would decompress all content before it. A copy of the content, in memory or on the disk, may be
+of any size.
 
-The choice: from the first read that goes back, a reader keeps *places* as it goes, copies of the
-decompressor at regular distances, and continues from the nearest one before the bytes that are
-read. If there are too many places, every second one is dropped, and the distance doubles. All files
-that a process has open share a limit. A file that is read in order needs no places.
+The choice: from the first read that goes back, a reader keeps *checkpoints* as it goes: copies of
+the decompressor at regular distances. A read continues from the nearest checkpoint before it. If
+there are too many checkpoints, every second one is dropped, and the distance doubles. All files
+that a process has open share a limit. A file that is read in order needs no checkpoints.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ PIECE = 1 << 17
 """The bytes of content that are decompressed together."""
 
 _INPUT = 1 << 14
-"""The bytes that are read at once: a place keeps what is left of them."""
+"""The bytes that are read at once; a checkpoint keeps those not decompressed yet."""
 
-_MOST_PLACES = 1 << 11
-"""The places that a process keeps, of some 50 KB each."""
-_FEWEST_PLACES = 8
-"""The places that are kept of each file, however many are open."""
+_MAX_CHECKPOINTS = 1 << 11
+"""The limit on the checkpoints of a process, of some 50 KB each."""
+_MIN_CHECKPOINTS = 8
+"""The number of checkpoints that a file may have, however many files are open."""
 
 
-class _Place:
-    """Decompresses a file from some place on."""
+class _Decompressor:
+    """Decompresses a file from some offset on."""
 
     __slots__ = ("_file", "_inflate", "_input", "_started", "_used", "_window")
 
@@ -55,8 +55,8 @@ class _Place:
         self._input = b""
         self._started = False
 
-    def copy(self) -> _Place:
-        other = _Place.__new__(_Place)
+    def copy(self) -> _Decompressor:
+        other = _Decompressor.__new__(_Decompressor)
         other._file, other._window = self._file, self._window
         other._inflate, other._used = self._inflate.copy(), self._used
         other._input, other._started = self._input, self._started
@@ -133,19 +133,20 @@ class Inflated:
     def __init__(self, reader: str, file: ByteFile, compression: Compression) -> None:
         self._reader, self._file = reader, file
         self._compression: Compression = compression
-        self._places = {0: _Place(file, WINDOW[compression])}
-        """By the number of the piece that begins there: a multiple of ``_distance``."""
+        self._checkpoints = {0: _Decompressor(file, WINDOW[compression])}
+        """Decompressors, by the number of the piece that is next: a multiple of ``_distance``."""
         self._distance = 1
-        self._keeps = False
-        """True if places are kept."""
-        self._next = 0, self._places[0].copy()
+        self._keeps_checkpoints = False
+        self._next = 0, self._checkpoints[0].copy()
+        """The number of the piece after the last one that was read, and its decompressor."""
         self._latest = 0, b""
+        """The number of the last piece that was read, and its content."""
         self._end: int | None = None
         """Where the content ends, or is damaged, once that is known."""
         self._damage: _Damage | None = None
         self._lock = threading.Lock()
         _open[id(self)] = self
-        for reference in _open.valuerefs():  # the share of each is smaller now
+        for reference in _open.valuerefs():  # each may have fewer checkpoints now
             if (other := reference()) is not None and other._lock.acquire(blocking=False):
                 try:
                     other._thin()
@@ -190,8 +191,8 @@ class Inflated:
             raise SourceError(f"{self._reader}: {self.path!r} {what}")
 
     def _piece(self, number: int) -> bytes:
-        held, piece = self._latest  # both at once: another thread may read another piece
-        if held == number and piece:
+        latest, piece = self._latest  # together: another thread may read another piece
+        if latest == number and piece:
             return piece
         with self._lock:
             if self._end is not None and number * PIECE >= self._end:
@@ -199,39 +200,42 @@ class Inflated:
             return self._read(number)
 
     def _read(self, number: int) -> bytes:
-        """Return a piece, from the nearest place before it, or from where the last one ends."""
-        at, place = self._next
-        nearest = min(number // self._distance * self._distance, next(reversed(self._places)))
+        """Return a piece, read from the nearest checkpoint or from the end of the last piece."""
+        at, decompressor = self._next
+        nearest = min(number // self._distance * self._distance, next(reversed(self._checkpoints)))
         if not nearest <= at <= number:
-            at, place = nearest, self._places[nearest].copy()
-            self._keeps = self._keeps or number > 0  # going back to the beginning is a new pass
-        self._next = 0, self._places[0].copy()  # if this fails
+            at, decompressor = nearest, self._checkpoints[nearest].copy()
+            if number > 0:  # going back to the beginning is a new pass, which may be in order
+                self._keeps_checkpoints = True
+        self._next = 0, self._checkpoints[0].copy()  # the next read uses it if this one fails
         piece = b""
         while at <= number:
-            if self._keeps and at % self._distance == 0 and at not in self._places:
-                self._places[at] = place.copy()
+            is_due = self._keeps_checkpoints and at % self._distance == 0
+            if is_due and at not in self._checkpoints:
+                self._checkpoints[at] = decompressor.copy()
                 self._thin()
-            piece, damage = place.read(PIECE)
+            piece, damage = decompressor.read(PIECE)
             at += 1
             if len(piece) < PIECE:
                 self._damage, self._end = damage, (at - 1) * PIECE + len(piece)
                 break
-        self._next = at, place
+        self._next = at, decompressor
         if at <= number:  # the content ends before it
             return b""
         self._latest = number, piece
         return piece
 
     def _thin(self) -> None:
-        """Drop places beyond the share of this file."""
-        most = max(_FEWEST_PLACES, _MOST_PLACES // len(_open))
-        while len(self._places) > most:
+        """Drop checkpoints beyond the share of this file."""
+        most = max(_MIN_CHECKPOINTS, _MAX_CHECKPOINTS // len(_open))
+        while len(self._checkpoints) > most:
             self._distance *= 2
-            self._places = {k: p for k, p in self._places.items() if k % self._distance == 0}
+            kept = (k for k in self._checkpoints if k % self._distance == 0)
+            self._checkpoints = {k: self._checkpoints[k] for k in kept}
 
 
 _open: WeakValueDictionary[int, Inflated] = WeakValueDictionary()
-"""The files that share the limit of places."""
+"""The files that share the limit on checkpoints."""
 
 
 def check_compression(operator: str, compression: object) -> None:

@@ -1,10 +1,10 @@
 """Digests of whole files, for formats whose rows have no checksums.
 
-A saved state belongs to the content of the files, wherever they are; so a digest identifies it. Up
-to a gigabyte of all files of a flow is read completely; of more, blocks that are spread over each
-file. A digest is computed once for a version of a file and kept in this process. A source keeps
-the digest together with the stamp of the version, so a worker process does not compute it again.
-A remote file is not read for this: its ETag or time is part of its digest.
+A saved state belongs to the content of the files, whatever their paths; so it contains a digest. If
+the files of a flow have at most a gigabyte together, they are read completely; otherwise, blocks
+that are spread over each file are read. A process computes the digest of a version of a file once.
+A source keeps the digest together with the stamp of the version, so a worker process does not
+compute it again. Of a remote file, only the ends are read: its ETag or time is part of its digest.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ from flowdsl.storage.byte_files import ByteFile, LocalFile, guard_file, open_fil
 from flowdsl.storage.file_source import file_has_changed
 
 WHOLE_BYTES = 1 << 30
-"""Files of a flow that have no more bytes than this together are read completely."""
+"""If the files of a flow have at most this many bytes together, they are read completely."""
 _BLOCK_BYTES = 1 << 16
 _BLOCKS = 2048
-"""The number of blocks that are read of larger files, together."""
-_STRETCH = 1 << 20
+"""The number of blocks that are read of all files of a flow, if they are larger."""
+_READ_BYTES = 1 << 20
 _REMOTE_BYTES = 1 << 16
+"""The bytes that are read from each end of a remote file."""
 
 _known: dict[tuple[str, str, int], int] = {}
 
@@ -51,7 +52,7 @@ class Version:
         return file
 
     def guard(self, file: ByteFile) -> None:
-        """Let an open file be compared with this version now, and after each modification.
+        """Compare an open file with this version, now and after each modification.
 
         Raises:
             SourceError: The file has changed.
@@ -79,9 +80,9 @@ def versions_of(files: Sequence[ByteFile]) -> list[Version]:
 
 
 def content_digest(file: ByteFile, blocks: int = 0) -> int:
-    """Return a digest of a file's bytes, or of ``blocks`` blocks.
+    """Return a digest of ``blocks`` blocks of a file, or of all its bytes if ``blocks`` is 0.
 
-    Of a remote file, it is a digest of its ends and of its ETag or time.
+    For a remote file, it is a digest of its ends and of its ETag or time.
     """
     key = file.path, file.stamp, blocks
     digest = _known.get(key)
@@ -99,7 +100,7 @@ def _digest(file: ByteFile, blocks: int) -> int:
         last = max(0, file.size - _BLOCK_BYTES)
         starts, count = np.linspace(0, last, blocks, dtype=np.int64).tolist(), _BLOCK_BYTES
     else:
-        starts, count = list(range(0, file.size, _STRETCH)), _STRETCH
+        starts, count = list(range(0, file.size, _READ_BYTES)), _READ_BYTES
     for start in starts:
         digest.update(file.read(start, count))
     return digest.intdigest()

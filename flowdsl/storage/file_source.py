@@ -57,10 +57,10 @@ class FileSource(IndexedSource[T], Generic[T]):
 
 @attrs.define(eq=False)
 class RowReader:
-    """Reads rows by number; their arrays to places in a batch, if there are any."""
+    """Reads rows by number; arrays are read into a batch, if it has places for them."""
 
     read: Callable[[int, Places], Any]
-    """Returns a row, with its arrays in these places if possible."""
+    """Returns a row, with its arrays read into these places if possible."""
     convert: Callable[[int, Any], Any] | None = None
     """Converts a row to the declared classes."""
     next_row: NextRow = attrs.field(factory=NextRow, init=False)
@@ -71,7 +71,7 @@ class RowReader:
 
 
 def to_classes(spec: Spec) -> Callable[[int, Any], Any] | None:
-    """Return what converts rows to the classes in their spec, if it has any."""
+    """Return a function that converts rows to the classes in their spec; None if it has none."""
     return (lambda _, row: restore_classes(row, spec)) if names_classes(spec) else None
 
 

@@ -1,4 +1,4 @@
-"""Values in the place of nulls and of empty cells: the argument ``fill`` of readers of tables."""
+"""Values that replace nulls and empty cells: the argument ``fill`` of readers of tables."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from flowdsl.elements.stacking import checked_padding
 from flowdsl.errors import InvalidFlow, SpecMismatch
 
 Fill: TypeAlias = Mapping[str, object]
-"""The value of each column that takes the place of nulls."""
+"""By the name of a column, the value that replaces its nulls."""
 
 
 def checked_fill(reader: str, fill: Any, columns: Sequence[str]) -> dict[str, Any]:
-    """Return the argument ``fill`` as a dict of its own.
+    """Return a copy of the argument ``fill``.
 
     Raises:
         InvalidFlow: It is not a dict of values, or names a column that is not read.
@@ -43,10 +43,10 @@ def checked_fill(reader: str, fill: Any, columns: Sequence[str]) -> dict[str, An
 
 
 def value_for(reader: str, name: str, value: Any, spec: Spec) -> Any:
-    """Return the value that fills a column, as values of this spec are read.
+    """Return the value that fills a column, converted to the spec of the column's values.
 
     Raises:
-        InvalidFlow: The column has no such value.
+        InvalidFlow: The value is not one of this spec.
     """
     at = f"{reader}: fill of {name!r}"
     dtype = spec.dtype if isinstance(spec, ArraySpec) and spec.shape == () else None
@@ -75,9 +75,10 @@ def value_for(reader: str, name: str, value: Any, spec: Spec) -> Any:
 
 
 def _time(at: str, value: Any, dtype: np.dtype[Any]) -> Any:
-    if isinstance(value, date | datetime | np.datetime64 if dtype.kind == "M" else np.timedelta64):
+    accepted = date | datetime | np.datetime64 if dtype.kind == "M" else np.timedelta64
+    if isinstance(value, accepted):
         filled = np.array(value, dtype)[()]
-        if filled == value or (np.isnat(filled) and np.isnat(np.array(value, dtype))):
+        if filled == value or np.isnat(filled):  # a conversion of units loses nothing
             return filled
     raise _refused(at, value, f"a value of {dtype}")
 

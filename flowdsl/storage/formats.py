@@ -24,9 +24,9 @@ class StorageFormat:
     writer: str | None = None
     """The method of ``Flow`` that writes it."""
     extra: str | None = None
-    """What ``pip install "flowdsl[...]"`` needs for it, if anything."""
+    """The extra that it needs, as in ``pip install "flowdsl[hdf5]"``; None if it needs none."""
     suffixes: tuple[str, ...] = ()
-    """The usual ends of its files' names; empty for another format's files of other programs."""
+    """The usual suffixes of its files; empty if another format of the table has the same ones."""
 
 
 FORMATS = (
@@ -85,7 +85,7 @@ FORMATS = (
 
 
 def format_of(path: str) -> StorageFormat | None:
-    """The format that the end of a file's name says; None if it says none.
+    """Return the format that has the suffix of this path; None if there is none.
 
     >>> found = format_of("data/train.parquet")
     >>> found and found.reader

@@ -1,8 +1,8 @@
 """Files on web servers: parts of one version of a file.
 
-Each answer is compared with the version that was opened: its size, and its ETag or time. Conditions
-in the requests would not do, as many servers ignore them. An answer of another version is an error:
-its bytes do not fit the ones that were read before.
+The size and the ETag or time of each answer are compared with the version that was opened.
+Conditional requests would not suffice, as many servers ignore conditions. An answer of another
+version is an error: its bytes do not fit the ones that were read before.
 
 Some servers answer a request for a part with the whole file. It is then copied once, into a
 temporary file, which all readers of it in this process use; a file that is too large for that is
@@ -80,11 +80,11 @@ class WebFile(RemoteFile):
                 return self.read_parts(start, count)
             except _NoParts:
                 self._sends_parts = False
-        copy = self._copy()  # a reference, as another thread may need the space
+        copy = self._copy()  # referenced here: another thread may drop it from _copies
         return read_at(copy.file.fileno(), max(0, min(count, self.size - start)), start)
 
     def copy_to(self, copy: IO[bytes], progress: Callable[[int], None]) -> None:
-        """Write all bytes to a file: in parts if the server sends them, as each is tried again."""
+        """Write all bytes to a file: in parts if possible, as each part is tried again alone."""
         if self._sends_parts:
             try:
                 super().copy_to(copy, progress)
@@ -94,7 +94,8 @@ class WebFile(RemoteFile):
             except SourceError:
                 if not self._met_another_version:
                     raise
-        self._copy_whole(copy, progress, None)  # one answer has bytes of one version
+        # all bytes of one answer are of one version, whichever that is
+        self._copy_whole(copy, progress, version=None)
 
     def _range(self, start: int, end: int) -> bytes:
         return cast("bytes", sync(self._fs.loop, self._part, start, end))
@@ -102,7 +103,7 @@ class WebFile(RemoteFile):
     # -- servers that send no parts ----------------------------------------------------------------
 
     def _copy(self) -> _Copy:
-        """Return a copy of the file, which is made once in a process."""
+        """Return a local copy of the file; a process makes only one."""
         if self.size > MOST_COPIED:
             raise SourceError(
                 f"{self._reader}: {self.path!r} has {self.size:,} bytes, and its server sends "
@@ -138,19 +139,23 @@ class WebFile(RemoteFile):
         self, copy: IO[bytes], progress: Callable[[int], None], version: _Version | None
     ) -> None:
         """Write all bytes of a version to a file; of any version if it is None."""
-        last = 0
+        last_try = 0
 
         def write() -> None:
-            nonlocal last
-            last = this = last + 1
-            # all tries run in the thread of the loop, so one that was given up writes no more
-            sync(self._fs.loop, self._whole, copy, progress, version, lambda: this == last)
+            nonlocal last_try
+            last_try = this_try = last_try + 1
+
+            def is_last_try() -> bool:
+                return this_try == last_try
+
+            # a try that was given up may still run in the loop's thread, and must not write
+            sync(self._fs.loop, self._whole, copy, progress, version, is_last_try)
 
         tried(self._reader, self.path, write, self._most_seconds)
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """Raise SourceError for an error of the disk, so that nothing is tried again."""
+        """Raise SourceError for an error of the disk; an OSError would be tried again."""
         try:
             yield
         except OSError as error:
@@ -215,7 +220,7 @@ class WebFile(RemoteFile):
             raise OSError(f"{count:,} bytes were received instead of {expected:,}")
 
     async def _check(self, answer: Any, version: _Version | None) -> None:
-        """Check that an answer has bytes of a version, which may be any.
+        """Check that an answer has bytes of this version; of any version if it is None.
 
         Raises:
             OSError: It has no bytes of the file.
@@ -229,7 +234,7 @@ class WebFile(RemoteFile):
         if version is None:
             return
         differs = version.differs(_Version.of(answer.headers))
-        if differs is None and (version.etag or version.time):  # not each answer says it
+        if differs is None and (version.etag or version.time):  # some answers do not say it
             differs = stamp_of(await self._fs._info(self._name)) != self.stamp
         if differs:
             raise self._other_version()

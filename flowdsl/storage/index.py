@@ -7,8 +7,8 @@ another file has that name, the index is computed for each flow.
 
 File timestamps have a limited resolution: a file that is written twice within one tick keeps its
 time and may keep its size. So an index that is hardly newer than its file is not trusted, as in
-Git. Programs can also set a file's time. So an index has a digest of some blocks of its file: the
-digest of the rows in it decides whether a saved state is resumed.
+Git. Programs can also set a file's time. So an index also has a digest of some blocks of its file.
+A wrong index would let a state resume on other rows: it contains the digest of all rows.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _SAMPLES, _SAMPLE_BYTES = 16, 1 << 16
 """The blocks of a file whose digest is in its index; smaller files are covered completely."""
 _UNFINISHED = ".flowdsl-index-"
 _LEFT_SECONDS = 3600.0
-"""The age from which an unfinished index is one that a killed writer left."""
+"""An unfinished index of this age was left by a writer that was killed."""
 
 
 @attrs.frozen(eq=False)
@@ -113,11 +113,11 @@ def _sample_digest(file: ByteFile) -> str:
     return digest.hexdigest()
 
 
-def _read(path: str, of: str, head: bytes, columns: int) -> Table | None:
-    """Return the table that is stored in a file; None if it is missing, damaged or stale."""
+def _read(path: str, source: str, head: bytes, columns: int) -> Table | None:
+    """Return the table of ``source`` that is stored at ``path``; None if missing or invalid."""
     try:
         file = LocalFile("index", path)
-        age = os.stat(path).st_mtime - os.stat(of).st_mtime
+        age = os.stat(path).st_mtime - os.stat(source).st_mtime
         begin = file.read(0, len(head) + 8)
         if age <= TICK or not begin.startswith(head):
             return None
@@ -134,7 +134,7 @@ def _read(path: str, of: str, head: bytes, columns: int) -> Table | None:
 
 
 def _is_ours(path: str) -> bool:
-    """Return True if an index may be written there: over an older one, or where no file is."""
+    """Return True if an index may be written there: no file exists, or only an older index."""
     try:
         file = Descriptor(path)
         return os.read(file.number, len(_MAGIC)) in (b"", *_MAGICS)
@@ -156,7 +156,7 @@ def _keep(path: str, head: bytes, table: Table) -> None:
     with suppress(OSError):  # a read-only folder or a full disk: the index is not stored
         _sweep(folder)
         try:
-            with open(new, "xb") as file:  # a temporary file of the library's has another mode
+            with open(new, "xb") as file:  # tempfile would make it readable for its owner only
                 file.write(data)
             os.replace(new, path)
         except BaseException:
@@ -167,7 +167,7 @@ def _keep(path: str, head: bytes, table: Table) -> None:
 
 @lru_cache(1024)  # a folder with thousands of files is listed once
 def _sweep(folder: str) -> None:
-    """Remove what writers of indexes that were killed have left in a folder."""
+    """Remove the unfinished indexes that killed writers have left in a folder."""
     with os.scandir(folder) as entries:
         left = [entry for entry in entries if entry.name.startswith(_UNFINISHED)]
     for entry in left:

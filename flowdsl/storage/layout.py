@@ -1,13 +1,14 @@
 """Where the arrays are in encoded elements of one layout.
 
-Problem: the rows of a file mostly have arrays of the same dtypes and shapes, and each row describes
-them again. Decoding such a description takes longer than reading a kilobyte. And a row has to be in
-memory before its arrays are known, so they are copied to where they are wanted, as to a batch.
+The problem: the rows of a file mostly have arrays of the same dtypes and shapes, and each row
+describes them again. Decoding such a description takes longer than reading a kilobyte. And a row
+has to be in memory before its arrays are found, so they are copied once more, for example to a
+batch.
 
-The choice: the layout of a row is a guess about the next ones. A row matches if its bytes around
-the arrays are the same, up to the items between them, which are decoded. So the arrays need no
-description, and they can be read to their places before it is known whether the row matches; if it
-does not, it is read again.
+The choice: the layout of a row is a guess about the next ones. A row matches if the bytes around
+its arrays are the same, except for the items between them, which are decoded. So the description of
+arrays is not decoded, and arrays are read to their places before it is known whether the row
+matches. A row that does not match is read again.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ Parts: TypeAlias = "list[Buffer]"
 _LEAST_BYTES = 256
 """Smaller arrays are decoded with the items around them."""
 _MOST_ITEMS = 15
-"""The most items of an array in MessagePack whose length is in its first byte."""
+"""The most items that an array in MessagePack can have with its length in the first byte."""
 
 
 class StoredArray(NamedTuple):
@@ -48,7 +49,11 @@ class StoredArray(NamedTuple):
 
 
 class Gap(NamedTuple):
-    """The bytes before an array, or after the last one: both ends are known, items are between."""
+    """The bytes before an array, or after the last one.
+
+    Elements of a layout have the same ``head`` and ``tail`` there, and ``items`` encoded items
+    between these.
+    """
 
     size: int
     head: bytes
@@ -67,9 +72,9 @@ class Layout:
     gaps: tuple[Gap, ...]
     """The bytes before each array, and after the last one."""
     known: list[bytes]
-    """The gaps of an element without other items."""
+    """The content of each gap, if it has no items."""
     keys: list[str]
-    """The keys of a dict, in their order: the names of the arrays' places depend on it."""
+    """The keys of a dict, in their order: the arrays are named by it."""
 
     def matches(self, content: bytes, trusted: bool) -> bool:
         """Return True if encoded elements like this one have the layout."""
@@ -83,7 +88,7 @@ class Layout:
         return self.element(gaps, arrays, trusted) is not None
 
     def parts(self, gaps: Sequence[bytearray], places: Places) -> tuple[list[NDArray[Any]], Parts]:
-        """Return arrays, in places that fit them, and the parts of an element with these arrays."""
+        """Return the arrays and all parts of an element; an array is its place, if that fits."""
         arrays: list[NDArray[Any]] = []
         parts: Parts = [gaps[0]]
         for (name, dtype, shape), gap in zip(self.arrays, gaps[1:], strict=True):
@@ -101,7 +106,7 @@ class Layout:
         arrays: Sequence[NDArray[Any]],
         trusted: bool = False,
     ) -> Any:
-        """Return the element with these arrays and bytes around them; None if it does not match."""
+        """Return the element with these arrays and gaps; None if the gaps do not match."""
         if self.form is np.ndarray:
             return arrays[0] if gaps == self.known else None
         items: list[Any] = []
@@ -117,7 +122,7 @@ class Layout:
                 else:
                     return None
                 items.append(array)
-        except (SourceError, TypeError):  # what is between the ends may be anything
+        except (SourceError, TypeError):  # the bytes between head and tail may be anything
             return None
         del items[-1]
         if self.form is tuple:
@@ -171,10 +176,13 @@ def _items(element: Any) -> Sequence[tuple[str, Any]]:
 
 
 def _header_bytes(form: type, content: bytes) -> int:
-    """Return the size of MessagePack's headers before the first item, of 256 bytes or more."""
+    """Return the size of MessagePack's headers before the first item."""
     if form is np.ndarray:
         return 0
-    return 1 if form is dict else 1 + (4 if content[0] == 0xC8 else 6)
+    if form is dict:
+        return 1
+    extension = 4 if content[0] == 0xC8 else 6  # its length has 2 bytes, or 4
+    return extension + 1  # with the length of the array in it
 
 
 class _Buffers(NamedTuple):
@@ -191,10 +199,10 @@ class InPlace:
     """Reads rows of the layout that was guessed last, with their arrays in places of a batch."""
 
     frame: Callable[[int], tuple[int, int]]
-    """Returns how many bytes a file stores before and after an encoded element of a size."""
+    """Returns how many bytes a file stores before and after an encoded element of this size."""
     trusted: bool = False
     _size: int = -1
-    """The size of a stored row that may have the layout; no row has -1."""
+    """The size of stored rows that may have the layout; -1 without a layout."""
     _buffers: _Buffers | None = None
     _misses: int = 0
 
@@ -216,7 +224,10 @@ class InPlace:
         return layout.element(gaps, arrays, self.trusted) if fill(before, parts, after) else None
 
     def guess(self, row: object, data: memoryview) -> None:
-        """Take the layout of a row that did not match; ever more rarely, as each guess costs."""
+        """Guess that the next rows have the layout of this row, which did not match.
+
+        Guesses are slow, so they become rare: after 1, 2, 4, 8, ... rows that did not match.
+        """
         self._misses += 1
         if self._misses & (self._misses - 1):  # not 1, 2, 4, 8, ...
             return

@@ -1,4 +1,4 @@
-"""Open files, of which a process keeps a bounded number open.
+"""Files for reading, of which a process keeps only a limited number open.
 
 A flow may read thousands of files, and the system limits how many a process may have open: often
 1,024, for everything that it does. So a file is closed while others are needed, and opened again
@@ -45,7 +45,7 @@ class Descriptor:
         self.status = os.fstat(self.number)
         _require_file(self.status.st_mode)
 
-    def __del__(self, close: Callable[[int], None] = os.close) -> None:
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:  # os may be gone
         if self.number >= 0:
             close(self.number)
 
@@ -106,9 +106,8 @@ class Reopened(Generic[H]):
 _kept: deque[weakref.ref[Reopened[object]]] = deque()
 """The handles in the order in which they are considered. Each operation on a deque is atomic."""
 
-
 _opened = 0
-"""The files that were opened since entries of closed ones were dropped."""
+"""The number of files that were opened since the last call of ``_drop_closed``."""
 
 
 def _keep(one: Reopened[H]) -> None:
@@ -117,7 +116,7 @@ def _keep(one: Reopened[H]) -> None:
     _kept.append(weakref.ref(one))  # type: ignore[arg-type]  # only ``handle`` is set, to None
     _opened += 1
     most = most_open_files() // 4
-    if len(_kept) > most and _opened > most // 8:  # so it costs a few steps for each file
+    if len(_kept) > most and _opened > most // 8:  # a few steps for each file
         _opened = 0
         _drop_closed()
     while len(_kept) > most:

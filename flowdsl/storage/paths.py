@@ -118,11 +118,11 @@ def without_braces(operator: str, path: str) -> list[str]:
             raise InvalidFlow(f"{operator}: the braces in {path!r} stand for {count:,} files")
         before, at = path[at : braces.start()], braces.end()
         names = [f"{name}{before}{part}" for name in names for part in parts]
-    return [type(path)(name + path[at:]) for name in names]  # a Url remains one
+    return [type(path)(name + path[at:]) for name in names]  # keep the class Url
 
 
 def _numbers(first: str, last: str) -> Sequence[str]:
-    """Return the numbers of a range as text; with zeros before them if an end is written so."""
+    """Return the numbers of a range as text, padded with zeros if an end is."""
     is_padded = any(len(end) > 1 and end.startswith("0") for end in (first, last))
     width = max(len(first), len(last)) if is_padded else 0
     step = 1 if int(first) <= int(last) else -1

@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 _LEAST_BYTES, _MOST_BYTES = 1 << 13, 1 << 22
 _GAP_BYTES = 16
-"""Between two rows in order there may be a header."""
+"""Rows are in order although a header of this size is between them."""
 
 
 class ReadAhead:
@@ -25,7 +25,7 @@ class ReadAhead:
     def __init__(self, file: ByteFile, most: int = _MOST_BYTES) -> None:
         self.file, self._most = file, most
         self._latest = (0, b"")
-        self._count = 0
+        self._ahead_bytes = 0
 
     def read(self, start: int, end: int) -> bytes:
         """Return the bytes from ``start`` to ``end``.
@@ -36,10 +36,12 @@ class ReadAhead:
         begin, data = self._latest  # together: another thread may read other bytes meanwhile
         if not begin <= start <= end <= begin + len(data):
             in_order = begin <= start <= begin + len(data) + _GAP_BYTES
-            self._count = min(max(4 * self._count, _LEAST_BYTES), self._most) if in_order else 0
+            self._ahead_bytes = (
+                min(max(4 * self._ahead_bytes, _LEAST_BYTES), self._most) if in_order else 0
+            )
             count = end - start
             if 4 * count <= self._most:  # larger ones are read alone, without a further copy
-                count = max(count, self._count)
+                count = max(count, self._ahead_bytes)
             begin, data = start, self.file.read(start, count)
             self._latest = begin, data
             if len(data) < end - start:

@@ -31,9 +31,8 @@ def temporary_directory(parent: str | os.PathLike[str]) -> Iterator[Path]:
             name = stack.enter_context(
                 TemporaryDirectory(prefix=_PREFIX, dir=parent, ignore_cleanup_errors=True)
             )
-            lock = _locked(
-                name, "xb"
-            )  # None if another process has just mistaken it for a leftover
+            # None if another process has just mistaken the folder for a leftover
+            lock = _locked(name, "xb")
         try:
             yield Path(name)
         finally:
@@ -91,8 +90,8 @@ def _locked(folder: str, mode: Literal["xb", "rb"]) -> BaseFileLock | None:
                     return lock
     except (Timeout, FileNotFoundError, FileExistsError):
         return None
-    # A process that removes the folder has removed the mark, and the lock may have made both again.
-    # Two processes can hold locks of two files of one name; only that of the first file counts.
+    # Another process has removed the mark and the folder, and acquiring the lock may have made both
+    # again. The file that is locked now is not the one that other processes lock.
     lock.release()
     shutil.rmtree(folder, ignore_errors=True)
     return None

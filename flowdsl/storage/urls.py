@@ -63,7 +63,9 @@ class RemoteFile:
         self.size = int(info["size"])
         self.stamp = stamp_of(info)
         self._blocks: OrderedDict[int, Started[bytes]] = OrderedDict()
-        self._last = -2  # the first block alone: many formats begin with a few bytes of it
+        # the last block that was read; -2, so that the first one is read alone: many formats
+        # begin with reading a few bytes of it
+        self._last = -2
         self._lock = threading.Lock()
 
     def _info(self) -> dict[str, Any]:
@@ -74,7 +76,7 @@ class RemoteFile:
         return self.read_parts(start, count)
 
     def read_parts(self, start: int, count: int) -> bytes:
-        """Return bytes of the file, from the parts that are kept or by requests for more."""
+        """Return bytes of the file, from cached blocks or by requests."""
         end = min(start + count, self.size)
         if start >= end:
             return b""
@@ -134,7 +136,7 @@ _MARKS = ("ETag", "etag", "Last-Modified", "LastModified", "mtime", "created")
 
 
 def stamp_of(info: dict[str, Any]) -> str:
-    """Return the mark of a version: its size, with its ETag or time if there is one."""
+    """Return the stamp of a version: its size, with its ETag or time if there is one."""
     marks = (info.get(key) for key in _MARKS)
     return f"{info['size']} {next((mark for mark in marks if mark is not None), '')}"
 
@@ -191,7 +193,7 @@ def tried(reader: str, path: str, read: Callable[[], R], seconds: float | None =
 
 
 def _shown(path: str, cause: Exception | None) -> Exception | None:
-    """Return the cause of an error, unless its message may have a secret of the URL."""
+    """Return the cause of an error; None if its message may have a secret of the URL."""
     return cause if without_secrets(path) == path else None
 
 

@@ -1,4 +1,4 @@
-"""What files can store: the containers and dtypes that come back as they were written."""
+"""Values that files can store: the containers and dtypes that are read back unchanged."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from flowdsl.errors import MissingLibrary, SpecMismatch
 
 _DTYPE = re.compile(r"[<>|][biufcSUVmM]\d{1,9}(\[\d*[a-zA-Z]+\])?")
 """NumPy's spelling of a dtype without fields or objects; NumPy would accept many others."""
-_SMALL = "ml_dtypes"
-"""The package of bfloat16 and of smaller numbers."""
-_SMALL_NAME = re.compile(r"[a-z]\w{1,30}")
+_ML_DTYPES = "ml_dtypes"
+"""The package that defines bfloat16 and smaller floats."""
+_ML_DTYPE_NAME = re.compile(r"[a-z]\w{1,30}")
 
 
 def components_to_store(x: object, at: str) -> list[tuple[str, Any]] | None:
@@ -65,7 +65,7 @@ def spelling_of(dtype: np.dtype[Any]) -> str | None:
     >>> spelling_of(np.dtype(ml_dtypes.bfloat16))
     'bfloat16'
     """
-    if is_small(dtype):
+    if is_ml_dtype(dtype):
         return dtype.name if dtype.isnative else None
     if _DTYPE.fullmatch(dtype.str) is None:
         return None
@@ -84,9 +84,9 @@ def takes_any_bytes(dtype: np.dtype[Any]) -> bool:
     return dtype.kind in "iufcmM"
 
 
-def is_small(dtype: np.dtype[Any]) -> bool:
+def is_ml_dtype(dtype: np.dtype[Any]) -> bool:
     """Return True for a dtype of ml_dtypes, which NumPy spells like a dtype of its own."""
-    return dtype.type.__module__ == _SMALL
+    return dtype.type.__module__ == _ML_DTYPES
 
 
 @lru_cache(256)
@@ -99,14 +99,14 @@ def dtype_of(spelling: str) -> np.dtype[Any]:
     """
     if _DTYPE.fullmatch(spelling) is not None:
         return np.dtype(spelling)
-    if _SMALL_NAME.fullmatch(spelling) is not None:
-        scalar = getattr(_small_dtypes(spelling), spelling, None)
+    if _ML_DTYPE_NAME.fullmatch(spelling) is not None:
+        scalar = getattr(_ml_dtypes(spelling), spelling, None)
         if isinstance(scalar, type) and issubclass(scalar, np.generic):
             return np.dtype(scalar)
     raise ValueError(f"{spelling!r} is not a supported dtype")
 
 
-def _small_dtypes(spelling: str) -> Any:
+def _ml_dtypes(spelling: str) -> Any:
     try:
         import ml_dtypes  # few programs need it
     except ImportError as error:

@@ -57,7 +57,7 @@ def write_file(
     refuse_endless(writer, flow)
     if type(overwrite) is not bool:
         raise InvalidFlow(f"{writer}: overwrite must be True or False, got {overwrite!r}")
-    # a link is written through, as by ``open``: replacing it would leave the file as it is
+    # write the file to which a link leads, as ``open`` does, instead of replacing the link
     target = Path(os.path.realpath(local_path(writer, path, remedy=URL_REMEDY)))
     before = _status_of(target)
     if before is not None and (what := not_a_file(before.st_mode)):
@@ -69,7 +69,7 @@ def write_file(
     rows = RowsToWrite(writer, flow, os.fspath(path))
     try:
         with temporary_directory(target.parent) as folder:
-            rows.place, partial = folder, folder / target.name
+            rows.written, partial = folder, folder / target.name
             with rows.error_context(), closing(rows.with_progress()) as elements:
                 write(partial, elements)
                 _flush(partial)
@@ -85,7 +85,7 @@ def write_file(
 
 
 def os_error_behind(error: Exception) -> OSError:
-    """Return the OSError behind a library's own error, by its message."""
+    """Return the OSError that a library's own error stands for, according to its message."""
     for code in NO_SPACE:
         if os.strerror(code) in str(error):
             return OSError(code, os.strerror(code))
@@ -146,8 +146,8 @@ class RowsToWrite(Generic[T]):
     flow: FlowBase[T, Finite]
     name: str
     """The path as the user passed it."""
-    place: Path | None = None
-    """The file or folder that is written, whose size an error reports."""
+    written: Path | None = None
+    """The file or folder that is written; an error reports its size."""
     before: int = 0
     """The size of the file before it was written to."""
     count: int = 0
@@ -187,18 +187,18 @@ class RowsToWrite(Generic[T]):
 
     def _needed(self) -> str:
         """Return a message about the space needed, as far as it is known."""
-        place = self.place
-        if place is None:
+        path = self.written
+        if path is None:
             return ""
         try:
-            files = place.iterdir() if place.is_dir() else [place]
-            written = sum(file.stat().st_size for file in files) - self.before
-            free = shutil.disk_usage(place.parent).free
+            files = path.iterdir() if path.is_dir() else [path]
+            size = sum(file.stat().st_size for file in files) - self.before
+            free = shutil.disk_usage(path.parent).free
         except OSError:
             return ""
-        length, message = self.flow.node.length, f"; {written:,} bytes were written"
+        length, message = self.flow.node.length, f"; {size:,} bytes were written"
         if length and self.count:
-            each = max(written / self.count, self._sampled / min(self.count, _SAMPLE))
+            each = max(size / self.count, self._sampled / min(self.count, _SAMPLE))
             message += f", about {round(each * length):,} are needed for {length} rows"
         return f"{message}, and {free:,} are free"
 

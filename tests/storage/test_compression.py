@@ -34,7 +34,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Use pieces and reads of a few bytes, and few places."""
     monkeypatch.setattr(compression, "PIECE", 5)
     monkeypatch.setattr(compression, "_INPUT", 3)
-    monkeypatch.setattr(compression, "_MOST_PLACES", 16)
+    monkeypatch.setattr(compression, "_MAX_CHECKPOINTS", 16)
 
 
 def opened(path: Path, kind: Compression = "gzip") -> Inflated:
@@ -109,15 +109,15 @@ def test_places_are_kept_only_for_reads_that_go_back(path: Path) -> None:
     for _ in range(2):  # two passes
         for start in range(0, len(content), 100_000):
             assert file.read(start, 100_000) == content[start : start + 100_000]
-    assert len(file._places) == 1
+    assert len(file._checkpoints) == 1
     file.read(len(content) // 2, 1)
     file.read(len(content) - 1, 1)
-    assert len(file._places) == 20
+    assert len(file._checkpoints) == 20
 
 
 def test_files_share_the_limit_of_places(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compression, "PIECE", 100)
-    monkeypatch.setattr(compression, "_MOST_PLACES", 64)
+    monkeypatch.setattr(compression, "_MAX_CHECKPOINTS", 64)
     content = random.Random(0).randbytes(20_000)
     path.write_bytes(gzip.compress(content, 1))
     before = len(compression._open)
@@ -126,9 +126,9 @@ def test_files_share_the_limit_of_places(path: Path, monkeypatch: pytest.MonkeyP
         for start in (*range(19_999, 0, -1_313), 19_999):
             assert file.read(start, 10) == content[start : start + 10]
     most = 64 // (before + 2)
-    assert all(most // 2 <= len(file._places) <= max(8, most) for file in files)
+    assert all(most // 2 <= len(file._checkpoints) <= max(8, most) for file in files)
     files += [opened(path) for _ in range(2)]
-    assert all(len(file._places) <= max(8, 64 // (before + 4)) for file in files)
+    assert all(len(file._checkpoints) <= max(8, 64 // (before + 4)) for file in files)
 
 
 # -- files of text ---------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from tensorpack.dataflow.serialize import HDF5Serializer  # type: ignore[import-
 import flowdsl as fl
 from flowdsl.elements.specs import ArraySpec, StructSpec, join, spec_of
 from flowdsl.errors import ElementError, InvalidFlow, SourceError, SpecMismatch
-from flowdsl.storage.arrays import hdf5, hdf5_places
+from flowdsl.storage.arrays import hdf5, hdf5_extents
 from flowdsl.testing.elements import same
 
 
@@ -227,8 +227,8 @@ def test_chunks_are_listed_once_and_not_before_many_are_read(path: Path) -> None
     with h5py.File(path, "w") as file:
         file.create_dataset("x", data=np.arange(2000).reshape(1000, 2), chunks=(1, 2))
     row = fl.from_hdf5(path, "x").node.open()  # type: ignore[attr-defined]  # a source
-    listed = hdf5_places._Chunks._listed
-    with mock.patch.object(hdf5_places._Chunks, "_listed", autospec=True) as listing:
+    listed = hdf5_extents._Chunks._listed
+    with mock.patch.object(hdf5_extents._Chunks, "_listed", autospec=True) as listing:
         listing.side_effect = listed
         assert [row(i).tolist() for i in range(10)] == [[2 * i, 2 * i + 1] for i in range(10)]
         assert not listing.mock_calls
@@ -337,7 +337,7 @@ def test_a_file_that_is_cut_short_while_it_is_checked_does_not_end_the_process(
     def cut(dataset: object) -> None:
         os.truncate(path, size // 3)
 
-    hdf5_places.check_heaps(path, h5py.File(path)["text"])
-    monkeypatch.setattr(hdf5_places, "_stored_places", cut)
+    hdf5_extents.check_heaps(path, h5py.File(path)["text"])
+    monkeypatch.setattr(hdf5_extents, "_stored_parts", cut)
     with suppress(ValueError):  # whether it ends within a heap depends on the place
-        hdf5_places.check_heaps(path, None)
+        hdf5_extents.check_heaps(path, None)

@@ -142,7 +142,7 @@ def test_scan_result_is_independent_of_block_size(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tfrecord_framing, "_BLOCK", block)
         patch.setattr(tfrecord_framing, "_LITTLE", little)
-        patch.setattr(tfrecord_framing, "_FAR", far)
+        patch.setattr(tfrecord_framing, "_LARGE", far)
         file = Content()
         found = tfrecord_framing.scan(file, tfrecord_framing.checksum_for("test"))
     spans = zip(found.starts.tolist(), found.ends.tolist(), strict=True)

@@ -14,7 +14,7 @@ from flowdsl.elements.specs import ArraySpec, Spec, ValueSpec, text_of_any_width
 from flowdsl.errors import SpecMismatch
 from flowdsl.storage.byte_files import ByteFile, read_into
 from flowdsl.storage.codec import array_of_bytes
-from flowdsl.storage.values import is_array, is_scalar, is_small, spelling_of, takes_any_bytes
+from flowdsl.storage.values import is_array, is_ml_dtype, is_scalar, spelling_of, takes_any_bytes
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -28,6 +28,7 @@ _NUMBERS: dict[str, tuple[type, np.dtype[Any]]] = {
 FORMS = ("array", "scalar", "str", *_NUMBERS)
 """The possible forms of a component; the last ones are Python numbers."""
 _BLOCK_BYTES = 1 << 16
+"""Smaller values are read together, up to this size."""
 LIST = "list"
 """The form of a dataset of other programs in which each row is an array of its own length."""
 
@@ -89,13 +90,13 @@ class Column:
         return array.item() if self.is_python else array[()]
 
 
-class Run(NamedTuple):
-    """Consecutive values that are in a file one after another, as in memory."""
+class Extent(NamedTuple):
+    """Consecutive rows whose values are one after another in a file, as in memory."""
 
     first: int
     end: int
-    start: int
-    """The offset of the first one."""
+    offset: int
+    """Where the value of the first row is in the file."""
 
 
 @attrs.define(eq=False)
@@ -107,33 +108,34 @@ class StoredColumn:
     digests: Any
     """The checksum of each value; None if the file has none."""
     _block: tuple[int, int, bytes] = attrs.field(default=(0, 0, b""), init=False)
-    """The values that were read last: the first, the end, and their bytes."""
+    """The values that were read last: the first number, the end, and the bytes."""
 
     @abstractmethod
-    def run(self, i: int) -> Run | None:
-        """Return the run that value ``i`` is in; None if it is not in the file as in memory."""
+    def extent(self, i: int) -> Extent | None:
+        """Return the extent with value ``i``; None if the file does not store it as in memory."""
 
     @abstractmethod
-    def made(self, i: int) -> bytes:
-        """Return the bytes of value ``i``, which is in no run."""
+    def converted(self, i: int) -> bytes:
+        """Return the bytes of value ``i``, which the file does not store as in memory."""
 
     def content(self, i: int) -> bytes:
         """Return the bytes of value ``i``."""
         size = self.column.nbytes
         first, end, block = self._block  # together: another thread may read another block meanwhile
         if not first <= i < end:
-            run = self.run(i)
-            if run is None:
-                return self.made(i)
+            extent = self.extent(i)
+            if extent is None:
+                return self.converted(i)
             count = max(1, _BLOCK_BYTES // max(1, size))
-            first = max(run.first, i - i % count)
-            end = min(run.end, i - i % count + count)
-            block = self.file.read(run.start + (first - run.first) * size, (end - first) * size)
+            first = max(extent.first, i - i % count)
+            end = min(extent.end, i - i % count + count)
+            offset = extent.offset + (first - extent.first) * size
+            block = self.file.read(offset, (end - first) * size)
             self._block = first, end, block
         return block[(i - first) * size : (i - first + 1) * size]
 
     def value(self, i: int, place: NDArray[Any] | None = None) -> Any:
-        """Return value ``i``, in its place if possible.
+        """Return value ``i``, read into ``place`` if possible.
 
         Raises:
             ValueError: It is damaged.
@@ -146,18 +148,18 @@ class StoredColumn:
         return self.column.value(content)
 
     def _read_into(self, i: int, place: NDArray[Any]) -> bool:
-        """Read value ``i``, which is an array, to its place; return False if it is to be made."""
+        """Read value ``i``, an array, into ``place``; return False if that is not possible."""
         column, buffer = self.column, cast("Buffer", place)
         if place.dtype != column.dtype or place.shape != column.shape:
             return False
-        if not takes_any_bytes(column.dtype) or (run := self.run(i)) is None:
+        if not takes_any_bytes(column.dtype) or (extent := self.extent(i)) is None:
             return False
-        start = run.start + (i - run.first) * column.nbytes
-        filled = read_into(self.file, [buffer], start, column.nbytes)
+        offset = extent.offset + (i - extent.first) * column.nbytes
+        filled = read_into(self.file, [buffer], offset, column.nbytes)
         return filled and self._is_written(i, buffer)
 
     def _is_written(self, i: int, content: Buffer) -> bool:
-        """Return True if these bytes were written, as far as the file says."""
+        """Return True if the bytes match the checksum of value ``i``, or there is none."""
         return self.digests is None or xxh3_64_intdigest(content, i) == self.digests[i]
 
 
@@ -184,7 +186,7 @@ def column_of(x: Any, at: str) -> Column:
             f"complex and str can"
         )
     dtype: np.dtype[Any] = x.dtype
-    is_known = dtype.kind in "biufcSUmM" or is_small(dtype)
+    is_known = dtype.kind in "biufcSUmM" or is_ml_dtype(dtype)
     if not is_known or not dtype.itemsize or spelling_of(dtype) is None:
         raise SpecMismatch(
             f"{at}: an array of {dtype} cannot be written; one of numbers, times or characters can"

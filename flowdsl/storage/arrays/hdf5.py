@@ -18,8 +18,8 @@ from flowdsl.effects import Exact
 from flowdsl.elements.specs import UNKNOWN, Spec, StructSpec
 from flowdsl.errors import InvalidFlow, SourceError
 from flowdsl.nodes import READER_KEYWORD_ADVICE, T, rejects_keywords
-from flowdsl.storage.arrays.columns import FORMS, LIST, TEXT, Column, Run, StoredColumn
-from flowdsl.storage.arrays.hdf5_places import check_heaps, runs_of
+from flowdsl.storage.arrays.columns import FORMS, LIST, TEXT, Column, Extent, StoredColumn
+from flowdsl.storage.arrays.hdf5_extents import check_heaps, extents_of
 from flowdsl.storage.byte_files import LocalFile, guard_file, rows_are_verified
 from flowdsl.storage.digests import Version, versions_of
 from flowdsl.storage.file_source import FileSource, RowReader, file_has_changed, to_classes
@@ -111,15 +111,15 @@ def _opened(h5py: Any, path: str) -> Any:
 
 def _item_dtype(h5py: Any, dtype: Any) -> np.dtype[Any] | None:
     """Return the dtype of the items if values are lists of any length; None for others."""
-    item = h5py.check_vlen_dtype(dtype)
-    return item if isinstance(item, np.dtype) else None  # text has the class ``str`` there
+    item = h5py.check_vlen_dtype(dtype)  # the class ``str`` for text
+    return item if isinstance(item, np.dtype) else None
 
 
 class RowsFile:
     """An HDF5 file that is open for reading, with the columns of the requested datasets."""
 
     def __init__(self, path: str, names: Sequence[str], version: Version | None = None) -> None:
-        """``version`` is the state of the file when the flow was built: its digest and stamp."""
+        """``version`` is the version of the file from which the flow was built."""
         h5py = library("h5py", "from_hdf5", "hdf5")
         self.path = path
         self._bytes = LocalFile("from_hdf5", path)
@@ -135,12 +135,13 @@ class RowsFile:
                 f"from_hdf5: {path!r} was overwritten while a run in this process has it open, and "
                 f"HDF5 still describes the earlier file; end that run first"
             )
-        self._columns = [] if self._is_empty(names) else [self._open(h5py, name) for name in names]
+        is_empty = self._is_without_rows(names)
+        self._columns = [] if is_empty else [self._open(h5py, name) for name in names]
         self.columns = [column.column for column in self._columns]
         self.length = self._length(names)
         self.version: Version | None = None
-        """The state of the file when it was opened; None if a version was passed, or if all rows
-        have checksums."""
+        """The version of the file when it was opened; None if one was passed, or if all rows have
+        checksums."""
         if self.header is not None and all(c.digests is not None for c in self._columns):
             guard_file(self._bytes, rows_are_verified)
             self.digest = self.header.digest
@@ -169,7 +170,8 @@ class RowsFile:
             raise ValueError(f"its version is {header.version}; only {VERSION} is supported")
         return header
 
-    def _is_empty(self, names: Sequence[str]) -> bool:
+    def _is_without_rows(self, names: Sequence[str]) -> bool:
+        """Return True for a file of ``write_hdf5`` without rows: its datasets do not exist."""
         header = self.header
         if header is None or header.length:
             return False
@@ -205,9 +207,10 @@ class RowsFile:
                 raise ValueError(
                     f"too large: a row of {column.nbytes:,} bytes in a file of {self.size:,}"
                 )
-            runs = runs_of(h5py, dataset, column, digests is not None, self.size)
+            verified = digests is not None
+            extents = extents_of(h5py, dataset, column, verified, self.size)
             at_once = self._rows_at_once(dataset, column)
-            return _Dataset(self._bytes, column, digests, name, dataset, at_once, runs)
+            return _Dataset(self._bytes, column, digests, name, dataset, at_once, extents)
 
     def _digests(self, k: int, length: int) -> Any:
         """Return the checksums of one component; the table must fit the size of the file."""
@@ -278,7 +281,7 @@ class RowsFile:
         if not paths:
             with self._errors("its names cannot be read"):
                 self._file.visititems(
-                    lambda at, x: paths.append(at) if hasattr(x, "dtype") else None
+                    lambda name, item: paths.append(name) if hasattr(item, "dtype") else None
                 )
             paths.sort()
         return paths
@@ -295,9 +298,9 @@ class RowsFile:
         if dataset.chunks is None:
             return max(1, min(1024, _BLOCK_BYTES // row))
         n = int(dataset.chunks[0])
-        chunk = n * row
-        for size, of in zip(dataset.chunks[1:], dataset.shape[1:], strict=True):
-            chunk = chunk * max(int(size), 1) // max(1, min(int(size), int(of)))
+        chunk = n * row  # and more where a chunk is wider than a row
+        for size, side in zip(dataset.chunks[1:], dataset.shape[1:], strict=True):
+            chunk = chunk * max(int(size), 1) // max(1, min(int(size), int(side)))
         if chunk > max(_MAX_BLOCK_BYTES, _DEFLATES_TO * self.size):
             raise ValueError(f"too large: a chunk of {chunk:,} bytes in a file of {self.size:,}")
         return n if n * row <= _MAX_BLOCK_BYTES else 1
@@ -320,7 +323,7 @@ class RowsFile:
         return length
 
     def value(self, k: int, i: int, place: NDArray[Any] | None = None) -> Any:
-        """Return the value of component ``k`` in row ``i``, in its place if possible."""
+        """Return the value of component ``k`` in row ``i``, read into ``place`` if possible."""
         column = self._columns[k]
         try:
             return column.value(i, place)
@@ -328,7 +331,7 @@ class RowsFile:
             raise self._error(f"row {i} of {column.name!r} cannot be read", error) from error
 
     def row(self, i: int, places: Places = NO_PLACES) -> tuple[Any, ...]:
-        """Return row ``i`` as a tuple, its arrays in these places if possible."""
+        """Return row ``i`` as a tuple, its arrays read into ``places`` if possible."""
         return tuple([self.value(k, i, places.get(str(k))) for k in range(len(self._columns))])
 
 
@@ -339,15 +342,15 @@ class _Dataset(StoredColumn):
     name: str
     dataset: Any
     at_once: int
-    runs: Callable[[int], Run | None] | None
+    extents: Callable[[int], Extent | None] | None
     _rows: tuple[int, Any] = (-1, ())
 
-    def run(self, i: int) -> Run | None:
-        return None if self.runs is None else self.runs(i)
+    def extent(self, i: int) -> Extent | None:
+        return None if self.extents is None else self.extents(i)
 
-    def made(self, i: int) -> bytes:
+    def converted(self, i: int) -> bytes:
         start = i - i % self.at_once
-        first, rows = self._rows  # one tuple: another thread may read others meanwhile
+        first, rows = self._rows  # together: another thread may read other rows meanwhile
         if first != start:
             rows = self.dataset[start : start + self.at_once]
             self._rows = start, rows
@@ -444,7 +447,7 @@ def from_hdf5(
     fields = tuple((str(k), column.spec) for k, column in enumerate(file.columns))
     stored: Spec = StructSpec(tuple, fields)
     if not fields:
-        stored = UNKNOWN  # of a file without rows
+        stored = UNKNOWN  # the file has no rows
     elif single:
         stored = fields[0][1]
     spec = checked_against("from_hdf5", where, element, stored)

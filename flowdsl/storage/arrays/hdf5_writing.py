@@ -22,13 +22,13 @@ from flowdsl.storage.arrays.columns import Column, column_of, content_of, same_c
 from flowdsl.storage.arrays.hdf5 import HEADER, VERSION, Hdf5Header, paths_of
 from flowdsl.storage.libraries import library
 from flowdsl.storage.paths import OnePath
-from flowdsl.storage.values import components_to_store, is_small
+from flowdsl.storage.values import components_to_store, is_ml_dtype
 from flowdsl.storage.writing import write_file
 
 _BLOCK_BYTES = 1 << 18
 _BLOCK_ROWS = 1024
 _MAX_AXES = 31
-"""HDF5 stores 32, of which the first counts the rows."""
+"""HDF5 stores arrays of at most 32 axes; the first is the rows."""
 _MAX_ROW_BYTES = 2**32 - 1
 """The largest chunk that HDF5 supports."""
 
@@ -39,14 +39,7 @@ def write(
     data_paths: str | Sequence[str],
     overwrite: bool = False,
 ) -> int:
-    """Run one pass of a flow, write its elements and return the number of rows.
-
-    Raises:
-        EndlessFlow: The flow never ends.
-        InvalidFlow: The file exists, or its folder does not, or a dataset name is invalid.
-        SourceError: The disk refuses a write.
-        SpecMismatch: An element cannot be written.
-    """
+    """Write the elements of a flow, as its method ``write_hdf5`` does."""
     h5py = library("h5py", "write_hdf5", "hdf5")
     names = paths_of("write_hdf5", data_paths)
     for name in names:
@@ -162,17 +155,18 @@ class _Block:
 
     def add(self, parts: list[Any]) -> None:
         """Add a row; raises SpecMismatch if it cannot be written."""
-        ats = [f"element.{name}" for name in self.names]
+        labels = [f"element.{name}" for name in self.names]
         if not self.columns:
-            self.columns = [_stored(column_of(x, at), at) for x, at in zip(parts, ats, strict=True)]
-        i, digests = self.written + len(self._rows), []
-        row = []
-        for x, column, at in zip(parts, self.columns, ats, strict=True):
-            same_column(column, x, at)
+            pairs = zip(parts, labels, strict=True)
+            self.columns = [_checked(column_of(x, label), label) for x, label in pairs]
+        number = self.written + len(self._rows)
+        row, digests = [], []
+        for x, column, label in zip(parts, self.columns, labels, strict=True):
+            same_column(column, x, label)
             if column.nbytes > _MAX_ROW_BYTES:
-                raise SpecMismatch(f"{at}: {column.nbytes:,} bytes; HDF5 stores at most 4 GiB")
-            content = content_of(x, at)
-            digests.append(xxh3_64_intdigest(content, i))
+                raise SpecMismatch(f"{label}: {column.nbytes:,} bytes; HDF5 stores at most 4 GiB")
+            content = content_of(x, label)
+            digests.append(xxh3_64_intdigest(content, number))
             self._bytes += len(content)
             row.append(content)
         self._rows.append(row)
@@ -233,8 +227,9 @@ class _Block:
         self.file.attrs[HEADER] = np.bytes_(msgspec.json.encode(header))
 
 
-def _stored(column: Column, at: str) -> Column:
-    if column.dtype.kind in "UmM" or is_small(column.dtype):
+def _checked(column: Column, at: str) -> Column:
+    """Return the column; raise SpecMismatch if HDF5 cannot store it."""
+    if column.dtype.kind in "UmM" or is_ml_dtype(column.dtype):
         raise SpecMismatch(
             f"{at}: an array of {column.dtype} cannot be written: HDF5 has no such type; arrays of "
             f"numbers and bytes can, and text as str"

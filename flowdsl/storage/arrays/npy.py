@@ -19,14 +19,14 @@ from flowdsl.effects import Exact
 from flowdsl.elements.specs import ArraySpec, Spec, spec_declared
 from flowdsl.errors import SourceError
 from flowdsl.nodes import READER_KEYWORD_ADVICE, T, rejects_keywords
-from flowdsl.storage.arrays.columns import Column, Run, StoredColumn
+from flowdsl.storage.arrays.columns import Column, Extent, StoredColumn
 from flowdsl.storage.byte_files import ByteFile, open_file
 from flowdsl.storage.digests import Version, versions_of
 from flowdsl.storage.file_source import FileSource, RowReader
 from flowdsl.storage.layout import Places
 from flowdsl.storage.paths import OnePath, one_path
 from flowdsl.storage.schema import checked_against
-from flowdsl.storage.values import is_small
+from flowdsl.storage.values import is_ml_dtype
 
 if TYPE_CHECKING:
     from flowdsl.flow import Flow
@@ -50,7 +50,7 @@ class NpyRows(StoredColumn):
     ) -> None:
         """Read the header of the array stored in ``size`` bytes at ``start``.
 
-        ``known`` is the dtype if the header has only its size, as for bfloat16.
+        ``known`` is used if the header has only the size of the dtype, as for bfloat16.
 
         Raises:
             ValueError: The bytes are not an array of numbers, text or times.
@@ -58,11 +58,11 @@ class NpyRows(StoredColumn):
         stream = io.BytesIO(file.read(start, min(size, _HEADER_BYTES)))
         dtype, shape, fortran = _header(stream)
         self._at = start + stream.tell()
-        if known is not None and is_small(known) and known_to_numpy(known) == dtype:
+        if known is not None and is_ml_dtype(known) and dtype_in_npy_file(known) == dtype:
             dtype = known
         if dtype.hasobject:
             raise Pickled("it holds pickled Python objects, and reading them runs code")
-        if (dtype.kind not in _KINDS and not is_small(dtype)) or not dtype.itemsize:
+        if (dtype.kind not in _KINDS and not is_ml_dtype(dtype)) or not dtype.itemsize:
             raise ValueError(f"it holds {dtype}; numbers, text and times are read{_hint(dtype)}")
         if not shape:
             raise ValueError("it is one value and has no rows")
@@ -80,20 +80,20 @@ class NpyRows(StoredColumn):
             content = file.read(self._at, row * self.length)
             self._whole = np.ndarray(shape, dtype, content, order="F")
 
-    def run(self, i: int) -> Run | None:
-        return Run(0, self.length, self._at) if self._whole is None else None
+    def extent(self, i: int) -> Extent | None:
+        return Extent(0, self.length, self._at) if self._whole is None else None
 
-    def made(self, i: int) -> bytes:
+    def converted(self, i: int) -> bytes:
         return cast("bytes", cast("NDArray[Any]", self._whole)[i].tobytes())
 
 
 _MAX_EMPTY = 2**32
-"""The most rows of an array without bytes, such as one of shape (7, 0)."""
+"""The limit on the rows of an array without bytes, such as one of shape (7, 0)."""
 
 
-def known_to_numpy(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the dtype by which NumPy's files describe a dtype: of another package, its size."""
-    return np.dtype(f"V{dtype.itemsize}") if is_small(dtype) else dtype
+def dtype_in_npy_file(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the dtype that ``.npy`` files name: for one of ml_dtypes, raw bytes of its size."""
+    return np.dtype(f"V{dtype.itemsize}") if is_ml_dtype(dtype) else dtype
 
 
 def _hint(dtype: np.dtype[Any]) -> str:
@@ -173,8 +173,7 @@ def from_npy(path: OnePath, element: Any = object) -> Flow[Any, Exact]:
 
     Source: ``numpy.lib.format``.
 
-    Elsewhere: tensorpack none; tf.data none; Grain none; torchdata
-    none.
+    Elsewhere: tensorpack none; tf.data none; Grain none; torchdata none.
     """
     where = one_path("from_npy", path)
     file = open_file("from_npy", where)

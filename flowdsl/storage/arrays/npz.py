@@ -21,13 +21,7 @@ from xxhash import xxh3_64_digest, xxh3_64_intdigest
 
 from flowdsl import nodes
 from flowdsl.effects import Exact
-from flowdsl.elements.specs import (
-    UNKNOWN,
-    ArraySpec,
-    Spec,
-    StructSpec,
-    spec_declared,
-)
+from flowdsl.elements.specs import UNKNOWN, ArraySpec, Spec, StructSpec, spec_declared
 from flowdsl.errors import SourceError
 from flowdsl.nodes import READER_KEYWORD_ADVICE, T, rejects_keywords
 from flowdsl.storage.arrays.columns import FORMS, Column
@@ -48,11 +42,11 @@ A = TypeVar("A")
 HEADER = "__flowdsl__.json"
 DIGESTS = "__flowdsl__.npy"
 COMMENT = b"flowdsl"
-"""Marks archives of ``write_npz``: one corrupt number in the directory can hide any member."""
+"""Marks archives of ``write_npz``, even if a corrupt directory hides their header."""
 VERSION = 1
 _DEFLATES_TO = 1032
 """The highest ratio of uncompressed to compressed bytes that deflate can reach."""
-_STRETCH = 1 << 20
+_READ_BYTES = 1 << 20
 _UNNAMED = re.compile(r"arr_\d{1,9}( arr_\d{1,9})*")
 """The names that ``np.savez`` generates for unnamed arrays."""
 _ERRORS = (
@@ -169,7 +163,6 @@ class RowsFile:
             versions_of([self._file])
         else:
             guard_file(self._file, rows_are_verified)
-        if self.header is not None:
             with self._errors("it is damaged"):
                 self._load_checksums(self.header)
 
@@ -190,7 +183,7 @@ class RowsFile:
         for info in self._zip.infolist():
             if info.filename in members:
                 raise ValueError(f"{info.filename!r} is listed twice")
-            self._zip.open(info).close()  # it checks the name against the directory
+            self._zip.open(info).close()  # checks the name in the member against the directory
             if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
                 raise ValueError(f"{info.filename!r} is compressed by method {info.compress_type}")
             stored = info.compress_type == zipfile.ZIP_STORED
@@ -258,7 +251,7 @@ class RowsFile:
             info = self._members[f"{name}.npy"]
             if info.compress_type != zipfile.ZIP_STORED:
                 content = self._content(info)
-                if self._trusted and _is_pickled(content[:_STRETCH]):
+                if self._trusted and _is_pickled(content[:_READ_BYTES]):
                     return _Objects(content)
                 return NpyRows(_Bytes(self.path, content), 0, len(content), dtype)
             start = self._start(info)
@@ -269,7 +262,7 @@ class RowsFile:
             return NpyRows(self._file, start, info.file_size, dtype)
 
     def _start(self, info: zipfile.ZipInfo) -> int:
-        """Return the offset at which a member's bytes begin."""
+        """Return the offset of a member's bytes: after 30 bytes, its name and extra fields."""
         lengths = struct.unpack("<HH", self._file.read(info.header_offset + 26, 4))
         start = info.header_offset + 30 + sum(lengths)
         if start + info.file_size > self._file.size:
@@ -278,8 +271,10 @@ class RowsFile:
 
     def _check_crc(self, info: zipfile.ZipInfo, start: int) -> None:
         crc = 0
-        for at in range(0, info.file_size, _STRETCH):
-            crc = zlib.crc32(self._file.read(start + at, min(_STRETCH, info.file_size - at)), crc)
+        for at in range(0, info.file_size, _READ_BYTES):
+            crc = zlib.crc32(
+                self._file.read(start + at, min(_READ_BYTES, info.file_size - at)), crc
+            )
         if crc != info.CRC:
             raise ValueError("its bytes are not those that were written")
 
@@ -311,14 +306,14 @@ class RowsFile:
         return xxh3_64_intdigest(repr(contents).encode())
 
     def value(self, k: int, i: int, place: NDArray[Any] | None = None) -> Any:
-        """Return the value of component ``k`` in row ``i``, in its place if possible."""
+        """Return the value of component ``k`` in row ``i``, read into ``place`` if possible."""
         try:
             return self._arrays[k].value(i, place)
         except _ERRORS as error:
             raise self._error(f"row {i} of {self.names[k]!r} cannot be read", error) from error
 
     def row(self, i: int, places: Places = NO_PLACES) -> Any:
-        """Return row ``i``, its arrays in these places if possible."""
+        """Return row ``i``, its arrays read into ``places`` if possible."""
         values = [self.value(k, i, places.get(name)) for k, name in enumerate(self._place_names)]
         if self.form == "tuple":
             return tuple(values)
@@ -326,9 +321,9 @@ class RowsFile:
 
     @property
     def spec(self) -> Spec:
-        specs = [one.column.spec if isinstance(one, NpyRows) else UNKNOWN for one in self._arrays]
+        specs = [x.column.spec if isinstance(x, NpyRows) else UNKNOWN for x in self._arrays]
         if not specs:
-            return UNKNOWN  # of a file without rows
+            return UNKNOWN  # the file has no rows
         if self.form == "single":
             return specs[0]
         names: Sequence[str] = self.names

@@ -46,7 +46,7 @@ class CellType:
         return f"{name} or empty" if self.optional else name
 
     def remedy(self, text: str) -> str:
-        """What to do about a cell that is not of this type, for the end of a message."""
+        """Return the end of a message about a cell that is not of this type: what to do."""
         if text:
             return ""
         return f"; declare {self.kind.__name__} | None, or fill empty cells with fill={{...}}"
@@ -116,12 +116,9 @@ def _int(text: str) -> int:
 
 def _float(text: str) -> float:
     value = float(text)
-    if not _is_plain_number(text) or (value in _INFINITE and "inf" not in text.lower()):
+    if not _is_plain_number(text) or (math.isinf(value) and "inf" not in text.lower()):
         raise ValueError(text)  # a number that is too large is not infinity
     return value
-
-
-_INFINITE = (math.inf, -math.inf)
 
 
 _BOOLS = {"true": True, "1": True, "false": False, "0": False}
@@ -187,8 +184,10 @@ def declared_cells(element: Any, decimal: str) -> DeclaredCells:
         hints = _hints(get_origin(element) or element)
     cells = tuple(_cell(name, hints.get(name), decimal) for name, _ in spec.fields)
     pairs = zip(spec.fields, cells, strict=True)
-    known = tuple((n, c.spec if c.kind is np.datetime64 else s) for (n, s), c in pairs)
-    return DeclaredCells(StructSpec(spec.form, known), cells)
+    fields = tuple(
+        (name, cell.spec if cell.kind is np.datetime64 else part) for (name, part), cell in pairs
+    )
+    return DeclaredCells(StructSpec(spec.form, fields), cells)
 
 
 def _hints(form: type) -> dict[str, Any]:

@@ -63,7 +63,7 @@ class _Dialect:
 
     @property
     def syntax(self) -> Syntax | None:
-        """What determines where rows end; None if each line is a row."""
+        """The syntax that determines where rows end; None if each line is a row."""
         if self.quote is None and self.escape is None and self.comment is None:
             return None
         return Syntax(self.delimiter, self.quote, self.escape, self.comment, self.skips_spaces)
@@ -84,7 +84,7 @@ class _Dialect:
                 strict=True,
             )
             try:
-                return list(cells)  # an unclosed quote swallows records: fewer come out
+                return list(cells)  # fewer than the records if a quote is not closed
             except csv.Error as error:
                 raise ValueError(self._reason(str(error), records)) from error
 
@@ -132,9 +132,9 @@ _size_lock = Lock()
 def _size_allowed(size: int) -> Iterator[None]:
     """Let the ``csv`` module parse cells of this size, and then set its limit back.
 
-    The limit is one for the whole process, and may have been set by the program.
+    The whole process has one limit, and the program may have set it.
     """
-    with _size_lock:  # another thread may have raised the limit, and sets it back
+    with _size_lock:  # another thread may have raised the limit for a moment
         is_allowed = size <= csv.field_size_limit()
     if is_allowed:
         yield
@@ -207,7 +207,7 @@ class FromCsv(FromBlocks[T], Generic[T]):
         return self.row_spec
 
 
-@overload  # of options of unknown types, ``**options``: to pyright only this one takes them all
+@overload  # for calls with ``**options``: pyright does not know the names, and only this takes any
 def from_csv(  # type: ignore[overload-overlap]  # pyright: ignore[reportOverlappingOverload]  # no value is a ``Never``
     paths: Paths, *, header: Never, **options: Any
 ) -> Flow[dict[str, str], Exact]: ...
@@ -273,7 +273,7 @@ def from_csv(
     skipinitialspace: bool = False,
     compression: TextCompression = "infer",
 ) -> Flow[A, Exact]: ...
-@rejects_keywords(  # type: ignore[misc]  # nothing reaches the first overload
+@rejects_keywords(  # type: ignore[misc]  # mypy never selects the first overload
     sep="write delimiter={}",
     usecols="write columns={}",
     names="write header=False, columns={}",
@@ -286,7 +286,7 @@ def from_csv(
     **READER_KEYWORD_ADVICE,
     compression_type="leave it out, as names and contents say it, or write compression='gzip'",
 )
-def from_csv(  # pyright: ignore[reportInconsistentOverload]  # nothing reaches the first
+def from_csv(  # pyright: ignore[reportInconsistentOverload]  # as for mypy
     paths: Paths,
     element: Any = object,
     *,
@@ -305,7 +305,7 @@ def from_csv(  # pyright: ignore[reportInconsistentOverload]  # nothing reaches 
     r"""Read the rows of one CSV file, or of several files with the same columns, in sequence.
 
     ``paths`` is a path or URL, a pattern such as ``"part-*.csv"``, whose files are sorted, or a
-    list of these, in the listed order. Each file begins with a header, unless ``header=False``.
+    list of these, in the listed order. Each file has_header with a header, unless ``header=False``.
     Pass ``header`` if ``tuple[A, B]`` is declared and the first line could also be a row. A row is
     a dict of text, with the keys of the header or only those in ``columns``. Without a header, a
     row is a tuple of text, or a dict if ``columns`` names all cells.
@@ -392,13 +392,13 @@ def from_csv(  # pyright: ignore[reportInconsistentOverload]  # nothing reaches 
         for path in all_paths("from_csv", paths)
     )
     first = _first_records(files, dialect)
-    begins = header is not False
-    width, names = _columns(files, first, begins, named, declared)
-    rows, spec = _rows(files[0].path, width, names, named if begins else None, declared)
+    has_header = header is not False
+    width, names = _columns(files, first, has_header, named, declared)
+    rows, spec = _rows(files[0].path, width, names, named if has_header else None, declared)
     rows = _filled(rows, fill)
     if header is None and declared is not None and not declared.is_named:
         _check_is_header(files[0].path, rows, first[0] or [])
-    source = FromCsv[Any](files, _Records(dialect, rows), spec, begins)
+    source = FromCsv[Any](files, _Records(dialect, rows), spec, has_header)
     _check_first_rows(source, declared)
     return nodes.flow(source)
 
@@ -549,10 +549,10 @@ def _rows(
         spec, cells = declared.spec, declared.cells
         if wanted is not None:
             wanted = _as_declared(path, wanted, declared, chosen is not None)
-    places = range(width) if names is None else [names.index(name) for name in wanted or ()]
-    labels = map(str, places) if names is None else map(repr, wanted or ())
+    numbers = range(width) if names is None else [names.index(name) for name in wanted or ()]
+    labels = map(str, numbers) if names is None else map(repr, wanted or ())
     parts = tuple(name for name, _ in spec.fields)
-    return CellRows(spec.form, parts, tuple(places), cells, width, tuple(labels)), spec
+    return CellRows(spec.form, parts, tuple(numbers), cells, width, tuple(labels)), spec
 
 
 def _filled(rows: CellRows[Any], fill: Fill | None) -> CellRows[Any]:
@@ -604,13 +604,13 @@ def _as_declared(
 
 
 ROWS_CHECKED = 10
-"""The number of rows of which one must match what is declared when a flow is built."""
+"""When a flow is built, one of this many first rows must match the declared element."""
 
 
 def _check_first_rows(source: FromCsv[Any], declared: DeclaredCells | None) -> None:
     """Refuse a declaration that none of the first rows matches, such as one for other columns.
 
-    A single row that does not match is an error when it is read, where ``on_error`` can skip it.
+    If some match, a row that does not is an error when it is read: ``on_error`` can skip it.
     """
     if declared is None or not source.length:
         return

@@ -14,12 +14,12 @@ from flowdsl.elements.specs import ArraySpec, Spec, ValueSpec
 EXAMPLES: dict[type, str] = {
     date: "date, such as 2024-01-31",
     datetime: "datetime, such as 2024-01-31T12:30",
-    np.datetime64: ("np.datetime64 of microseconds, such as 2024-01-31T12:30, without a time zone"),
+    np.datetime64: "np.datetime64 of microseconds, such as 2024-01-31T12:30, without a time zone",
 }
 """The classes of days and times, each as messages describe it."""
 
 _TOO_FINE = re.compile(r"[.,][0-9]{6}[0-9]*[1-9]")
-"""A part of a microsecond, which Python would leave out in silence."""
+"""Matches a part of a microsecond, which Python would silently drop."""
 
 _MICROSECONDS = np.dtype("M8[us]")
 
@@ -57,7 +57,7 @@ def text_of_time(value: object) -> str | None:
     >>> text_of_time(date(2024, 1, 31)), text_of_time(np.datetime64("2024-01-31", "us"))
     ('2024-01-31', '2024-01-31T00:00:00.000000')
     """
-    if isinstance(value, date) and type(value) in EXAMPLES:  # not a subclass, as of pandas
+    if isinstance(value, date) and type(value) in EXAMPLES:  # pandas.Timestamp is a subclass
         return value.isoformat()
     if isinstance(value, np.datetime64) and value.dtype == _MICROSECONDS and not np.isnat(value):
         return str(value)

@@ -25,14 +25,7 @@ from flowdsl.storage.writing import write_file
 
 
 def write(flow: FlowBase[object, Finite], path: OnePath, overwrite: bool = False) -> int:
-    """Run one pass of a flow, write its elements as records and return their number.
-
-    Raises:
-        EndlessFlow: The flow never ends.
-        InvalidFlow: The file exists, or its folder does not.
-        SourceError: The disk refuses a write.
-        SpecMismatch: An element is not a record of cells, or has other columns than the first.
-    """
+    """Write the elements of a flow, as its method ``write_csv`` does."""
     known = _names_known(flow.node.spec(False))
 
     def writes(partial: Path, elements: Iterable[object]) -> None:
@@ -49,8 +42,8 @@ def _write(path: Path, elements: Iterable[object], known: tuple[str, ...]) -> No
                 table = _Table(*_columns_of(element))
                 file.write(table.header)
             file.write(table.record(element))
-        if table is None and known:  # no rows: the spec knows the header's names
-            file.write(_Table(known, True).header)
+        if table is None and known:  # there are no rows, but the spec has the header's names
+            file.write(_Table(known, is_named=True).header)
 
 
 def _columns_of(element: object) -> tuple[tuple[str, ...], bool]:

@@ -12,6 +12,7 @@ from flowdsl.errors import InvalidFlow
 from flowdsl.storage.images.decoding import Encoded, Image, decoded, image_size
 from flowdsl.storage.images.options import (
     MAX_PIXELS,
+    Box,
     Channels,
     ImageOptions,
     Size,
@@ -59,9 +60,9 @@ def random_resized_crop(
     low, high = _checked_range(f"{operator}: scale", scale)
     if high > 1:
         raise InvalidFlow(f"{operator}: scale must be at most 1, all of the image, got {scale!r}")
-    flat, wide = _checked_range(f"{operator}: ratio", ratio)
+    ratios = _checked_range(f"{operator}: ratio", ratio)
     options = checked_options(operator, channels, wanted, antialias, orient, truncated, most_pixels)
-    return _RandomResizedCrop((low, high), (flat, wide), options)
+    return _RandomResizedCrop((low, high), ratios, options)
 
 
 @attrs.frozen
@@ -76,19 +77,17 @@ class _RandomResizedCrop:
         size = image_size(data, orient=self.options.orient)
         return decoded(data, self.options, self._drawn(*size, rng))
 
-    def _drawn(
-        self, height: int, width: int, rng: np.random.Generator
-    ) -> tuple[int, int, int, int]:
-        flat, wide = self.ratio
+    def _drawn(self, height: int, width: int, rng: np.random.Generator) -> Box:
+        lowest, highest = self.ratio
         for _ in range(10):
             area = rng.uniform(*self.scale) * height * width
-            aspect = math.exp(rng.uniform(math.log(flat), math.log(wide)))
+            aspect = math.exp(rng.uniform(math.log(lowest), math.log(highest)))
             w, h = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
             if 0 < w <= width and 0 < h <= height:
                 top, left = rng.integers(height - h + 1), rng.integers(width - w + 1)
                 return int(top), int(left), h, w
-        w = min(width, max(1, round(height * wide)))
-        h = min(height, max(1, round(width / flat)))
+        w = min(width, max(1, round(height * highest)))
+        h = min(height, max(1, round(width / lowest)))
         return (height - h) // 2, (width - w) // 2, h, w
 
 

@@ -44,22 +44,23 @@ Encoded: TypeAlias = "bytes | bytearray | memoryview | Image"
 _MAX_SCANS = 500
 """The limit on scans of a JPEG. Each covers all pixels; usually there are ten."""
 _SCANS_OF_THE_LARGEST = 16
-"""The limit on scans of a JPEG of ``most_pixels``; a smaller one may have more."""
+"""The limit on scans of a JPEG that has ``most_pixels``; a smaller JPEG may have more."""
 _SAMPLINGS = frozenset(
-    (luma, *(((1, 1),) * 2), *more)
+    (luma, (1, 1), (1, 1), *fourth)
     for luma in ((1, 1), (2, 1), (2, 2), (1, 2), (4, 1))
-    for more in ((), (luma,))
+    for fourth in ((), (luma,))
 )
-"""The samples of components that simplejpeg decodes, of three colours or four."""
+"""The sampling factors of three or four components that simplejpeg decodes."""
 _REDUCTIONS = (8, 4, 2)
 """The scales that libjpeg decodes fast; other scales take longer than full size."""
 _SAMPLED = 4
 """Up to this factor, averaging four samples covers each pixel, faster than averaging all."""
 _START_OF_SCAN = b"\xff\xda"
 _END = {"JPEG": b"\xff\xd9", "GIF": b";"}
-"""What ends an image in a format whose pixels can be decoded without it."""
+"""The bytes at the end of an image, in formats whose pixels can be decoded without them."""
 
 _DECODED, _TWICE = Scratch(), Scratch()
+"""Memory for the pixels of a JPEG, and for pixels at twice the wanted size."""
 
 
 def decode_image(
@@ -95,9 +96,8 @@ def decode_image(
 
     Errors: ``SourceError`` for bytes that are not an image of these formats, for an image that is
     truncated or damaged (where the format can detect it), for an image of more than
-    ``most_pixels``, and for a JPEG of so many scans that decoding it takes as long as that.
-    ``InvalidFlow`` for an argument out of range, and for a ``crop`` that is not
-    within the image.
+    ``most_pixels``, and for a JPEG with so many scans that it takes as long to decode.
+    ``InvalidFlow`` for an argument out of range, and for a ``crop`` that is not within the image.
 
     >>> import flowdsl as fl, numpy as np, simplejpeg
     >>> jpeg = simplejpeg.encode_jpeg(np.full((60, 80, 3), 200, np.uint8))
@@ -269,13 +269,13 @@ def _decoded_jpeg(
     by = _reduction((h, w), size)
     height, width = (-(-side // by) for side in image.size)
     depth = 3 if options.channels == 3 else 1
-    room = None
-    if size != image.size:
-        room = _DECODED.array(height, width, depth)
-    pixels = _with_libjpeg(image, "RGB" if depth == 3 else "GRAY", room, options)
+    buffer = None
+    if size != image.size:  # the result is a part or resized, so the pixels are needed only here
+        buffer = _DECODED.array(height, width, depth)
+    pixels = _with_libjpeg(image, "RGB" if depth == 3 else "GRAY", buffer, options)
     if pixels.shape[:2] != (height, width):
         raise SourceError("this JPEG image is damaged: its header has several sizes")
-    top, bottom, left, right = (_over(x, by) for x in (top, top + h, left, left + w))
+    top, bottom, left, right = (_divided(x, by) for x in (top, top + h, left, left + w))
     part = pixels[top : max(bottom, top + 1), left : max(right, left + 1)]
     return _resized(part, size, options.antialias)
 
@@ -285,7 +285,8 @@ def _part(pixels: Image, box: Box) -> Image:
     return pixels[top : top + h, left : left + w]
 
 
-def _over(x: int, by: int) -> int:
+def _divided(x: int, by: int) -> int:
+    """Return the nearest integer to ``x / by``."""
     return (x + by // 2) // by
 
 
@@ -298,16 +299,16 @@ def _reduction(part: tuple[int, int], size: tuple[int, int] | None) -> int:
 
 
 def _with_libjpeg(
-    image: _EncodedImage, space: str, room: Image | None, options: ImageOptions
+    image: _EncodedImage, space: str, buffer: Image | None, options: ImageOptions
 ) -> Image:
-    """Decode a JPEG; into ``room`` if there is one, at the scale that fits it."""
+    """Decode a JPEG: into ``buffer``, at the scale that fits it; or to a new array, unscaled."""
     jpeg = library("simplejpeg", "decode_image", "images")
-    height, width = (0, 0) if room is None else room.shape[:2]
+    height, width = (0, 0) if buffer is None else buffer.shape[:2]
     strict = options.truncated == "error" or image.has_end()
     data = image.data if strict else image.ended()
     try:
         pixels: Image = jpeg.decode_jpeg(
-            data, space, min_height=height, min_width=width, buffer=room, strict=strict
+            data, space, min_height=height, min_width=width, buffer=buffer, strict=strict
         )
     except ValueError as error:
         raise image.damage(f": {error}", options.truncated) from error
@@ -339,7 +340,7 @@ def _with_opencv(image: _EncodedImage, truncated: Truncated) -> NDArray[Any]:
         data = image.ended()
     pixels = _read_by_opencv(image.kind, data)
     if pixels is None and image.kind == "GIF" and truncated == "allow":
-        ends = (_END["GIF"], b"\0" + _END["GIF"])  # of the file, and of its pixels too
+        ends = (_END["GIF"], b"\0" + _END["GIF"])  # the second one ends the pixels too
         tried = (_read_by_opencv("GIF", memoryview(bytes(data) + end)) for end in ends)
         pixels = next((one for one in tried if one is not None), None)
     if pixels is None or pixels.shape[:2] != image.size:
@@ -401,7 +402,7 @@ def _in_color(pixels: Image, color: bool) -> Image:
 def _resized(pixels: Image, size: tuple[int, int], smooth: bool | None) -> Image:
     """Resize to ``size``, with a channel axis; the result does not keep a larger array alive.
 
-    ``smooth`` is None for indices, between which there are no others.
+    ``smooth`` is None for indices of a palette, which cannot be interpolated.
     """
     if pixels.shape[:2] != size:
         pixels = _interpolated(pixels, size, smooth)
@@ -418,9 +419,9 @@ def _interpolated(pixels: Image, size: tuple[int, int], smooth: bool | None) -> 
     if not smooth or (height <= h and width <= w):
         return cast("Image", cv2.resize(pixels, (w, h), interpolation=cv2.INTER_LINEAR))
     if height <= _SAMPLED * h and width <= _SAMPLED * w:
-        room = _TWICE.array(2 * h, 2 * w, *pixels.shape[2:])
-        twice = cv2.resize(pixels, (2 * w, 2 * h), dst=room, interpolation=cv2.INTER_LINEAR)
+        buffer = _TWICE.array(2 * h, 2 * w, *pixels.shape[2:])
+        twice = cv2.resize(pixels, (2 * w, 2 * h), dst=buffer, interpolation=cv2.INTER_LINEAR)
         return cast("Image", cv2.resize(twice, (w, h), interpolation=cv2.INTER_AREA))
-    least = min(width, w), min(height, h)
-    mean = cv2.resize(pixels, least, interpolation=cv2.INTER_AREA)
-    return cast("Image", cv2.resize(mean, (w, h), interpolation=cv2.INTER_LINEAR))
+    # average the sides that shrink, then interpolate a side that grows
+    shrunk = cv2.resize(pixels, (min(width, w), min(height, h)), interpolation=cv2.INTER_AREA)
+    return cast("Image", cv2.resize(shrunk, (w, h), interpolation=cv2.INTER_LINEAR))

@@ -88,8 +88,8 @@ def from_images(
     ``decode_image``, which decodes JPEG, PNG, WebP, BMP and GIF: grey becomes colour for 3
     ``channels``, colour becomes grey for 1, and "palette" yields indices, as masks have them. Each
     file is read and decoded by the process that works on it. ``batch`` needs images of one size:
-    use ``resize`` or ``map``. A saved state is of the name of the folder that has all of the
-    files, and the names below it: the folder may be moved but not renamed.
+    use ``resize`` or ``map``. A saved state depends on the name of the folder that contains all
+    files, and on the names below it: the folder may be moved but not renamed.
 
     Length: the number of files.
 

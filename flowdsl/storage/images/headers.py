@@ -21,7 +21,7 @@ _PROGRESSIVE = frozenset((0xC2, 0xC6, 0xCA, 0xCE))
 _START_OF_SCAN, _APPLICATION_1 = 0xDA, 0xE1
 _SEGMENT = struct.Struct(">BBH")
 _MAX_MARKERS = 10_000
-"""A JPEG's header has some dozens."""
+"""The limit on the markers of a JPEG's header, which usually has some dozens."""
 _EXIF = b"Exif\0\0"
 
 
@@ -58,7 +58,7 @@ def size_in_header(kind: str, data: memoryview) -> tuple[int, int]:
         width, height = _SIZES[kind](head)
     except (struct.error, IndexError) as error:
         raise SourceError(f"this {kind} image is cut off: it has {len(data)} bytes") from error
-    if kind == "PNG" and _bits(head) * width * height > 8 * _DEFLATES_TO * len(data):
+    if kind == "PNG" and _bits_per_pixel(head) * width * height > 8 * _DEFLATES_TO * len(data):
         raise SourceError(
             f"this PNG image is cut off: {height} x {width} pixels cannot be in {len(data)} bytes"
         )
@@ -72,8 +72,8 @@ def _png(data: bytes) -> tuple[int, int]:
     return width, height
 
 
-def _bits(head: bytes) -> int:
-    """Return a lower bound of the bits in a PNG's pixel."""
+def _bits_per_pixel(head: bytes) -> int:
+    """Return the bits of a pixel in a PNG with this header, or a lower bound."""
     return head[24] * _SAMPLES.get(head[25], 1)
 
 
@@ -112,8 +112,8 @@ def _bmp(data: bytes) -> tuple[int, int]:
 
 def _webp(data: bytes) -> tuple[int, int]:
     if data[12:16] == b"VP8X":
-        wide, high, more, still = struct.unpack_from("<HBHB", data, 24)
-        return 1 + wide + (high << 16), 1 + more + (still << 16)
+        width, width_high, height, height_high = struct.unpack_from("<HBHB", data, 24)
+        return 1 + width + (width_high << 16), 1 + height + (height_high << 16)
     if data[12:16] == b"VP8L":
         (bits,) = struct.unpack_from("<I", data, 21)
         return 1 + (bits & 0x3FFF), 1 + (bits >> 14 & 0x3FFF)
@@ -129,7 +129,7 @@ _SIZES = {"PNG": _png, "GIF": _gif, "BMP": _bmp, "WebP": _webp}
 
 @attrs.frozen
 class JpegHeader:
-    """What the decoders of a JPEG must know of it."""
+    """The parts of a JPEG's header that decoders need."""
 
     height: int
     width: int
@@ -160,7 +160,7 @@ def jpeg_header(data: memoryview) -> JpegHeader:
 
 
 def jpeg_segments(data: memoryview) -> Iterator[tuple[int, int, int]]:
-    """Yield the code of each segment of a JPEG's header, to the first scan, and its place.
+    """Yield the code, start and end of each segment of a JPEG's header, up to the first scan.
 
     Raises:
         SourceError: The header is truncated or damaged.

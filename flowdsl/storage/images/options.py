@@ -18,7 +18,8 @@ Box: TypeAlias = tuple[int, int, int, int]
 
 MAX_PIXELS = 2**27
 """The default limit on an image's pixels: a few bytes can claim a huge image."""
-_OF_A_CROP = (("top", 0), ("left", 0), ("height", 1), ("width", 1))
+_CROP_SIDES = (("top", 0), ("left", 0), ("height", 1), ("width", 1))
+"""The numbers of a crop, and the least value of each."""
 
 
 @attrs.frozen
@@ -83,9 +84,9 @@ def checked_size(
     """
     if resize is None:
         return None
-    argument_value: object = resize
-    sides = argument_value if isinstance(argument_value, tuple) else (argument_value,) * 2
-    if len(sides) != 2 or not isinstance(argument_value, tuple | int | np.integer):
+    given: object = resize
+    sides = given if isinstance(given, tuple) else (given, given)
+    if len(sides) != 2 or not isinstance(given, tuple | int | np.integer):
         raise InvalidFlow(
             f"{operator}: {argument} must be an int or (height, width), got {resize!r}"
         )
@@ -104,6 +105,6 @@ def checked_crop(crop: Box) -> Box:
         raise InvalidFlow(f"decode_image: crop must be (top, left, height, width), got {crop!r}")
     top, left, height, width = (
         checked_int(f"decode_image: crop: {name}", value, least)
-        for (name, least), value in zip(_OF_A_CROP, crop, strict=True)
+        for (name, least), value in zip(_CROP_SIDES, crop, strict=True)
     )
     return top, left, height, width

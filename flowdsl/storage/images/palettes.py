@@ -11,7 +11,7 @@ from zlib import crc32
 
 from flowdsl.errors import SourceError
 
-_BYTES_OF_A_HEADER, _BYTES_OF_A_COLOUR = 14, 3
+_BMP_FILE_HEADER_BYTES, _GIF_COLOUR_BYTES = 14, 3
 
 
 def with_indices(kind: str, data: memoryview) -> bytes | None:
@@ -20,18 +20,18 @@ def with_indices(kind: str, data: memoryview) -> bytes | None:
     Raises:
         SourceError: The image is cut off, or damaged.
     """
-    replaced = {"PNG": _png, "GIF": _gif, "BMP": _bmp}.get(kind)
-    if replaced is None:
+    replace = {"PNG": _png, "GIF": _gif, "BMP": _bmp}.get(kind)
+    if replace is None:
         return None
     try:
-        return replaced(bytes(data))
+        return replace(bytes(data))
     except (struct.error, IndexError) as error:
         raise SourceError(f"this {kind} image is cut off: it has {len(data)} bytes") from error
 
 
 @cache
-def _greys(count: int, of_a_colour: int = 3) -> bytes:
-    return b"".join(bytes([i] * 3).ljust(of_a_colour, b"\0") for i in range(count))
+def _greys(count: int, colour_bytes: int = 3) -> bytes:
+    return b"".join(bytes([i] * 3).ljust(colour_bytes, b"\0") for i in range(count))
 
 
 def _png(data: bytes) -> bytes | None:
@@ -54,7 +54,7 @@ def _png(data: bytes) -> bytes | None:
 
 def _gif(data: bytes) -> bytes | None:
     flags = data[10]
-    at = 13 + _colours(flags) * _BYTES_OF_A_COLOUR
+    at = 13 + _colours(flags) * _GIF_COLOUR_BYTES
     head = bytearray(data[:13])
     head[10] = flags | 0x87  # a palette of 256 colours
     parts = [bytes(head), _greys(256)]
@@ -71,7 +71,7 @@ def _gif(data: bytes) -> bytes | None:
         raise SourceError(f"this GIF image is damaged: expected an image at byte {at}")
     flags = data[at + 9]
     parts += [data[at : at + 9], bytes([flags & 0x7F])]  # without a palette of its own
-    parts.append(data[at + 10 + _colours(flags) * _BYTES_OF_A_COLOUR :])
+    parts.append(data[at + 10 + _colours(flags) * _GIF_COLOUR_BYTES :])
     return b"".join(parts)
 
 
@@ -87,7 +87,7 @@ def _bmp(data: bytes) -> bytes | None:
     if depth not in (1, 4, 8):
         return None
     palette = _greys(1 << depth, 3 if old else 4)
-    head = bytearray(data[: _BYTES_OF_A_HEADER + header])
+    head = bytearray(data[: _BMP_FILE_HEADER_BYTES + header])
     struct.pack_into("<I", head, 10, len(head) + len(palette))
     if not old:
         struct.pack_into("<I", head, 46, 0)  # as many colours as the depth allows

@@ -14,12 +14,12 @@ from flowdsl import nodes
 from flowdsl.effects import Exact
 from flowdsl.elements.specs import ArraySpec, Spec, StructSpec, ValueSpec
 from flowdsl.errors import InvalidFlow, SourceError
-from flowdsl.nodes import READER_KEYWORD_ADVICE, IndexedSource, checked_int, rejects_keywords
+from flowdsl.nodes import READER_KEYWORD_ADVICE, checked_int, rejects_keywords
 from flowdsl.storage.images.decoding import stored_pixels
 from flowdsl.storage.images.options import MAX_PIXELS
 from flowdsl.storage.libraries import library
 from flowdsl.storage.lmdb.keys import Keys
-from flowdsl.storage.lmdb.raw import RawFile, raw_file
+from flowdsl.storage.lmdb.raw import RawSource, raw_file
 from flowdsl.storage.paths import OnePath
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def _image(datum: Any, dtype: np.dtype[Any], most_pixels: int) -> NDArray[Any]:
     actual = "uint8" if datum.data else "float32"
     if not datum.data and not datum.float_data:
         raise SourceError("it has no image")
-    _require(actual, dtype)
+    _require_dtype(actual, dtype)
     values = (
         np.frombuffer(datum.data, np.uint8)
         if datum.data
@@ -86,35 +86,26 @@ def _decoded(data: bytes, dtype: np.dtype[Any], most_pixels: int) -> NDArray[Any
         image = stored_pixels(data, most_pixels)
     except SourceError as error:
         raise SourceError(f"its image cannot be decoded: {error}") from error
-    _require(image.dtype.name, dtype)
+    _require_dtype(image.dtype.name, dtype)
     return image if image.ndim == 3 else image[:, :, None]
 
 
-def _require(actual: str, dtype: np.dtype[Any]) -> None:
+def _require_dtype(actual: str, dtype: np.dtype[Any]) -> None:
     if actual != dtype.name:
         hint = f": pass dtype={actual!r}" if actual in ("uint8", "float32") else ""
         raise SourceError(f"its image is {actual}, and not {dtype}{hint}")
 
 
 @attrs.frozen(eq=False, repr=False, slots=False)
-class FromCaffeLmdb(IndexedSource[tuple[NDArray[S], int]], Generic[S]):
+class FromCaffeLmdb(RawSource[tuple[NDArray[S], int]], Generic[S]):
     """The source of ``from_caffe_lmdb``: images and labels of an LMDB file, by index."""
 
-    raw: RawFile
     dtype: np.dtype[S]
     most_pixels: int
 
     @property
-    def title(self) -> str:
-        return self.raw.title
-
-    @property
     def fingerprint(self) -> str:
         return f"{self.raw.fingerprint} as {self.dtype}"
-
-    @property
-    def length(self) -> int:
-        return self.raw.length
 
     def spec(self, probe: bool) -> Spec:
         image = ArraySpec(self.dtype, (None, None, None))
@@ -136,7 +127,7 @@ class FromCaffeLmdb(IndexedSource[tuple[NDArray[S], int]], Generic[S]):
         return row
 
 
-@overload  # of options of unknown types, ``**options``
+@overload  # for calls with ``**options``, whose names pyright does not know
 def from_caffe_lmdb(
     path: OnePath, keys: Keys | None = None, *, dtype: Never, most_pixels: int = MAX_PIXELS
 ) -> Flow[tuple[NDArray[Any], int], Exact]: ...
@@ -178,8 +169,7 @@ def from_caffe_lmdb(
     Errors: ``SourceError`` when the flow is built, if the file is missing, damaged or truncated; at
     the row, if its key is not in the file, or its image cannot be decoded, has too many pixels,
     or another size or dtype than expected. ``InvalidFlow`` if ``keys`` is neither a list nor a
-    format.
-    ``MissingLibrary`` without ``flowdsl[caffe]``, and for encoded images without
+    format. ``MissingLibrary`` without ``flowdsl[caffe]``, and for encoded images without
     ``flowdsl[images]``.
 
     >>> import flowdsl as fl, lmdb, tempfile

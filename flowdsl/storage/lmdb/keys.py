@@ -31,6 +31,7 @@ class _InOrder:
 
     length: int
     counts: NDArray[np.uint16] = attrs.field(eq=False, repr=False)
+    """The number of rows in each leaf page."""
 
     @property
     def fingerprint_bytes(self) -> bytes:
@@ -136,11 +137,11 @@ def keys_of_rows(reader: str, pages: Pages, keys: Keys | None) -> KeysOfRows:
     if keys is not None and not isinstance(keys, str):
         return _listed(_checked_keys(reader, keys))
     try:
-        key_list_place = pages.place(_KEY_LIST_KEY)
+        key_list_location = pages.location(_KEY_LIST_KEY)
         if isinstance(keys, str):
-            return _formatted(reader, keys, pages.entries - (key_list_place is not None))
-        if key_list_place is not None:
-            return _listed(_index(pages.row(*key_list_place)[1]))
+            return _formatted(reader, keys, pages.entries - (key_list_location is not None))
+        if key_list_location is not None:
+            return _listed(_index(pages.row(*key_list_location)[1]))
         pages.require_values()
         return _InOrder(pages.entries, pages.counts())
     except SourceError as error:
@@ -179,7 +180,7 @@ _OPCODES = frozenset(
         *("MEMOIZE", "BINPUT", "LONG_BINPUT", "SHORT_BINBYTES", "BINBYTES"),
     )
 )
-"""The opcodes of a pickled list of bytes, which build nothing else; no opcode is executed."""
+"""The opcodes that occur in a pickled list of bytes; no opcode is executed."""
 
 
 _BAD_KEY_LIST = f"the value of {_KEY_LIST_KEY.decode()!r} is not a list of keys"

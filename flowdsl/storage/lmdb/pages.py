@@ -69,28 +69,27 @@ class Page:
         if not _HEADER.size <= lower <= upper <= len(data) or lower % 2:
             raise SourceError(f"page {number} is damaged: its nodes end at {lower} and {upper}")
         self.number, self.data, self.kind = number, data, kind
-        self.places = memoryview(data)[_HEADER.size : lower].cast("H").tolist()
-        if self.places and not (
-            upper <= min(self.places) and max(self.places) <= len(data) - _NODE.size
-        ):
+        self.offsets = memoryview(data)[_HEADER.size : lower].cast("H").tolist()
+        last = len(data) - _NODE.size
+        if self.offsets and (min(self.offsets) < upper or max(self.offsets) > last):
             raise SourceError(f"page {number} is damaged: it has a node outside of itself")
-        if kind == _BRANCH and not self.places:
+        if kind == _BRANCH and not self.offsets:
             raise SourceError(f"page {number} is damaged: it is empty")
 
     def __len__(self) -> int:
-        return len(self.places)
+        return len(self.offsets)
 
     def node(self, slot: int) -> tuple[int, int, int]:
         """Return a node's size or child page, its flags and the length of its key."""
-        low, high, flags, length = _NODE.unpack_from(self.data, self.places[slot])
+        low, high, flags, length = _NODE.unpack_from(self.data, self.offsets[slot])
         return low | high << 16, flags, length
 
     def key(self, slot: int) -> bytes:
-        return self.within(slot, 0, _NODE.unpack_from(self.data, self.places[slot])[3])
+        return self.within(slot, 0, _NODE.unpack_from(self.data, self.offsets[slot])[3])
 
     def within(self, slot: int, start: int, count: int) -> bytes:
         """Return bytes of a node, counted from its key; raises SourceError outside the page."""
-        begin = self.places[slot] + _NODE.size + start
+        begin = self.offsets[slot] + _NODE.size + start
         if begin + count > len(self.data):
             raise SourceError(f"page {self.number} is damaged: node {slot} extends beyond the page")
         return self.data[begin : begin + count]
@@ -100,7 +99,7 @@ class Branch(NamedTuple):
     """The pages below a branch page, in the order of their keys."""
 
     keys: list[bytes]
-    """The lowest key that each page may have, but the first."""
+    """The lowest key that each page may have, except for the first page."""
     children: list[int]
 
 
@@ -122,6 +121,21 @@ class Leaf(NamedTuple):
     first: bytes
     end: bytes | None
     page: Page | None
+
+
+_NO_LEAF = Leaf(first=b"", end=b"", page=None)
+"""A leaf without keys, in place of the last one that was read."""
+
+
+class _Meta(NamedTuple):
+    """The state of a file after a transaction."""
+
+    free: _Root
+    """The tree of free pages."""
+    rows: _Root
+    """The tree of the main database."""
+    last_page: int
+    transaction: int
 
 
 class Tree:
@@ -152,21 +166,22 @@ class Tree:
         try:
             if not self._file.size:
                 raise SourceError("it is empty (0 bytes), as if its writer or a copy had failed")
-            self._free, self._rows, self._last, self.transaction = self._meta()
-            self._page_size = self._free.page_size
+            meta = self._meta()
+            self._rows, self._page_size = meta.rows, meta.free.page_size
+            self._last_page, self.transaction = meta.last_page, meta.transaction
             self._ahead = ReadAhead(self._file, _MOST_AHEAD)  # leaves of small rows are in order
-            self._last_leaf = Leaf(b"", b"", None)  # consecutive rows are mostly on one leaf
+            self._last_leaf = _NO_LEAF  # consecutive rows are mostly on one leaf
             self._branch_pages: dict[int, Branch] = {}
             self._leaf_pages: dict[int, Page] = {}
             self._require_order()
-            self._require_the_end(self._free)
+            self._require_the_end(meta.free)
         except SourceError as error:
             raise SourceError(
                 f"{reader}: {self.path!r} cannot be read: {error}; expected {expected}"
             ) from error
         if db is not None:
             try:
-                self._rows, self._last_leaf = self._named(db), Leaf(b"", b"", None)
+                self._rows, self._last_leaf = self._named(db), _NO_LEAF
                 self._require_order()
             except SourceError as error:
                 raise SourceError(f"{reader}: {self.path!r}: db={shown(db)}: {error}") from error
@@ -196,13 +211,13 @@ class Tree:
 
     def changed(self) -> bool:
         """Return True if the file was written to since it was opened."""
-        return self._meta()[3] != self.transaction
+        return self._meta().transaction != self.transaction
 
     def find(self, key: bytes) -> Leaf:
         """Search for the leaf that contains a key if the key exists."""
         number, first, end = self._rows.page, b"", None
         if number == _NO_PAGE:
-            return Leaf(b"", None, None)
+            return Leaf(first=b"", end=None, page=None)
         for _ in range(min(self._rows.depth, _DEEPEST) - 1):
             branch = self._branch_pages.get(number)
             if branch is None:
@@ -281,13 +296,13 @@ class Tree:
 
     # -- reading pages -----------------------------------------------------------------------------
 
-    def _meta(self) -> tuple[_Root, _Root, int, int]:
-        """Return the trees of the latest transaction, its last page and its number."""
+    def _meta(self) -> _Meta:
+        """Return the state after the latest transaction."""
         first = self._meta_at(0)
-        second = self._meta_at(first[0].page_size)
-        return max(first, second, key=lambda meta: meta[3])
+        second = self._meta_at(first.free.page_size)
+        return max(first, second, key=lambda meta: meta.transaction)
 
-    def _meta_at(self, start: int) -> tuple[_Root, _Root, int, int]:
+    def _meta_at(self, start: int) -> _Meta:
         data = self._file.read(start, _META_BYTES)
         known = len(data) == _META_BYTES and _HEADER.unpack_from(data)[2] & _META_PAGE
         at = _HEADER.size
@@ -298,7 +313,7 @@ class Tree:
         last, transaction = _LAST.unpack_from(data, at + _TREE.size)
         if free.page_size not in [1 << bits for bits in range(9, 17)]:
             raise SourceError(f"its pages have {free.page_size} bytes")
-        return free, rows, last, transaction
+        return _Meta(free, rows, last, transaction)
 
     def _why_unknown(self, start: int) -> str:
         size = self._file.size
@@ -309,27 +324,27 @@ class Tree:
     def _require_the_end(self, free: _Root) -> None:
         """Check that pages missing at the end of the file are free pages."""
         stored_pages = self._file.size // self._page_size
-        missing = self._last + 1 - stored_pages
+        missing = self._last_page + 1 - stored_pages
         if missing <= 0:
             return
         cut = SourceError(
-            f"it is cut short: it has {self._file.size} bytes, and page {self._last} is in use"
+            f"it is cut short: it has {self._file.size} bytes, and page {self._last_page} is in use"
         )
         if missing > stored_pages:
             raise cut
-        left = set(range(stored_pages, self._last + 1))
+        left = set(range(stored_pages, self._last_page + 1))
         for numbers in self._values(free):
             left.difference_update(array("Q", numbers[: len(numbers) // 8 * 8])[1:])
         if left:
             raise cut
 
     def _values(self, root: _Root) -> Iterator[bytes]:
-        for number in self._branches(root)[0]:
+        for number in self._leaves_of(root)[0]:
             page = self._page(number, _LEAF)
             for slot in range(len(page)):
                 yield bytes(self._value(page, slot, page.key(slot)))
 
-    def _branches(self, root: _Root) -> tuple[array[int], list[bytes]]:
+    def _leaves_of(self, root: _Root) -> tuple[array[int], list[bytes]]:
         """Return the leaves of a tree, and the lowest key that each may have."""
         if root.page == _NO_PAGE:
             if root.entries or root.depth:
@@ -382,7 +397,7 @@ class Tree:
 
 
 def _kept(pages: dict[int, P], most: int, number: int, page: P) -> P:
-    """Add a page to those in memory, which are dropped when they are too many."""
+    """Add a page to ``pages``, after dropping all others if there are ``most`` of them."""
     if len(pages) >= most:
         pages.clear()
     pages[number] = page
@@ -396,7 +411,7 @@ class Pages(Tree):
         """``path`` is a file, or a folder with a ``data.mdb``; ``db`` names a database in it."""
         super().__init__(reader, path, db=db)
         try:
-            self._leaves, self._firsts = self._branches(self._rows)
+            self._leaves, self._firsts = self._leaves_of(self._rows)
             most = len(self._leaves) * (self._page_size // (_NODE.size + 2))
             if not len(self._leaves) <= self.entries <= most:
                 raise SourceError(
@@ -429,7 +444,7 @@ class Pages(Tree):
             raise SourceError(f"it should have {self.entries} rows, but has {actual}")
         return counts
 
-    def place(self, key: bytes) -> tuple[int, int] | None:
+    def location(self, key: bytes) -> tuple[int, int] | None:
         """Return the location of a key: the number of its leaf, and its slot in the leaf."""
         k = bisect_right(self._firsts, key) - 1
         if k < 0:

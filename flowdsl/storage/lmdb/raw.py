@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic
 
 import attrs
 import xxhash
@@ -11,7 +11,7 @@ from flowdsl import nodes
 from flowdsl.effects import Exact
 from flowdsl.elements.specs import Spec, StructSpec, ValueSpec
 from flowdsl.errors import InvalidFlow, SourceError
-from flowdsl.nodes import READER_KEYWORD_ADVICE, IndexedSource, rejects_keywords
+from flowdsl.nodes import READER_KEYWORD_ADVICE, IndexedSource, T, rejects_keywords
 from flowdsl.storage.digests import Version, versions_of
 from flowdsl.storage.lmdb.keys import Keys, KeysOfRows, RowReader, keys_of_rows
 from flowdsl.storage.lmdb.pages import Pages, shown
@@ -75,8 +75,8 @@ def raw_file(reader: str, path: OnePath, keys: Keys | None, db: bytes | None = N
 
 
 @attrs.frozen(eq=False, repr=False, slots=False)
-class FromLmdbRaw(IndexedSource[tuple[bytes, bytes]]):
-    """The source of ``from_lmdb_raw``: keys and values of an LMDB file, by index."""
+class RawSource(IndexedSource[T], Generic[T]):
+    """The base of sources that decode the rows of an LMDB file of another program."""
 
     raw: RawFile
 
@@ -91,6 +91,11 @@ class FromLmdbRaw(IndexedSource[tuple[bytes, bytes]]):
     @property
     def length(self) -> int:
         return self.raw.length
+
+
+@attrs.frozen(eq=False, repr=False, slots=False)
+class FromLmdbRaw(RawSource[tuple[bytes, bytes]]):
+    """The source of ``from_lmdb_raw``: keys and values of an LMDB file, by index."""
 
     def spec(self, probe: bool) -> Spec:
         return StructSpec(tuple, (("0", ValueSpec(bytes)), ("1", ValueSpec(bytes))))

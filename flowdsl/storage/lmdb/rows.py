@@ -73,7 +73,7 @@ def seal(i: int, data: bytes) -> bytes:
 
 def _sealed_size(size: int) -> int:
     """Return the size of a row of this size with padding and checksum."""
-    return size + 1 + -(1 + size) % _ALIGNMENT + _CHECKSUM_BYTES
+    return -(-(1 + size) // _ALIGNMENT) * _ALIGNMENT + _CHECKSUM_BYTES
 
 
 def _frame(size: int) -> tuple[int, int]:
@@ -104,9 +104,9 @@ _UNSEAL: dict[int, _Unseal] = {1: _unseal_1, VERSION: unseal}
 _NODE_OF_ROW = struct.Struct("=HHHH10sQ")
 """The low and high half of a size, flags, key length, key, and the page of a large row."""
 _KEY_END = _NODE_OF_ROW.size - 8
-_STRIDES_A_LEAF = 8
+_STRIDES_PER_LEAF = 8
 """Leaves are cached by row number divided by a stride, an eighth of the rows of a leaf."""
-_MAX_STRIDES = _STRIDES_A_LEAF * MAX_LEAVES
+_MAX_STRIDES = _STRIDES_PER_LEAF * MAX_LEAVES
 
 _OF_ANOTHER = (
     "fl.from_tensorpack_lmdb(path) reads a file of tensorpack, fl.from_lmdb_raw(path) a store of "
@@ -122,6 +122,14 @@ class _Leaf(NamedTuple):
     page: Page | None
 
 
+class _LargeRow(NamedTuple):
+    """A row on pages of its own."""
+
+    page: int
+    """The number of the first page."""
+    size: int
+
+
 class RowsFile(Tree):
     """A file written by ``write_lmdb``, open for reading."""
 
@@ -130,11 +138,11 @@ class RowsFile(Tree):
         self._trusted = trusted
         self._unseal: _Unseal = unseal
         self._decode = Decoder(trusted)
-        self._stride = max(1, self.entries // max(1, self._rows.leaves) // _STRIDES_A_LEAF)
+        self._stride = max(1, self.entries // max(1, self._rows.leaves) // _STRIDES_PER_LEAF)
         self._leaves: dict[int, _Leaf] = {}
-        self._leaf = _Leaf(0, 0, None)
+        self._leaf = _Leaf(first=0, end=0, page=None)
         self._in_place = InPlace(_frame, trusted)
-        needed = (self._last + 1) * self._page_size + MARGIN_BYTES
+        needed = (self._last_page + 1) * self._page_size + MARGIN_BYTES
         if self._file.size < needed:
             raise SourceError(
                 f"from_lmdb: {self.path!r} is cut short, or is not {_EXPECTED}: it "
@@ -168,11 +176,11 @@ class RowsFile(Tree):
             )
         self._unseal = _UNSEAL[header.version]
         some = {0, rows // 2, rows - 1} if rows else set[int]()
-        marks = {i: self._mark(i) for i in some}
-        guard_file(self._file, partial(_has_rows, rows, header.digest, marks))
+        checksums = {i: self._checksum_of(i) for i in some}
+        guard_file(self._file, partial(_has_rows, rows, header.digest, checksums))
         return header, spec
 
-    def _mark(self, i: int) -> bytes:
+    def _checksum_of(self, i: int) -> bytes:
         """Return the last bytes of a row, which contain its checksum; empty if it is damaged."""
         try:
             return bytes(self._stored(i)[-_CHECKSUM_BYTES:])
@@ -188,16 +196,16 @@ class RowsFile(Tree):
         return msgspec.msgpack.decode(data, type=LmdbHeader)
 
     def row(self, i: int, places: Places = NO_PLACES) -> Any:
-        """Return row ``i``, its arrays in ``places`` if possible.
+        """Return row ``i``, its arrays read into ``places`` if possible.
 
         Raises:
             SourceError: It is damaged.
         """
         try:
             found = self._look_up(i)
-            if not isinstance(found, tuple):
+            if not isinstance(found, _LargeRow):
                 return self._decode(self._unseal(i, found))
-            size = PAGE_HEADER_BYTES + found[1]
+            size = PAGE_HEADER_BYTES + found.size
             row = self._in_place.row(size, places, partial(self._fill, i, *found))
             if row is not None:
                 return row
@@ -229,22 +237,22 @@ class RowsFile(Tree):
     def _stored(self, i: int) -> bytes | memoryview:
         """Return the stored bytes of a row."""
         found = self._look_up(i)
-        return self._on_pages(*found, key_of(i)) if isinstance(found, tuple) else found
+        return self._on_pages(*found, key_of(i)) if isinstance(found, _LargeRow) else found
 
-    def _look_up(self, i: int) -> bytes | memoryview | tuple[int, int]:
-        """Return the stored bytes of a row, or the first page and the size of a large one."""
+    def _look_up(self, i: int) -> bytes | memoryview | _LargeRow:
+        """Return the stored bytes of a row, unless it is large."""
         leaf = self._leaf
         if not leaf.first <= i < leaf.end:
             leaf = self._leaf = self._leaf_with(i)
         first, _, page = leaf
         key, slot = b"%010d" % i, i - first  # the rows of a leaf are consecutive
-        if page is not None and 0 <= slot < len(page.places):
-            begin = page.places[slot]
+        if page is not None and 0 <= slot < len(page.offsets):
+            begin = page.offsets[slot]
             if begin + _NODE_OF_ROW.size <= len(page.data):
                 low, high, flags, _, own, number = _NODE_OF_ROW.unpack_from(page.data, begin)
                 size, begin = low | high << 16, begin + _KEY_END
                 if own == key and flags == BIG:
-                    return number, size
+                    return _LargeRow(number, size)
                 if own == key and not flags and begin + size <= len(page.data):
                     return page.data[begin : begin + size]
         stored = None if page is None else self._value_at(page, key)
@@ -271,7 +279,7 @@ class RowsFile(Tree):
 
 
 def _has_rows(
-    length: int, digest: int, marks: dict[int, bytes], file: LocalFile, size: int
+    length: int, digest: int, checksums: dict[int, bytes], file: LocalFile, size: int
 ) -> bool:
     """Return True if a modified file still begins with these rows: it may have grown.
 
@@ -285,7 +293,7 @@ def _has_rows(
     header = now._read_header()
     if header.length <= length:
         return (header.length, header.digest) == (length, digest)
-    return all(now._mark(i) == mark for i, mark in marks.items())
+    return all(now._checksum_of(i) == checksum for i, checksum in checksums.items())
 
 
 @attrs.define(eq=False)

@@ -18,9 +18,9 @@ from flowdsl import nodes
 from flowdsl.effects import Exact
 from flowdsl.elements.specs import Spec, spec_declared
 from flowdsl.errors import InvalidFlow, SourceError
-from flowdsl.nodes import READER_KEYWORD_ADVICE, IndexedSource, T, rejects_keywords
+from flowdsl.nodes import READER_KEYWORD_ADVICE, T, rejects_keywords
 from flowdsl.storage.lmdb.keys import is_pickle
-from flowdsl.storage.lmdb.raw import RawFile, raw_file
+from flowdsl.storage.lmdb.raw import RawSource, raw_file
 from flowdsl.storage.paths import OnePath
 from flowdsl.storage.schema import SchemaRows
 
@@ -31,24 +31,11 @@ A = TypeVar("A")
 
 
 @attrs.frozen(eq=False, repr=False, slots=False)
-class FromTensorpackLmdb(IndexedSource[T], Generic[T]):
+class FromTensorpackLmdb(RawSource[T], Generic[T]):
     """The source of ``from_tensorpack_lmdb``: the datapoints of an LMDB file, by index."""
 
-    raw: RawFile
     declared: Spec
     trusted: bool
-
-    @property
-    def title(self) -> str:
-        return self.raw.title
-
-    @property
-    def fingerprint(self) -> str:
-        return self.raw.fingerprint
-
-    @property
-    def length(self) -> int:
-        return self.raw.length
 
     def spec(self, probe: bool) -> Spec:
         return self.declared
@@ -164,7 +151,7 @@ def from_tensorpack_lmdb(
     declared = spec_declared(f"{reader}: rows", element)
     if not isinstance(cast("object", trusted), bool):
         raise InvalidFlow(f"{reader}: trusted must be True or False, got {trusted!r}")
-    raw = raw_file(reader, path, None)
+    raw = raw_file(reader, path, keys=None)
     if raw.length and not trusted:
         key, value = raw.open()(0)
         if is_pickle(value):

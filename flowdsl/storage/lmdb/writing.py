@@ -43,46 +43,39 @@ def write(
     append: bool = False,
     trusted: bool = False,
 ) -> int:
-    """Run one pass of a flow, write its elements and return the number of rows.
-
-    Raises:
-        EndlessFlow: The flow never ends.
-        InvalidFlow: The file exists, or its folder does not, or it cannot be appended to.
-        SourceError: The disk refuses a write, or the file to append to is damaged.
-        SpecMismatch: An element cannot be written.
-    """
+    """Write the elements of a flow, as its method ``write_lmdb`` does."""
     refuse_endless("write_lmdb", flow)
     if overwrite and append:
         raise InvalidFlow("write_lmdb: overwrite=True and append=True exclude each other")
-    with _place(path) as target:
+    with _target_file(path) as target:
         if append:
             return _append(flow, target, os.fspath(path), trusted)
         return write_file("write_lmdb", flow, target, overwrite, partial(write_rows, trusted))
 
 
 @contextmanager
-def _place(path: OnePath) -> Iterator[str]:
+def _target_file(path: OnePath) -> Iterator[str]:
     """Yield the file to write; a folder is created for it if needed, and removed if left empty."""
-    place = local_path("write_lmdb", path, remedy=URL_REMEDY)
-    if not (os.path.isdir(place) or os.fspath(path).endswith(os.sep)):
+    folder = local_path("write_lmdb", path, remedy=URL_REMEDY)
+    if not (os.path.isdir(folder) or os.fspath(path).endswith(os.sep)):
         yield os.fspath(path)
         return
-    created = not os.path.exists(place)
+    created = not os.path.exists(folder)
     if created:
         try:
-            os.mkdir(place)
+            os.mkdir(folder)
         except OSError as error:
             raise InvalidFlow(
-                f"write_lmdb: the folder {place!r} cannot be made: {error.strerror}"
+                f"write_lmdb: the folder {folder!r} cannot be made: {error.strerror}"
             ) from error
     else:
-        _check_folder(place)
+        _check_folder(folder)
     try:
-        yield os.path.join(place, "data.mdb")
+        yield os.path.join(folder, "data.mdb")
     finally:
         with suppress(OSError):  # fails if the folder contains a file now
             if created:
-                os.rmdir(place)
+                os.rmdir(folder)
 
 
 def _check_folder(folder: str) -> None:
@@ -97,7 +90,7 @@ def _check_folder(folder: str) -> None:
 
 
 def write_rows(trusted: bool, path: Path, elements: Iterable[object], chain: str = "") -> None:
-    """Write rows to a new file; ``chain`` is the digest of the chain that a ``cache`` is of."""
+    """Write rows to a new file; ``chain`` is the digest of the chain whose rows ``cache`` keeps."""
     batch = Batch(trusted)
     with _errors_of_the_disk():
         with lmdb.open(
@@ -127,7 +120,7 @@ def _commit(env: lmdb.Environment, pairs: list[tuple[bytes, bytes]]) -> None:
     while True:
         try:
             with env.begin(write=True) as txn:
-                for key, value in pairs:  # in the order of keys: so pages are filled
+                for key, value in pairs:  # in the order of keys, which fills pages
                     txn.put(key, value, append=True)
             return
         except lmdb.MapFullError:  # the transaction was rolled back: grow the map and retry
@@ -205,8 +198,8 @@ class _Growing:
         return Batch(trusted, header.length, header.digest, spec if header.length else None)
 
     def _acquire(self) -> None:
-        place = self.path.resolve()
-        lock = FileLock(place.with_name(f".flowdsl-{place.name}-lock"), thread_local=False)
+        path = self.path.resolve()
+        lock = FileLock(path.with_name(f".flowdsl-{path.name}-lock"), thread_local=False)
         try:
             lock.acquire(blocking=False)
         except Timeout as error:
@@ -218,7 +211,7 @@ class _Growing:
     def _open(self) -> None:
         size = self.path.stat().st_size + self._growth
         try:
-            # One reader; before lmdb 2.2 its place is free again only after it has taken a second.
+            # There is one reader, but before lmdb 2.2 it takes a second slot before it frees one.
             self._env = lmdb.open(str(self.path), size, subdir=False, max_readers=2)
         except lmdb.Error as error:
             if "already open in this process" not in str(error):
@@ -309,8 +302,8 @@ class _Growing:
 
 
 def remove_lock(lock: BaseFileLock) -> None:
-    """Release a lock and remove its file, while it is held: nobody can have locked it since."""
-    with suppress(PermissionError):  # Windows removes no file that is open, but filelock does then
+    """Remove the file of a lock while it is held, so that no other process has locked the file."""
+    with suppress(PermissionError):  # Windows keeps open files; filelock then removes it
         os.unlink(lock.lock_file)
     lock.release()
 

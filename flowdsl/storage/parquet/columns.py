@@ -58,8 +58,8 @@ class Decoded:
 
     values: Values
     stacked: Callable[[int, int], NDArray[Any] | list[Any] | None] = _not_stacked
-    """Returns what the values from one row to another are stacked to; None if that is unknown here,
-    as where one is null."""
+    """Returns the values from one row to another, stacked; None if they have to be stacked one by
+    one, for example because one is null."""
 
 
 _SHARED_BYTES = 1 << 16
@@ -67,7 +67,7 @@ _SHARED_BYTES = 1 << 16
 
 
 def spec_of_column(form: Any, wanted: Spec = UNKNOWN) -> Spec:
-    """Return the spec of a column's values, if ``wanted`` is declared for them."""
+    """Return the spec of the values of a column of this Arrow type, if ``wanted`` is declared."""
     types = library("pyarrow.types", "from_parquet", "parquet")
     if types.is_dictionary(form):
         return spec_of_column(form.value_type, wanted)
@@ -84,9 +84,9 @@ def spec_of_column(form: Any, wanted: Spec = UNKNOWN) -> Spec:
 
 
 def spec_of_filled(form: Any, fill: Any, wanted: Spec = UNKNOWN) -> Spec:
-    """Return the spec of a column's values with ``fill`` in the place of nulls.
+    """Return the spec of a column's values if ``fill`` replaces nulls.
 
-    A column that has only nulls has the spec of the value.
+    A column that has only nulls has the spec of the fill value.
     """
     types = library("pyarrow.types", "from_parquet", "parquet")
     if not types.is_null(form):
@@ -95,10 +95,10 @@ def spec_of_filled(form: Any, fill: Any, wanted: Spec = UNKNOWN) -> Spec:
 
 
 def joined(forms: Iterable[Any], wanted: Spec = UNKNOWN) -> Any | None:
-    """Return a type that describes a column in several files, if its values are alike in all.
+    """Return one of the types that a column has in several files; None if values are not alike.
 
-    They are alike if they are read with one spec: ``string`` and ``large_string``, or ``float`` and
-    ``double`` if Python's ``float`` is declared. A column of nulls joins any other.
+    Values are alike if they are read with one spec: ``string`` and ``large_string``, or ``float``
+    and ``double`` if Python's ``float`` is declared. A column of nulls joins any other.
     """
     types = library("pyarrow.types", "from_parquet", "parquet")
     typed = [form for form in dict.fromkeys(forms) if not types.is_null(form)]
@@ -110,7 +110,7 @@ def joined(forms: Iterable[Any], wanted: Spec = UNKNOWN) -> Any | None:
 
 
 def is_instant(form: Any) -> bool:
-    """Return True for times of a known time zone, which are instants and not times of day."""
+    """Return True for times with a time zone, which are instants and not local times."""
     types = library("pyarrow.types", "from_parquet", "parquet")
     return bool(types.is_timestamp(form) and form.tz is not None)
 
@@ -205,7 +205,7 @@ def _shape(form: Any) -> tuple[int | None, ...] | None:
 
 
 def decoded(column: Any, wanted: Spec, fill: Any = None) -> Decoded:
-    """Decode a column, with ``fill`` in the place of nulls.
+    """Decode a column; ``fill``, unless None, replaces nulls.
 
     Raises:
         SourceError: An array contains a null.
@@ -243,7 +243,7 @@ def decoded(column: Any, wanted: Spec, fill: Any = None) -> Decoded:
 
 
 def _present(array: Any) -> Any:
-    """Return False for each null and True for the others; None if there are no nulls."""
+    """Return a mask: False for each null, True for other values; None if there are no nulls."""
     return array.is_valid().to_numpy(zero_copy_only=False) if array.null_count else None
 
 
@@ -304,18 +304,22 @@ def _numbers(array: Any, spec: Spec, fill: Any) -> Decoded:
     if fill is not None and present is not None:
         whole = flat.astype(dtype) if np.can_cast(flat.dtype, dtype) else flat
         flat, present = np.where(present, whole, fill), None
-    listed: Callable[[Any], list[Any]] = flat.__class__.tolist if python else list
+    to_list: Callable[[Any], list[Any]] = np.ndarray.tolist if python else list
 
     def values(start: int, end: int) -> list[Any]:
-        some = listed(flat[start:end])
-        if present is None:
-            return some
-        there = present[start:end].tolist()
-        return [x if is_there else None for x, is_there in zip(some, there, strict=True)]
+        return _with_nulls(to_list(flat[start:end]), present, start, end)
 
     if not np.can_cast(flat.dtype, dtype):  # an unsigned int may be too large
         return Decoded(values)
     return Decoded(values, _slices(flat, dtype, present))
+
+
+def _with_nulls(values: list[Any], present: Any, start: int, end: int) -> list[Any]:
+    """Return the values of rows, with None for each that is not ``present``."""
+    if present is None:
+        return values
+    mask = present[start:end].tolist()
+    return [x if is_present else None for x, is_present in zip(values, mask, strict=True)]
 
 
 def _slices(
@@ -348,15 +352,15 @@ def _arrays(array: Any, spec: ArraySpec, present: Any) -> Decoded:
 
 
 def _of_one_shape(table: Any, present: Any) -> Decoded:
-    at = None if present is None else np.concatenate([[0], np.cumsum(present)])
+    """Decode arrays of one shape, stacked in ``table`` without a row for a null."""
+    before = None if present is None else np.concatenate([[0], np.cumsum(present)])
 
     def values(start: int, end: int) -> list[Any]:
-        if at is None or present is None:
+        if before is None or present is None:
             return _rows_of(table[start:end])
-        rows = iter(_rows_of(table[at[start] : at[end]]))
-        return [next(rows) if there else None for there in present[start:end]]
+        rows = iter(_rows_of(table[before[start] : before[end]]))
+        return [next(rows) if is_present else None for is_present in present[start:end]]
 
-    # Without nulls, row ``i`` of the column is row ``i`` of the table.
     return Decoded(values, _slices(table, table.dtype, None) if present is None else _not_stacked)
 
 
@@ -365,27 +369,24 @@ def _rows_of(table: Any) -> list[Any]:
 
 
 def _of_any_length(flat: Any, lengths: Any, present: Any) -> Decoded:
-    at = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+    offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
 
     def values(start: int, end: int) -> list[Any]:
-        some = flat[at[start] : at[end]]
-        cuts = (at[start : end + 1] - at[start]).tolist()
+        some = flat[offsets[start] : offsets[end]]
+        cuts = (offsets[start : end + 1] - offsets[start]).tolist()
         pairs = pairwise(cuts)
         if some.nbytes <= _SHARED_BYTES:
             own = _own(some)
             arrays = [own[a:b] for a, b in pairs]
         else:
             arrays = [_own(some[a:b]) for a, b in pairs]
-        if present is not None:
-            there = present[start:end].tolist()
-            return [x if is_there else None for x, is_there in zip(arrays, there, strict=True)]
-        return arrays
+        return _with_nulls(arrays, present, start, end)
 
     def stacked(start: int, end: int) -> NDArray[Any] | None:
         sizes = lengths[start:end]
         if present is not None or (sizes != sizes[0]).any():
             return None
-        table: NDArray[Any] = flat[at[start] : at[end]].reshape(len(sizes), sizes[0])
+        table: NDArray[Any] = flat[offsets[start] : offsets[end]].reshape(len(sizes), sizes[0])
         return table.copy()
 
     return Decoded(values, stacked)

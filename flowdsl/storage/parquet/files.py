@@ -34,8 +34,8 @@ _TAIL = 8
 _BATCH_ROWS = 1 << 10
 _MAX_BYTES = 1 << 28
 _MAX_TIMES = 256
-"""A column of a row group whose claimed size exceeds both _MAX_BYTES and _MAX_TIMES its bytes in
-the file is refused: it would fill the memory."""
+"""A column of a row group is refused if it claims more than _MAX_BYTES, and more than _MAX_TIMES
+its bytes in the file: it would fill the memory."""
 
 
 class About(msgspec.Struct, frozen=True):
@@ -53,12 +53,12 @@ class About(msgspec.Struct, frozen=True):
 
 
 class ParquetBytes:
-    """A file for pyarrow; ranges in ``held`` are read from memory."""
+    """A file for pyarrow; the ranges in ``loaded`` are read from memory."""
 
     closed = False
 
     def __init__(self, file: ByteFile) -> None:
-        self.held: list[tuple[int, bytes]] = []
+        self.loaded: list[tuple[int, bytes]] = []
         self._file = file
         self._at = 0
 
@@ -66,7 +66,7 @@ class ParquetBytes:
         start = self._at
         end = self._file.size if count < 0 else min(start + count, self._file.size)
         self._at = max(start, end)
-        for first, data in self.held:
+        for first, data in self.loaded:
             if first <= start and end <= first + len(data):
                 return memoryview(data)[start - first : end - first]
         return self._file.read(start, max(0, end - start))
@@ -106,7 +106,7 @@ class ParquetFile:
         self._pa = library("pyarrow", reader, "parquet")
         parquet = library("pyarrow.parquet", reader, "parquet")
         self._file = open_file(reader, path)
-        raw, self.digest = _checked(reader, path, self._file)
+        raw, self.digest = _checked_footer(reader, path, self._file)
         """The digest of the footer."""
         self._bytes = ParquetBytes(self._file)
         with self.errors("has no valid footer"):
@@ -176,7 +176,7 @@ class ParquetFile:
                     if self._has_codes(column.type):  # codes may be outside of the dictionary
                         column.validate(full=True)
             finally:
-                self._bytes.held = []
+                self._bytes.loaded = []
             rows = self.lengths[group]
             if table.num_rows != rows:
                 raise ValueError(f"{table.num_rows} rows, but its footer says {rows}")
@@ -226,7 +226,7 @@ class ParquetFile:
             raise ValueError("a column is outside of the file")
         most = sum(self._checked_size(chunk) for _, chunk in chunks)
         for start, end in _merged(sorted((chunk.start, chunk.end) for _, chunk in chunks)):
-            self._bytes.held.append((start, self._file.read(start, end - start)))
+            self._bytes.loaded.append((start, self._file.read(start, end - start)))
         self._check_digests(group, chunks)
         return most if any(chunk.physical not in _WIDTHS for _, chunk in chunks) else None
 
@@ -293,7 +293,7 @@ def seal(path: Path) -> None:
         file.write(footer[: sealed.start(1)] + digest + footer[sealed.end(1) :])
 
 
-def _checked(reader: str, path: str, file: ByteFile) -> tuple[bytes, str]:
+def _checked_footer(reader: str, path: str, file: ByteFile) -> tuple[bytes, str]:
     """Return the footer and its digest; checks the seal if there is one."""
     tail = file.read(max(0, file.size - _TAIL), _TAIL)
     size = int.from_bytes(tail[:4], "little")

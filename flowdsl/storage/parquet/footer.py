@@ -1,7 +1,7 @@
 """The footer of a Parquet file: the number of rows, and the byte range of each column.
 
 pyarrow aborts the process on some damaged footers, so these parts are parsed here. The footer is
-a struct in Thrift's compact protocol.
+a struct in Thrift's compact protocol; ``parquet.thrift`` defines its fields and their numbers.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ def footer_of(raw: bytes) -> Footer:
         ValueError: The bytes are not a footer.
     """
     try:
-        top = _Reader(raw).struct(0)
-        leaves = [leaf for leaf in top[2] if not leaf.get(5)]
+        top = _Reader(raw).struct(depth=0)  # 2: schema, 3: rows, 4: row groups, 5: entries
+        leaves = [leaf for leaf in top[2] if not leaf.get(5)]  # 5: the number of children
         groups = tuple(_group(stored, leaves) for stored in top.get(4, []))
         entries = {entry[1]: entry.get(2, b"") for entry in top.get(5, [])}
         if not all(isinstance(text, bytes) for text in chain(entries, entries.values())):
@@ -73,6 +73,8 @@ def _group(stored: dict[int, Any], leaves: list[dict[int, Any]]) -> Group:
 def _chunk(stored: dict[int, Any], leaf: dict[int, Any]) -> Chunk:
     if stored.get(1):
         raise ValueError("a column is in another file")
+    # 1: type, 3: path, 5: values, 6: uncompressed bytes, 7: bytes, 9: first data page,
+    # 11: dictionary page, 12: statistics, in which 3 is the number of nulls
     metadata = stored[3]
     name = b".".join(metadata[3]).decode()
     start = min(metadata[9], metadata.get(11) or metadata[9])
@@ -110,9 +112,9 @@ class _Reader:
         fields: dict[int, Any] = {}
         number = 0
         while head := self._take(1)[0]:
-            step, kind = divmod(head, 16)
-            number = number + step if step else self._number()
-            if kind in (1, 2):
+            increase, kind = divmod(head, 16)
+            number = number + increase if increase else self._number()
+            if kind in (1, 2):  # True and False
                 fields[number] = kind == 1
             else:
                 fields[number] = self._of_kind[kind](depth + 1)
@@ -137,6 +139,7 @@ class _Reader:
         return taken
 
     def _count(self) -> int:
+        """Parse an unsigned number, in groups of seven bits."""
         value = shift = 0
         while True:
             byte = self._take(1)[0]
@@ -148,5 +151,6 @@ class _Reader:
                 raise ValueError("it has a number that is too long")
 
     def _number(self) -> int:
+        """Parse a signed number, whose sign is in the lowest bit."""
         value = self._count()
         return (value >> 1) ^ -(value & 1)

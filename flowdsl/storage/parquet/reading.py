@@ -6,16 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from itertools import chain
-from types import NoneType
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Generic,
-    TypeVar,
-    get_args,
-    get_origin,
-    overload,
-)
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, get_args, get_origin, overload
 
 import attrs
 import numpy as np
@@ -72,10 +63,10 @@ if TYPE_CHECKING:
 A = TypeVar("A")
 
 _GROUPS_KEPT = 2
-"""The row groups a reader caches: a window over rows alternates between two."""
+"""The number of row groups that a reader caches: a window over rows alternates between two."""
 
-_AHEAD = 1024
-_AHEAD_BYTES = 1 << 20
+_ROWS_AT_ONCE, _BYTES_AT_ONCE = 1024, 1 << 20
+"""The limits on the rows that are built together when rows are read in order."""
 
 
 @attrs.frozen
@@ -93,13 +84,13 @@ class Column:
 
     name: str
     wanted: Spec
-    """The spec to read values as: the same numbers may be Python's or NumPy's."""
+    """The spec that values are read as, as numbers may be read as Python's or NumPy's."""
     optional: bool
     """True if values may be None."""
     of_files: tuple[Any, ...] | None = None
     """The value in each file, if it is in the name of the file's folder."""
     fill: Any = None
-    """The value in the place of nulls, if it has one."""
+    """The value that replaces nulls; None to keep them."""
 
     def __str__(self) -> str:
         text = self.name if self.of_files is None else f"{self.name}={self.of_files}"
@@ -179,15 +170,18 @@ class _Rows:
     def __init__(self, source: FromParquet[Any]) -> None:
         self._source = source
         parts = source.parts
-        self._places = [(k, g) for k, part in enumerate(parts) for g in range(len(part.lengths))]
+        self._files_and_groups = [
+            (k, group) for k, part in enumerate(parts) for group in range(len(part.lengths))
+        ]
         self._groups = Shards([length for part in parts for length in part.lengths])
         self._files: dict[int, ParquetFile] = {}
         self._kept: OrderedDict[int, tuple[list[Decoded], int]] = OrderedDict()
+        """The results of ``_decoded`` by the number of the row group, the latest one at the end."""
         self._make = maker(source.form, [c.name for c in source.columns], source.row_spec)
         self._columns: list[Decoded] = []
         self._first = self._end = 0
         """The range of rows in the current row group."""
-        self._ahead = 1
+        self._at_once = 1
         self._file(0)  # fails at once if it was rewritten
 
     def rows(self, i: int, in_order: bool) -> list[Any]:
@@ -195,7 +189,7 @@ class _Rows:
         if not self._first <= i < self._end:
             self._load_group(i)
         start = i - self._first
-        end = min(start + self._ahead, self._end - self._first) if in_order else start + 1
+        end = min(start + self._at_once, self._end - self._first) if in_order else start + 1
         try:
             return self._make([column.values(start, end) for column in self._columns])
         except Exception:  # a later row may have failed: read this one alone
@@ -209,14 +203,14 @@ class _Rows:
                 self._load_group(start)
             first, end = self._first, min(stop, self._end)
             part = [column.stacked(start - first, end - first) for column in self._columns]
-            if NoneType in map(type, part):
+            if any(column is None for column in part):
                 return None
             parts.append(part)
             start = end
         if len(parts) == 1:
             return parts[0]
         columns = [_joined(column) for column in zip(*parts, strict=True)]
-        return None if NoneType in map(type, columns) else columns
+        return None if any(column is None for column in columns) else columns
 
     def _load_group(self, i: int) -> None:
         n, j = self._groups.find(i)
@@ -225,12 +219,12 @@ class _Rows:
                 self._kept.popitem(last=False)
             self._kept[n] = self._decoded(n)
         self._kept.move_to_end(n)
-        self._columns, self._ahead = self._kept[n]
+        self._columns, self._at_once = self._kept[n]
         self._first, self._end = i - j, i - j + self._groups.lengths[n]
 
     def _decoded(self, n: int) -> tuple[list[Decoded], int]:
         """Return the columns of a row group, and the number of rows to build at once."""
-        k, group = self._places[n]
+        k, group = self._files_and_groups[n]
         file = self._file(k)
         columns = self._source.columns
         table = file.table(group, [c.name for c in columns if c.of_files is None])
@@ -241,8 +235,8 @@ class _Rows:
                 else _constant(column.of_files[k])
                 for column in columns
             ]
-        ahead = _AHEAD_BYTES * max(1, table.num_rows) // max(1, table.nbytes)
-        return own, max(1, min(ahead, _AHEAD))
+        at_once = _BYTES_AT_ONCE * max(1, table.num_rows) // max(1, table.nbytes)
+        return own, max(1, min(at_once, _ROWS_AT_ONCE))
 
     def _column(self, table: Any, column: Column, file: ParquetFile) -> Decoded:
         stored = table.column(column.name)
@@ -263,7 +257,7 @@ class _Rows:
         def present(start: int, end: int) -> list[Any]:
             some = values(start, end)
             if any(value is None for value in some):
-                raise SpecMismatch(_missing(file.path, column.name))
+                raise SpecMismatch(_null_message(file.path, column.name))
             return some
 
         return Decoded(present, own.stacked)
@@ -306,7 +300,7 @@ def _joined(parts: Sequence[Any]) -> Any:
     return np.concatenate(parts)
 
 
-def _missing(path: str, name: str) -> str:
+def _null_message(path: str, name: str) -> str:
     return (
         f"from_parquet: {path!r}: column {name!r} has a value that is null; declare that it may be "
         f"None, as with str | None, or fill nulls, fill={{{name!r}: ...}}"
@@ -417,13 +411,14 @@ def from_parquet(
         _check_nothing_more(files, keys, element)
     declared = _declared(element, form, chosen)
     fills = checked_fill("from_parquet", fill, chosen)
-    seen = [
+    columns_and_specs = [
         _column(files, keys, name, declared.get(name, DeclaredColumns()), fills.get(name))
         for name in chosen
     ]
     unnamed = form == "tuple" and all(name.isdecimal() for name in chosen)
-    names_of_spec = map(str, range(len(seen))) if unnamed else chosen
-    fields = tuple((name, spec) for name, (_, spec) in zip(names_of_spec, seen, strict=True))
+    names_of_spec = map(str, range(len(chosen))) if unnamed else chosen
+    read, specs = zip(*columns_and_specs, strict=True) if columns_and_specs else ((), ())
+    fields = tuple(zip(names_of_spec, specs, strict=True))
     stored: Spec = StructSpec(tuple if form == "tuple" else dict, fields)
     if form == "value":
         stored = fields[0][1] if fields else UNKNOWN
@@ -435,7 +430,7 @@ def from_parquet(
         )
         for file in files
     )
-    return nodes.flow(FromParquet[Any](parts, tuple(c for c, _ in seen), form, spec, max_bytes))
+    return nodes.flow(FromParquet[Any](parts, read, form, spec, max_bytes))
 
 
 def _new_keys(file: ParquetFile, keys: Keys) -> Keys:
@@ -598,9 +593,9 @@ def _column(
     missing = [0 if fill is not None else file.nulls(name) for file in files]
     if not optional and any(missing):
         path = next(file.path for file, n in zip(files, missing, strict=True) if n)
-        raise SpecMismatch(_missing(path, name))
-    never = not optional or not any(n is None or n for n in missing)
-    return Column(name, wanted, optional, fill=fill), spec if never else UNKNOWN
+        raise SpecMismatch(_null_message(path, name))
+    has_no_nulls = not optional or all(n == 0 for n in missing)
+    return Column(name, wanted, optional, fill=fill), spec if has_no_nulls else UNKNOWN
 
 
 def _check_declared(path: str, name: str, spec: Spec, declared: DeclaredColumns) -> None:

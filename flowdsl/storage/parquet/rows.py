@@ -32,11 +32,13 @@ def maker(
     if cls is tuple:
         return lambda columns: list(zip(*columns, strict=True))
     order = range(len(names)) if form == "tuple" else list(map(names.index, fields))
-    of_key = dict(zip(fields, order, strict=True))
+    column_of_key = dict(zip(fields, order, strict=True))
     if cls is not dict:
-        of_key = arguments(cls, of_key)
-    rows_of = _comprehension(tuple(of_key), cls is dict)
-    return lambda columns: rows_of(cls, zip(*(columns[k] for k in of_key.values()), strict=True))
+        column_of_key = arguments(cls, column_of_key)
+    rows_of = _comprehension(tuple(column_of_key), cls is dict)
+    return lambda columns: rows_of(
+        cls, zip(*(columns[k] for k in column_of_key.values()), strict=True)
+    )
 
 
 def gatherer(form: str, names: Sequence[str], spec: Spec) -> Callable[[Sequence[Any]], Any] | None:

@@ -19,7 +19,7 @@ from flowdsl.nodes import FlowBase, checked_int
 from flowdsl.storage.libraries import library
 from flowdsl.storage.parquet.files import ABOUT, SEAL, UNSEALED, VERSION, About, seal
 from flowdsl.storage.paths import OnePath
-from flowdsl.storage.values import components_to_store, is_array, is_scalar, is_small
+from flowdsl.storage.values import components_to_store, is_array, is_ml_dtype, is_scalar
 from flowdsl.storage.writing import write_file
 
 _DAY = np.dtype("M8[D]")
@@ -27,7 +27,7 @@ _UNITS = (_DAY.str[1:], *(f"{kind}8[{unit}]" for kind in "mM" for unit in ("ms",
 """The time types that Parquet has."""
 
 _MAX_AXES = 63
-"""A row group is one array, of which NumPy has at most 64 axes."""
+"""A row group becomes one array, and NumPy's have at most 64 axes."""
 _GROUP_BYTES = 1 << 26
 _VALUE = "element"
 """The column name for elements without components."""
@@ -36,14 +36,7 @@ _VALUE = "element"
 def write(
     flow: FlowBase[object, Finite], path: OnePath, overwrite: bool = False, row_group: int = 4096
 ) -> int:
-    """Run one pass of a flow, write its elements and return the number of rows.
-
-    Raises:
-        EndlessFlow: The flow never ends.
-        InvalidFlow: The file exists, or its folder does not.
-        SourceError: The disk refuses a write.
-        SpecMismatch: An element cannot be written.
-    """
+    """Write the elements of a flow, as its method ``write_parquet`` does."""
     library("pyarrow.parquet", "write_parquet", "parquet")
     most = checked_int("write_parquet: row_group", row_group, 1)
     return write_file(
@@ -58,7 +51,7 @@ class _File:
         self._path, self._most = path, most
         self._form = "value"
         self._types: dict[str, ColumnType] = {}
-        """The columns as known so far: a column may contain only None yet."""
+        """The types of columns as known so far: a column may have contained only None."""
         self._rows: dict[str, list[Any]] = {}
         self._missing: set[str] = set()
         self._groups = 0
@@ -82,7 +75,7 @@ class _File:
     def _write(self, rows: Iterable[object]) -> None:
         count = size = 0
         for row in rows:
-            self._take(row)
+            self._add(row)
             count, size = count + 1, size + nbytes_of(row)
             if count >= self._most or size >= _GROUP_BYTES:
                 self._write_group()
@@ -95,7 +88,7 @@ class _File:
         writer.add_key_value_metadata({ABOUT: self._about(), SEAL: UNSEALED})
         writer.close()
 
-    def _take(self, row: object) -> None:
+    def _add(self, row: object) -> None:
         parts = components_to_store(row, "element")
         form = "value" if parts is None else "tuple" if isinstance(row, tuple) else "dict"
         values = {_VALUE: row} if parts is None else dict(parts)
@@ -170,9 +163,9 @@ class _File:
             with pq.ParquetFile(before) as file:
                 for k in range(self._groups):
                     table = file.read_row_group(k)
-                    for at, field in enumerate(schema):
-                        if table.schema.field(at).type != field.type:
-                            table = table.set_column(at, field, table.column(at).cast(field.type))
+                    for j, field in enumerate(schema):
+                        if table.schema.field(j).type != field.type:
+                            table = table.set_column(j, field, table.column(j).cast(field.type))
                     writer.write_table(table, row_group_size=table.num_rows)
         finally:
             before.unlink()
@@ -274,7 +267,7 @@ def _stored_dtype(value: np.generic | NDArray[Any], at: str) -> np.dtype[Any]:
     dtype = value.dtype
     times = dtype.str[1:] in _UNITS
     numbers = dtype.kind in "biu" or (dtype.kind == "f" and dtype.itemsize <= 8)
-    numbers = numbers and not is_small(dtype)
+    numbers = numbers and not is_ml_dtype(dtype)
     if not dtype.isnative or not (times or numbers):
         raise SpecMismatch(
             f"{at}: {dtype} cannot be written; bool, integers, float16 to float64, days, and times "

@@ -6,8 +6,8 @@ blocks: a block contains the rows that begin in one stretch of 8 KB. The index t
 
 Rows that are read in order are parsed by whole blocks, which is fastest. Doing that in random order
 would parse hundreds of rows for each one, so there a row is found in the bytes of its block, and
-parsed alone. If a block has a row that cannot be parsed, its rows are parsed in short runs, and the
-rows of a failing run singly: each row is parsed a few times, however many are bad.
+parsed alone. If a block has a row that cannot be parsed, its rows are parsed in short groups, and
+the rows of a failing group singly: each row is parsed a few times, however many are bad.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import codecs
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, lru_cache, partial
-from typing import Any, Generic, Literal, Protocol, TypeVar, overload
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
 import attrs
 import numpy as np
@@ -36,21 +36,29 @@ from flowdsl.storage.text.syntax import RowEnds, Syntax
 
 T_co = TypeVar("T_co", covariant=True)
 
+
+class Rows(Protocol[T_co]):
+    """Rows that a parser has found; getting one may do the rest of the work, or fail."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, i: int, /) -> T_co: ...
+
+
 STRETCH = 1 << 13
 """The size of the byte range in which the rows of one block begin."""
 
 _MAX_BLOCKS = 8
 _NEAR_ROWS = 16
 """Rows at most this far after the latest row are read in order: parsing a block takes about as long
-as parsing so many of its rows alone."""
-_RUN_ROWS = 32
-"""The rows that are parsed together in a block that cannot be parsed as a whole."""
+as parsing this number of its rows alone."""
+_GROUP_ROWS = 32
+"""The number of rows that are parsed together if their block cannot be parsed as a whole."""
 _UNPARSED_BYTES = 1 << 24
 """The bytes of blocks that a process caches while rows are read at random."""
 _READ_BYTES = 1 << 21
 _FILES_OPEN = 16
 _INFLATED_OPEN = 256
-"""As many compressed files stay open, since each is read from its beginning when opened again."""
+"""More compressed files stay open: after opening, each is decompressed from its beginning."""
 _BOM = b"\xef\xbb\xbf"
 
 # -- files and their blocks ------------------------------------------------------------------------
@@ -63,12 +71,12 @@ class TextFile:
     path: str
     stamp: str = attrs.field(repr=False)
     digest: int
-    """Of the bytes of the file, as they are stored."""
+    """The digest of the bytes of the file, as they are stored."""
     compression: Literal["gzip"] | None
     blocks: NDArray[np.int64] = attrs.field(eq=False, repr=False)
-    """Shape (3, blocks + 1): first byte, first row and number of lines before, a column per block.
+    """A column per block, with its first byte, its first row and the number of lines before it.
 
-    The last column holds the file's size, rows and lines.
+    The last column contains the file's size, rows and lines: the shape is (3, blocks + 1).
     """
 
     @property
@@ -100,7 +108,12 @@ def text_file(
     """
     form = f"text 5 {STRETCH} {syntax} {bom} {empty}"
     return indexed(
-        operator, path, compression, form, 3, lambda file: scan(operator, file, syntax, bom, empty)
+        operator,
+        path,
+        compression,
+        form,
+        columns=3,
+        scan=lambda file: scan(operator, file, syntax, bom, empty),
     )
 
 
@@ -133,7 +146,7 @@ def _pieces(operator: str, file: ByteFile) -> Iterator[tuple[int, bytes]]:
     while data := file.read(start, _READ_BYTES):
         yield start, data
         start += len(data)
-    if start != file.size:  # known only now, if it is the size of compressed content
+    if start != file.size:  # the size of compressed content is known only now
         raise SourceError(f"{operator}: {file.path!r} was cut off while it was read")
 
 
@@ -154,7 +167,7 @@ def scan(
     begin = len(_BOM) if bom and file.read(0, len(_BOM)) == _BOM else 0
     parts = [np.array([[begin], [0], [0]])]
     row = line = 0
-    last_start, last_line = begin, 0  # of the latest row
+    last_start, last_line = begin, 0  # the first byte of the row that is not finished, its line
     last_comment = -1
     previous_byte = ord("\n")
     row_ends = None if syntax is None else RowEnds(syntax)
@@ -215,9 +228,9 @@ def scan(
 
 
 def _other_quotes(syntax: Syntax | None) -> str:
-    """Say which arguments read quotes that have another meaning."""
-    escapes = syntax is not None and syntax.escape is not None
-    also = "" if escapes else ", escapechar='\\\\' those behind a backslash"
+    """Return the part of a message that names the arguments for quotes of another meaning."""
+    has_escape = syntax is not None and syntax.escape is not None
+    also = "" if has_escape else ", escapechar='\\\\' those behind a backslash"
     return f"quotechar=None reads quotes as characters{also}"
 
 
@@ -235,8 +248,8 @@ def digest_of(operator: str, file: ByteFile) -> int:
 def checked_encoding(operator: str, encoding: object, marks: str = "") -> str:
     """Check an encoding for text files, and return its normalised name.
 
-    Files are searched for newlines and the characters in ``marks`` without decoding them, and lines
-    are decoded apart from each other. So these characters must be single bytes that no other
+    Files are searched for newlines and the characters in ``marks`` without decoding them, and each
+    line is decoded alone. So these characters must be single bytes that no other
     character contains, and the text of a line must not depend on the lines before it.
 
     Raises:
@@ -272,9 +285,9 @@ def checked_encoding(operator: str, encoding: object, marks: str = "") -> str:
 
 @cache
 def _shared_bytes(encoding: str) -> frozenset[int] | None:
-    """Return the bytes below 128 that occur in other characters than ASCII's.
+    """Return the bytes below 128 that occur in characters outside of ASCII.
 
-    None if there are longer sequences that begin with such a byte: shifts to other characters.
+    Return None if such a byte begins a longer sequence, which shifts to other characters.
     """
     if encoding in _WITHOUT_SHARED_BYTES:
         return frozenset()
@@ -294,7 +307,7 @@ _WITHOUT_SHARED_BYTES = {"utf-8", "ascii", "iso8859-1", "cp1252"}
 
 
 def _is_decoded_by_line(encoding: str) -> bool:
-    """Return True if lines are decoded as they are encoded together: shifts end with each line."""
+    """Return True if each line can be decoded alone, because shifts end with each line."""
     for character in "\xe9\u3042\uac00\u4e00":
         lines = f"{character}\n{character}".encode(encoding, "ignore").split(b"\n")
         if [line.decode(encoding, "ignore") for line in lines] not in ([character] * 2, [""] * 2):
@@ -341,7 +354,7 @@ def decoded_by_row(data: bytes, encoding: str, syntax: Syntax) -> list[str]:
     Raises:
         UnicodeDecodeError: The block is not valid in this encoding.
     """
-    if data.find(b"\n") in (-1, len(data) - 1):  # a line by itself, as in random access
+    if data.find(b"\n") in (-1, len(data) - 1):  # one line, as in random access
         is_comment = syntax.comment is not None and data.startswith(syntax.comment.encode())
         return [] if is_comment or data in _EMPTY_LINES else [data.decode(encoding)]
     bounds = _bounds(data, syntax, empty=False)
@@ -365,9 +378,9 @@ def _joined(lines: list[str], is_open: Callable[[str, bool], bool]) -> list[str]
 
 
 def _bounds(data: bytes, syntax: Syntax | None, empty: bool) -> NDArray[np.int64]:
-    """Return the first byte and the end of each row, newline included, of bytes that begin a row.
+    """Return the first byte and the end of each row, newline included; shape (2, rows).
 
-    Shape (2, rows). Without ``empty``, empty lines are not rows.
+    ``data`` begins with a row. Without ``empty``, empty lines are not rows.
     """
     codes = np.frombuffer(data, np.uint8)
     if syntax is None:
@@ -397,7 +410,7 @@ class Parser(Protocol[T_co]):
 
     @property
     def syntax(self) -> Syntax | None:
-        """What determines where rows end; None if each line is a row."""
+        """The syntax that determines where rows end; None if each line is a row."""
         ...
 
     @property
@@ -405,7 +418,7 @@ class Parser(Protocol[T_co]):
         """True if an empty line is a row."""
         ...
 
-    def parse(self, data: bytes, skip: int = 0) -> Sequence[T_co]:
+    def parse(self, data: bytes, skip: int = 0) -> Rows[T_co]:
         """Parse the rows of a block, except the first ``skip`` rows.
 
         Raises:
@@ -418,7 +431,9 @@ class Parser(Protocol[T_co]):
 
 
 @attrs.frozen
-class _Place:
+class _Location:
+    """Where a row is, as messages say it."""
+
     path: str
     line: int
     end: int
@@ -446,48 +461,24 @@ class _Block:
             raise file_has_changed(self.path)
         return bounds
 
-    def place(self, start: int, end: int) -> _Place:
-        """Return the place of the row at these bytes of ``data``."""
+    def location(self, start: int, end: int) -> _Location:
+        """Return the location of the row at these bytes of ``data``."""
         line = self._line + self.data.count(b"\n", 0, start) + 1
         more = self.data[start:end].rstrip(b"\n").count(b"\n")
-        return _Place(self.path, line, line + more, self._byte + start)
+        return _Location(self.path, line, line + more, self._byte + start)
 
 
-@attrs.frozen
-class _Failing(Sequence[T]):
-    """One row that cannot be parsed: accessing it raises the error."""
+class _LazyRows(Generic[T]):
+    """Rows that are parsed when they are accessed, so that only a damaged one fails."""
 
-    parse: Callable[[], Sequence[T]]
-
-    def __len__(self) -> int:
-        return 1
-
-    @overload
-    def __getitem__(self, i: int) -> T: ...
-    @overload
-    def __getitem__(self, i: slice) -> Sequence[T]: ...
-    def __getitem__(self, i: int | slice) -> T | Sequence[T]:
-        return self.parse()[i]
-
-
-class _Parts(Sequence[T]):
-    """Rows in several sequences, one after another."""
-
-    def __init__(self, parts: Sequence[Sequence[T]]) -> None:
-        self._parts, self._shards = parts, Shards([len(part) for part in parts])
+    def __init__(self, rows: Sequence[Callable[[], T]]) -> None:
+        self._rows = rows
 
     def __len__(self) -> int:
-        return self._shards.length
+        return len(self._rows)
 
-    @overload
-    def __getitem__(self, i: int) -> T: ...
-    @overload
-    def __getitem__(self, i: slice) -> Sequence[T]: ...
-    def __getitem__(self, i: int | slice) -> T | Sequence[T]:
-        if isinstance(i, slice):
-            return [self[k] for k in range(len(self))[i]]
-        k, j = self._shards.find(i)
-        return self._parts[k][j]
+    def __getitem__(self, i: int, /) -> T:
+        return self._rows[i]()
 
 
 class _Blocks(Generic[T]):
@@ -498,7 +489,7 @@ class _Blocks(Generic[T]):
     ) -> None:
         self._files, self._skip, self._parser, self._name = files, skip, parser, name
         self._cache_bytes_left = kept
-        self._kept: dict[tuple[int, int], tuple[int, Sequence[T]]] = {}
+        self._kept: dict[tuple[int, int], tuple[int, Rows[T]]] = {}
         self._unparsed_bytes_left = _UNPARSED_BYTES
         self._unparsed: dict[tuple[int, int], tuple[_Block, NDArray[np.int64]]] = {}
         self._shards = Shards([file.rows - skip for file in files])
@@ -506,12 +497,13 @@ class _Blocks(Generic[T]):
         self._opened = lru_cache(most)(lambda k: _read_ahead(name, files[k]))
         self._latest_row = -1
         self._count = 1
+        """The number of blocks to parse next in order."""
 
-    def with_row(self, i: int) -> tuple[int, Sequence[T]]:
+    def with_row(self, i: int) -> tuple[int, Rows[T]]:
         """Return consecutive rows that include row ``i``, and the index of the first.
 
-        It is this row alone if rows are read at random. If they are read in order, it is the rows
-        of its block and of some following blocks.
+        If rows are read at random, only row ``i`` is returned. If they are read in order, the rows
+        of its block and of some following blocks are returned.
         """
         k, j = self._shards.find(i)
         file, row = self._files[k], j + self._skip
@@ -548,7 +540,7 @@ class _Blocks(Generic[T]):
             self._unparsed[k, number] = found
         return found
 
-    def _rows(self, block: _Block, skip: int) -> Sequence[T]:
+    def _rows(self, block: _Block, skip: int) -> Rows[T]:
         """Parse the rows of a block, except the first ``skip`` ones.
 
         A row that cannot be parsed raises its error when it is accessed.
@@ -557,22 +549,22 @@ class _Blocks(Generic[T]):
         if rows is not None:
             return rows
         bounds = block.bounds(self._parser)[:, skip:]
-        runs = [bounds[:, k : k + _RUN_ROWS] for k in range(0, bounds.shape[1], _RUN_ROWS)]
-        return _Parts([part for run in runs for part in self._run(block, run)])
+        groups = (bounds[:, k : k + _GROUP_ROWS] for k in range(0, bounds.shape[1], _GROUP_ROWS))
+        return _LazyRows([row for group in groups for row in self._group(block, group)])
 
-    def _run(self, block: _Block, bounds: NDArray[np.int64]) -> list[Sequence[T]]:
-        """Parse a few rows of a block: together, or else each alone."""
+    def _group(self, block: _Block, bounds: NDArray[np.int64]) -> Iterator[Callable[[], T]]:
+        """Parse a few rows of a block: together, or each when it is accessed."""
         rows = self._together(block.data[bounds[0, 0] : bounds[1, -1]], bounds.shape[1])
-        if rows is not None:
-            return [rows]
-        parts: list[Sequence[T]] = []
-        for start, end in bounds.T.tolist():
-            rows = self._together(block.data[start:end], 1)
-            failing = _Failing(partial(self._alone, block, start, end))
-            parts.append(failing if rows is None else rows)
-        return parts
+        for k, (start, end) in enumerate(bounds.T.tolist()):
+            if rows is not None:
+                yield partial(rows.__getitem__, k)
+            else:
+                yield partial(self._row, block, start, end)
 
-    def _together(self, data: bytes, count: int, skip: int = 0) -> Sequence[T] | None:
+    def _row(self, block: _Block, start: int, end: int) -> T:
+        return self._alone(block, start, end)[0]
+
+    def _together(self, data: bytes, count: int, skip: int = 0) -> Rows[T] | None:
         """Parse ``count`` rows, except the first ``skip`` ones; None if one of them fails."""
         try:
             rows = self._parser.parse(data, skip)
@@ -580,23 +572,23 @@ class _Blocks(Generic[T]):
             return None
         return rows if len(rows) == count - skip else None
 
-    def _alone(self, block: _Block, start: int, end: int) -> Sequence[T]:
-        """Parse one row of a block; its error names its place."""
+    def _alone(self, block: _Block, start: int, end: int) -> Rows[T]:
+        """Parse one row of a block; an error names its location."""
         try:
             rows = self._parser.parse(block.data[start:end])
         except SpecMismatch as error:
-            raise SpecMismatch(f"{block.place(start, end)}: {error}") from error
+            raise SpecMismatch(f"{block.location(start, end)}: {error}") from error
         except UnicodeDecodeError as error:
-            place = block.place(start, end)
+            location = block.location(start, end)
             raise SourceError(
-                f"{place}: byte {place.byte + error.start} is not {error.encoding}: "
+                f"{location}: byte {location.byte + error.start} is not {error.encoding}: "
                 f"{error.reason}; pass encoding= if the file has another one"
             ) from error
         except (FlowError, ValueError) as error:
-            raise SourceError(f"{block.place(start, end)}: {error}") from error
+            raise SourceError(f"{block.location(start, end)}: {error}") from error
         if len(rows) != 1:
             raise SourceError(
-                f"{block.place(start, end)}: expected one row here, and the parser found "
+                f"{block.location(start, end)}: expected one row here, and the parser found "
                 f"{len(rows)}"
             )
         return rows
@@ -617,11 +609,11 @@ def reader(
         if not is_url(file.path):
             _unchanged(name, file)
     load = _Blocks(files, skip, parser, name, kept).with_row
-    latest: tuple[int, Sequence[T]] = (0, ())
+    latest: tuple[int, Rows[T]] = (0, ())
 
     def read(i: int) -> T:
         nonlocal latest
-        first, rows = latest  # one read of both: another thread may replace ``latest``
+        first, rows = latest  # together: another thread may replace ``latest``
         k = i - first
         if k >= 0:
             try:

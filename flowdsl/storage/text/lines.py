@@ -65,8 +65,8 @@ def from_text(
     ``paths`` is a path or URL, a pattern such as ``"part-*.txt"``, whose files are sorted, or a
     list of these, in the listed order. A line ends with ``\n`` or ``\r\n``; the last one may end
     with the file. An empty line is a row. A UTF-8 byte order mark at the beginning of a file is
-    skipped. In the encoding, a newline must be one
-    byte, and a shift to other characters must end with its line, as in ISO-2022-JP.
+    skipped. In the encoding, a newline must be one byte, and a shift to other characters must end
+    with its line, as in ISO-2022-JP.
 
     A file that is compressed by gzip, by its name ``a.txt.gz`` or by its first bytes, is read as if
     it were not; ``compression="gzip"`` and ``None`` decide in place of the name. Lines in order are
@@ -107,21 +107,14 @@ def from_text(
 
 
 def write(flow: FlowBase[str, Finite], path: OnePath, overwrite: bool = False) -> int:
-    """Run one pass of a flow, write its elements as lines and return their number.
-
-    Raises:
-        EndlessFlow: The flow never ends.
-        InvalidFlow: The file exists, or its folder does not.
-        SourceError: The disk refuses a write.
-        SpecMismatch: An element cannot be a line.
-    """
+    """Write the elements of a flow, as its method ``write_text`` does."""
     return write_file("write_text", flow, path, overwrite, _write)
 
 
 def _write(path: Path, lines: Iterable[str]) -> None:
     with created(path, compression_of_name(path.name)) as file:
         for i, line in enumerate(lines):
-            file.write(_as_line(line, i == 0))
+            file.write(_as_line(line, is_first=i == 0))
 
 
 def _as_line(line: object, is_first: bool) -> bytes:

@@ -30,13 +30,13 @@ _NOT_TEXT = {
     b"SQLite format 3\0": "a database of SQLite",
     b"\x89PNG": "a PNG image",
 }
-"""How files begin whose names users pass by mistake, or export with the wrong ending."""
+"""The first bytes of other files, which users pass by mistake or export with a wrong suffix."""
 _UTF16_BOMS = (b"\xff\xfe", b"\xfe\xff")
 
 
 @attrs.frozen
 class OpenText:
-    """A file of text, and its content, which differs if it is compressed."""
+    """A file of text, and its content: another file if it is compressed."""
 
     file: ByteFile
     compression: Literal["gzip"] | None

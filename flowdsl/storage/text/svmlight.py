@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, Never, TypeAlias, overload
 
 import attrs
@@ -20,13 +20,7 @@ from flowdsl.storage.index import Table
 from flowdsl.storage.libraries import library
 from flowdsl.storage.paths import Paths, all_paths
 from flowdsl.storage.read_ahead import ReadAhead
-from flowdsl.storage.text.blocks import (
-    STRETCH,
-    FromBlocks,
-    TextFile,
-    indexed,
-    scan,
-)
+from flowdsl.storage.text.blocks import STRETCH, FromBlocks, TextFile, indexed, scan
 from flowdsl.storage.text.opening import TextCompression, checked_compression
 
 if TYPE_CHECKING:
@@ -45,7 +39,7 @@ gigabytes."""
 
 
 @attrs.frozen
-class _Samples(Sequence[Sample]):
+class _Samples:
     """The samples of a block in sparse form; each is made dense on access."""
 
     ends: NDArray[np.int32]
@@ -59,16 +53,10 @@ class _Samples(Sequence[Sample]):
     def __len__(self) -> int:
         return len(self.labels)
 
-    @overload
-    def __getitem__(self, i: int) -> Sample: ...
-    @overload
-    def __getitem__(self, i: slice) -> list[Sample]: ...
-    def __getitem__(self, i: int | slice) -> Sample | list[Sample]:
-        if isinstance(i, slice):
-            return [self[k] for k in range(len(self))[i]]
+    def __getitem__(self, i: int, /) -> Sample:
         x = np.zeros(self.n_features)
-        of_row = slice(self.ends[i], self.ends[i + 1])
-        x[self.indices[of_row]] = self.values[of_row]
+        features = slice(self.ends[i], self.ends[i + 1])
+        x[self.indices[features]] = self.values[features]
         label = self.labels[i]
         y = np.array(label) if isinstance(label, tuple) else float(label)
         return (x, y) if self.queries is None else (x, y, int(self.queries[i]))
@@ -76,13 +64,13 @@ class _Samples(Sequence[Sample]):
 
 @attrs.frozen
 class _Form:
-    """What lines have besides features."""
+    """The parts of a line besides features."""
 
     multilabel: bool
     query_id: bool
 
     def mistake(self, line: bytes, error: ValueError) -> str:
-        """Say what is wrong with a line that cannot be parsed."""
+        """Return what is wrong with a line that cannot be parsed."""
         label, *features = line.partition(b"#")[0].split() or [b""]
         if not self.multilabel and b":" in label:
             return "it has no label; multilabel=True reads rows with any number of labels"
@@ -153,7 +141,7 @@ class FromSvmlight(FromBlocks[Sample]):
         return StructSpec(tuple, (("0", x), ("1", y), *query))
 
 
-@overload  # of options of unknown types, ``**options``
+@overload  # for calls with ``**options``, whose names pyright does not know
 def from_svmlight(
     paths: Paths,
     *,
@@ -271,13 +259,15 @@ def from_svmlight(
 def _indexed(path: str, compression: TextCompression, form: _Form) -> TextFile:
     """Index a file; its blocks also have their largest and smallest feature."""
     name = f"svmlight 3 {STRETCH} {form}"
-    return indexed("from_svmlight", path, compression, name, 5, lambda file: _scan(form, file))
+    return indexed(
+        "from_svmlight", path, compression, name, columns=5, scan=lambda file: _scan(form, file)
+    )
 
 
 def _scan(form: _Form, file: ByteFile) -> Table:
     lines = scan("from_svmlight", file)
     starts, _, before = lines.columns
-    rows, most, least = [0], [-1], [_MAX_INDEX]
+    rows, largest, smallest = [0], [-1], [_MAX_INDEX]
     ahead = ReadAhead(file)
     for start, end, line in zip(starts[:-1], starts[1:], before[:-1], strict=True):
         data = ahead.read(int(start), int(end))
@@ -286,11 +276,11 @@ def _scan(form: _Form, file: ByteFile) -> Table:
         except ValueError as error:
             raise _damaged(form, file.path, data, int(line)) from error
         rows.append(rows[-1] + len(labels))
-        most.append(int(table.indices.max(initial=-1)))
-        least.append(int(table.indices.min(initial=_MAX_INDEX)))
-    # The last column is the end of the file. The features of block k are in column k + 1, and
-    # column 0 has none: only their largest and smallest over all columns are used.
-    return Table(np.array([starts, rows, before, most, least]), lines.digest)
+        largest.append(int(table.indices.max(initial=-1)))
+        smallest.append(int(table.indices.min(initial=_MAX_INDEX)))
+    # Column 0 has no features, and column k + 1 has those of block k: only the largest and the
+    # smallest over all columns are used.
+    return Table(np.array([starts, rows, before, largest, smallest]), lines.digest)
 
 
 _MAX_INDEX = 2**31 - 1
@@ -318,7 +308,8 @@ def _first_feature(files: Sequence[TextFile], zero_based: bool | Literal["auto"]
 
 
 def _size(files: Sequence[TextFile], first: int, requested: int | None) -> int:
-    most, path = max(_largest(files))
+    """Return the number of features of a row."""
+    most, path = max((int(file.blocks[3].max()), file.path) for file in files)
     needed = max(most + 1 - first, 1)
     if requested is None and needed > _MAX_FEATURES:
         raise SourceError(
@@ -331,8 +322,3 @@ def _size(files: Sequence[TextFile], first: int, requested: int | None) -> int:
             f"{most}, got {requested}"
         )
     return requested or needed
-
-
-def _largest(files: Sequence[TextFile]) -> Iterator[tuple[int, str]]:
-    for file in files:
-        yield int(file.blocks[3].max()), file.path

@@ -1,7 +1,7 @@
 """Where rows of text end: newlines outside of quoted cells, comments and escapes.
 
-The bytes of a file are searched without decoding them, which is fast, and possible in all encodings
-in which these characters are no part of others (``checked_encoding``).
+The bytes of a file are searched without decoding them, which is fast. ``checked_encoding`` admits
+only encodings in which the bytes of these characters occur in no other character.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 _NEWLINE = ord("\n")
 _PLAIN = 0
-"""The byte that replaces an ordinary one which looks like another."""
+"""The byte that replaces each byte which looks like syntax but is not."""
 
 
 @attrs.frozen
@@ -72,7 +72,7 @@ class Quotes:
         if (begins | (previous == ord(self.mark)))[int(is_open) :: 2].all():
             return offsets
         kept: list[int] = []
-        # offset of the latest closing quote; -1 is the byte before, -2 none
+        # the offset of the latest closing quote: -1 if it is the byte before, -2 if there is none
         last_closing = -1 if before == ord(self.mark) else -2
         for at, begins_cell in zip(offsets.tolist(), begins.tolist(), strict=True):
             if is_open or begins_cell or last_closing == at - 1:
@@ -104,7 +104,7 @@ class Quotes:
         return (line.count(self.mark) % 2 == 1) != was_open
 
     def is_open(self, line: str, was_open: bool) -> bool:
-        """Return True if a cell is open at the end of a line; ``was_open``: at its beginning."""
+        """Return True if a cell is open at the end of a line; ``was_open`` if at its beginning."""
         patterns, at = _patterns(self), 0
         if was_open:
             text = patterns.goes_on.match(line)
@@ -135,7 +135,7 @@ def _patterns(quotes: Quotes) -> _Patterns:
 
 @attrs.frozen
 class Found:
-    """What was found in a piece of a file."""
+    """The ends of rows, and other syntax, in a piece of a file."""
 
     ends: NDArray[np.intp]
     """The offsets of all newlines."""
@@ -155,8 +155,8 @@ class RowEnds:
     is_open: bool = False
     """True if a quoted cell is open at the end of the latest piece."""
     _before: int = _NEWLINE
-    """The byte before the next one; ``_PLAIN`` if it is escaped, in a comment, or a quote that did
-    not close a cell."""
+    """The last byte of the latest piece; ``_PLAIN`` if it was escaped, in a comment, or a quote
+    that did not close a cell."""
     _is_after_newline: bool = True
     _is_escaped: bool = False
     """True if the next byte is escaped."""
@@ -239,7 +239,7 @@ class RowEnds:
         part[escaped[: len(escaped) - self._is_escaped]] = _PLAIN
 
     def _replace_spaces(self, part: NDArray[np.uint8]) -> None:
-        """Replace spaces at the beginning of a cell by delimiters: there, a quote opens a cell."""
+        """Replace spaces at the beginning of a cell by delimiters: a quote after them opens it."""
         spaces = np.flatnonzero(part == ord(" "))
         begins = np.diff(spaces, prepend=-2) > 1
         firsts = spaces[begins]
@@ -251,7 +251,7 @@ class RowEnds:
         part[spaces[at_begin[np.cumsum(begins) - 1]]] = delimiter
 
     def _marks(self, codes: NDArray[np.uint8]) -> NDArray[np.intp]:
-        """Return the offsets of quotes that open and close cells, and go on behind these bytes."""
+        """Return the offsets of quotes that open and close cells, and update the state."""
         quotes = self.syntax.quotes
         if not len(codes):
             return np.zeros(0, np.intp)

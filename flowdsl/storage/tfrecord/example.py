@@ -7,6 +7,7 @@ need TensorFlow.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import Any, Generic, TypeAlias, TypeVar, cast, get_origin
@@ -196,7 +197,6 @@ def _no_feature(example: Any, stored: Any, name: str) -> SpecMismatch:
 
 
 def _feature(name: str, spec: Spec, optional: bool, left_out: bool) -> _Feature:
-    """Return the kind and conversion of a feature with this spec."""
     kind, convert, is_one = _conversion(name, spec)
     return _Feature(name, kind, convert, is_one, optional, left_out)
 
@@ -263,8 +263,7 @@ def parse_example(record: TypeForm[A]) -> Callable[[bytes], A]:
     ``np.float32``; ``NDArray[np.int64]`` or ``NDArray[np.float32]``, flat unless ``Annotated`` with
     a ``Shape``, like the shape of ``tf.io.FixedLenFeature``. Arrays are read-only. Other features
     are ignored. If a feature is missing, ``A | None`` is None, a field with a default has it, and a
-    ``NotRequired`` key is left out. The function can be sent to workers, and does not
-    need TensorFlow.
+    ``NotRequired`` key is left out. The function can be sent to workers, and needs no TensorFlow.
 
     Errors: ``InvalidFlow`` at once for a field of another type; for an element, ``SourceError`` if
     it is not an Example, and ``SpecMismatch`` if a feature is missing (only the context of a
@@ -392,4 +391,4 @@ def _converted(at: str, value: Any) -> Any:
 
 def _is_float32(value: float) -> bool:
     with np.errstate(over="ignore"):
-        return value != value or float(np.float32(value)) == value
+        return math.isnan(value) or float(np.float32(value)) == value

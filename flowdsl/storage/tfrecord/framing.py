@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Checksum(Protocol):
-    """Computes the masked CRC-32C of bytes in one part or several."""
+    """Computes the masked CRC-32C of bytes in one or several parts."""
 
     def __call__(self, *parts: bytes | NDArray[np.uint8]) -> int: ...
 
@@ -44,8 +44,8 @@ _BLOCK = 1 << 20
 _LITTLE = 1 << 12
 """Bytes that a scan reads at once: a block of small records, or just the header of a large one."""
 
-_FAR, _FAR_ELSEWHERE = 1 << 16, 1 << 23
-"""The size from which payloads are skipped, not read: locally, and remotely (slow reads)."""
+_LARGE, _LARGE_REMOTE = 1 << 16, 1 << 23
+"""The size from which payloads are skipped, not read; more where each read is slow."""
 
 
 def checksum_for(operator: str) -> Checksum:
@@ -81,8 +81,9 @@ def scan(file: ByteFile, checksum: Checksum) -> Index:
         SourceError: The file is damaged, truncated or not a TFRecord file; the message says where.
     """
     ends, sums = array("q"), array("I")
-    far = _FAR_ELSEWHERE if is_url(file.path) else _FAR
-    of_length = lru_cache(1 << 14)(lambda n: checksum(n.to_bytes(8, "little")))  # most recur
+    large = _LARGE_REMOTE if is_url(file.path) else _LARGE
+    # most lengths recur
+    checksum_of_length = lru_cache(1 << 14)(lambda n: checksum(n.to_bytes(8, "little")))
     size, length = file.size, 0
     end = begin = -FOOTER.size  # as if a payload ended just before the file
     block = bytes(FOOTER.size) + file.read(0, _BLOCK)
@@ -90,11 +91,11 @@ def scan(file: ByteFile, checksum: Checksum) -> Index:
         k = end - begin
         if k + _BETWEEN.size > len(block):
             if begin + len(block) < size:
-                block, begin, k = file.read(end, _BLOCK if length < far else _LITTLE), end, 0
+                block, begin, k = file.read(end, _BLOCK if length < large else _LITTLE), end, 0
             if k + _BETWEEN.size > len(block):
                 raise cut_short(file.path, end + FOOTER.size)
         sum_before, length, expected = _BETWEEN.unpack_from(block, k)
-        if of_length(length) != expected:
+        if checksum_of_length(length) != expected:
             raise no_record(file.path, end + FOOTER.size, block[k + 4 : k + 6])
         start = end + _BETWEEN.size
         end = start + length
@@ -125,7 +126,7 @@ class Payloads:
         return self.ends[i] - self.starts[i]
 
     def get_into(self, i: int, buffers: Sequence[Buffer]) -> bool:
-        """Read a payload to buffers; return False if it cannot, or if it is damaged."""
+        """Fill buffers with a payload; return False if that fails, or if the payload is damaged."""
         footer = bytearray(FOOTER.size)
         count = self.size(i) + FOOTER.size
         if not read_into(self.ahead.file, [*buffers, footer], self.starts[i], count):

@@ -45,7 +45,7 @@ A = TypeVar("A")
 _BYTES = ValueSpec(bytes)
 _MAX_OPEN = 64
 """The limit on files that one reader keeps open."""
-_MOST_AHEAD = 1 << 17
+_MAX_READ_AHEAD = 1 << 17
 
 
 @attrs.frozen
@@ -62,7 +62,7 @@ def _indexed(file: ByteFile, checksum: Checksum) -> Index:
 
 
 def _payloads(file: ByteFile, checksum: Checksum, index: Index) -> Payloads:
-    ahead = ReadAhead(file, _MOST_AHEAD)
+    ahead = ReadAhead(file, _MAX_READ_AHEAD)
     return Payloads(file.path, ahead, checksum, index.starts.data, index.ends.data)
 
 
@@ -71,10 +71,10 @@ def _part(path: str, element: Any, encoded: bool, checksum: Checksum) -> tuple[_
     file = open_file("from_tfrecord", path)
     index = _indexed(file, checksum)
     rows = len(index)
-    ends = rows > 0 and file.read(int(index.starts[-1]), len(END)) == END
-    if not ends and not encoded:
+    has_end = rows > 0 and file.read(int(index.starts[-1]), len(END)) == END
+    if not has_end and not encoded:
         return _Part(path, rows, index.digest), _BYTES
-    if not ends:
+    if not has_end:
         raise no_end(path)
     rows -= 1
     stored = end_of(path, _payloads(file, checksum, index).get(rows), rows)
@@ -125,8 +125,8 @@ def _opened(
 ) -> Callable[..., Any]:
     """Return a reader of one file's rows; ``form`` is the spec of encoded rows, None for bytes.
 
-    A reader of encoded rows is called with a row's number and its places, one of bytes with the
-    number only.
+    A reader of encoded rows is called with a row's number and its places, a reader of bytes only
+    with the number.
     """
     path = parts[k].path
     file = open_file("from_tfrecord", path)
@@ -151,7 +151,7 @@ class _Elements:
     in_place: InPlace = attrs.field(factory=lambda: InPlace(lambda _: (0, NUMBER_BYTES)))
 
     def row(self, i: int, places: Places) -> Any:
-        """Return an element, its arrays in ``places`` if possible."""
+        """Return an element, its arrays read into ``places`` if possible."""
         size = self.payloads.size(i)
         row = self.in_place.row(size, places, partial(self._fill, i))
         if row is None:
@@ -176,7 +176,7 @@ def _row_of_shards(
     return opened(k)(own, *places)
 
 
-@overload  # of options of unknown types, ``**options``
+@overload  # for calls with ``**options``, whose names pyright does not know
 def from_tfrecord(
     path: Paths, *, size: int | None = None, compression: Never
 ) -> Flow[bytes, Any]: ...

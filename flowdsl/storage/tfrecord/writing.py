@@ -26,14 +26,7 @@ def write(
     compression: Compression | None = None,
     overwrite: bool = False,
 ) -> int:
-    """Run one pass of a flow, write its elements and return the number of rows.
-
-    Raises:
-        EndlessFlow: The flow never ends.
-        InvalidFlow: The file exists, or its folder does not.
-        SourceError: The disk refuses a write.
-        SpecMismatch: An element cannot be written.
-    """
+    """Write the elements of a flow, as its method ``write_tfrecord`` does."""
     check_compression("write_tfrecord", compression)
     checksum = checksum_for("write_tfrecord")
 
@@ -45,7 +38,7 @@ def write(
 
 
 def _write(out: Output, elements: Iterable[object], checksum: Checksum, raw: bool) -> None:
-    """Write rows; ``raw`` is used only if there are none: True if they would be bytes."""
+    """Write rows; ``raw`` says whether they would be bytes, and is used only if there are none."""
     spec: Spec | None = None
     length, tuple_names = 0, SameTupleNames()
     for row in elements:

@@ -5,15 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Generic,
-    TypeVar,
-    get_origin,
-    get_type_hints,
-    overload,
-)
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, get_origin, get_type_hints, overload
 
 import attrs
 import numpy as np
@@ -38,7 +30,7 @@ from flowdsl.storage.digests import Version, versions_of
 from flowdsl.storage.index import Index, Shards, index_of
 from flowdsl.storage.paths import OnePath, Paths, all_paths, title_of
 from flowdsl.storage.values import components_to_store
-from flowdsl.storage.webdataset.tar import BLOCK, END, compression, digest_of, member, members
+from flowdsl.storage.webdataset.tar import END, compression, digest_of, member, members, padding
 from flowdsl.storage.writing import write_file
 
 if TYPE_CHECKING:
@@ -86,7 +78,7 @@ class _File:
         try:
             if len(data) < end - first:
                 raise ValueError(f"the file had {self._file.size:,} bytes, and was truncated since")
-            # as if the end of the archive followed; adding it would copy the sample
+            # ``members`` expects the end of the archive, and adding it would copy the sample
             size = len(data) + len(END)
             files = members(lambda at, count: data[at : at + count] or END[:count], 0, size)
             ours = [file for file in files if _split(file.name)[0] is not None]
@@ -156,7 +148,7 @@ def _scan(file: ByteFile) -> Index:
             if extension in extensions or extension == KEY:
                 raise ValueError(f"sample {key!r} has two components {extension!r}")
             extensions.add(extension)
-            ends[-1] = min(entry.end + -entry.size % BLOCK, file.size)
+            ends[-1] = min(entry.end + padding(entry.size), file.size)
     except _SampleNotContiguous as error:
         raise SourceError(f"from_webdataset: {file.path!r}: {error}") from error
     except ValueError as error:
@@ -282,10 +274,10 @@ def from_webdataset(paths: Paths, element: Any = dict) -> Flow[Any, Exact]:
     that is missing has no key, and a field with a default gets its default.
 
     ``paths`` is a path, a pattern, a URL, or a list of these; files are read in the listed order.
-    ``shard-{000..146}.tar`` names several files, as in WebDataset. A
-    file's headers are read once, for an index that is stored beside it; then samples are accessible
-    by index. A tar file has checksums only for its headers. ``write_webdataset`` also stores a
-    checksum of each file, which is verified.
+    ``shard-{000..146}.tar`` names several files, as in WebDataset. A file's headers are read once,
+    for an index that is stored beside it; then samples are accessible by index. A tar file has
+    checksums only for its headers. ``write_webdataset`` also stores a checksum of each file, which
+    is verified.
 
     Length: the number of samples in the files.
 
@@ -349,20 +341,13 @@ def _field(name: str, hint: Any, left_out: bool) -> Field:
 
 
 def write(flow: FlowBase[object, Finite], path: OnePath, overwrite: bool = False) -> int:
-    """Run one pass of a flow, write its elements and return the number of rows.
-
-    Raises:
-        EndlessFlow: The flow never ends.
-        InvalidFlow: The file exists, or its folder does not.
-        SourceError: The disk refuses a write.
-        SpecMismatch: An element cannot be written.
-    """
+    """Write the elements of a flow, as its method ``write_webdataset`` does."""
     return write_file("write_webdataset", flow, path, overwrite, _write)
 
 
 def _write(path: Path, rows: Iterable[object]) -> None:
     keys = set[str]()
-    waiting: list[tuple[str, bytes]] = []
+    waiting: list[tuple[str, bytes]] = []  # until it is known whether they are the last
     count = 0
     with path.open("wb") as file:
         for row in rows:

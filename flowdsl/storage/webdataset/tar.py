@@ -31,7 +31,7 @@ class Member:
     start: int
     size: int
     digest: str | None
-    """The digest of its place, name and bytes, if flowdsl wrote it."""
+    """The digest of its context, name and bytes, if flowdsl wrote it."""
 
     @property
     def end(self) -> int:
@@ -58,7 +58,7 @@ def members(read: Callable[[int, int], bytes], at: int, end: int) -> Iterator[Me
             size = _number(extended[b"size"], at)
         if start + size > end:
             raise ValueError(f"the member at byte {at} has {size} bytes: it is cut off")
-        at = start if kind in _NO_DATA else start + -(-size // BLOCK) * BLOCK
+        at = start if kind in _NO_DATA else start + size + padding(size)
         if kind == b"x":
             extended = _records(read(start, size), start)
         elif kind == b"g":
@@ -92,7 +92,7 @@ def _check_end(read: Callable[[int, int], bytes], at: int, end: int) -> None:
 def _header(head: bytes, at: int) -> tuple[bytes, bytes, int]:
     """Parse a header into its kind, name and size.
 
-    The name is not decoded: a longer one in a header before it may replace it, cut within a letter.
+    The name is not decoded: it may be cut within a character, if an earlier header has all of it.
     """
     if len(head) != BLOCK:
         raise ValueError(f"its header at byte {at} is cut off")
@@ -122,7 +122,7 @@ def _text(name: bytes, at: int) -> str:
 
 
 def _records(data: bytes, at: int) -> dict[bytes, bytes]:
-    """Parse the entries of an extended header; those that are not used may be no text."""
+    """Parse the entries of an extended header as bytes: entries that are not used may be binary."""
     records: dict[bytes, bytes] = {}
     k = 0
     while k < len(data):
@@ -135,21 +135,26 @@ def _records(data: bytes, at: int) -> dict[bytes, bytes]:
     return records
 
 
-def digest_of(place: str, name: str, content: bytes) -> str:
-    """Return the digest of a member and its place; the place shows if other members were lost."""
-    digest = xxhash.xxh3_64(f"{place}\0{name}\0".encode())
+def digest_of(context: str, name: str, content: bytes) -> str:
+    """Return the digest of a member and its context, which shows if other members were lost."""
+    digest = xxhash.xxh3_64(f"{context}\0{name}\0".encode())
     digest.update(content)
     return digest.hexdigest()
 
 
-def member(place: str, name: str, content: bytes) -> Iterator[bytes]:
+def padding(size: int) -> int:
+    """Return the number of zeros that fill the last block of a member."""
+    return -size % BLOCK
+
+
+def member(context: str, name: str, content: bytes) -> Iterator[bytes]:
     """Yield the bytes of a member, with its headers."""
     info = tarfile.TarInfo(name)
     info.size = len(content)
-    info.pax_headers = {_DIGEST: digest_of(place, name, content)}
+    info.pax_headers = {_DIGEST: digest_of(context, name, content)}
     yield info.tobuf(tarfile.PAX_FORMAT, "utf-8")
     yield content
-    yield bytes(-len(content) % BLOCK)
+    yield bytes(padding(len(content)))
 
 
 def compression(head: bytes) -> str | None:

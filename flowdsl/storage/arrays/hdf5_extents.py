@@ -16,84 +16,85 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from flowdsl.storage.arrays.columns import Column, Run
+from flowdsl.storage.arrays.columns import Column, Extent
 from flowdsl.storage.values import takes_any_bytes
 
-_READS_A_LISTING = 64
-"""Reading one chunk takes HDF5 as long as listing the places of this many chunks."""
+_CHUNKS_LISTED_PER_READ = 64
+"""HDF5 lists the offsets of this many chunks in the time in which it reads one chunk."""
 
 
-def runs_of(
+def extents_of(
     h5py: Any, dataset: Any, column: Column, verified: bool, size: int
-) -> Callable[[int], Run | None] | None:
-    """Return a function from a row's number to its run, in a file of ``size`` bytes.
+) -> Callable[[int], Extent | None] | None:
+    """Return a function from a row's number to its extent, in a file of ``size`` bytes.
 
-    The function returns None for a row that HDF5 has to read. There is none if HDF5 has to read all
-    rows: if they are stored in parts, or filtered. The filter that only adds a checksum to a chunk
-    leaves rows as they are in memory; it is not needed if rows are ``verified`` by checksums of
-    their own.
+    The function returns None for a row that HDF5 has to read. If HDF5 has to read all rows, because
+    they are stored in parts or filtered, None is returned instead of a function. The filter that
+    only adds a checksum to a chunk leaves rows as in memory; HDF5 need not check it if rows are
+    ``verified`` by checksums of their own.
     """
-    plan = dataset.id.get_create_plist()
-    filters = [plan.get_filter(k)[0] for k in range(plan.get_nfilters())]
+    creation = dataset.id.get_create_plist()
+    filters = [creation.get_filter(k)[0] for k in range(creation.get_nfilters())]
     if (
         not takes_any_bytes(column.dtype)
         or dataset.id.get_type() != h5py.h5t.py_create(column.dtype)
-        or dataset.file.userblock_size  # which some versions of HDF5 leave out of offsets
+        or dataset.file.userblock_size  # some versions of HDF5 do not add it to offsets
         or filters not in ([], [h5py.h5z.FILTER_FLETCHER32] if verified else [])
     ):
         return None
     length = len(dataset)
     if dataset.chunks is None:
         offset: int | None = dataset.id.get_offset()
-        return None if offset is None else lambda _: Run(0, length, offset)
-    rows, *others = dataset.chunks
+        return None if offset is None else lambda _: Extent(0, length, offset)
+    rows, *shape = dataset.chunks
     count = -(-length // rows)
-    is_whole = (*others,) == column.shape and count * rows * column.nbytes <= size
-    return _Chunks(dataset, length, rows, count).run if is_whole else None
+    has_whole_rows = tuple(shape) == column.shape and count * rows * column.nbytes <= size
+    return _Chunks(dataset, length, rows, count).extent if has_whole_rows else None
 
 
 @attrs.define(eq=False)
 class _Chunks:
-    """The chunks of a dataset, each of so many rows; the last may have fewer."""
+    """The chunks of a dataset: ``rows`` rows in each; the last may have fewer."""
 
     dataset: Any
     length: int
     rows: int
     count: int
-    _starts: NDArray[np.int64] | None = None
-    _asked: int = 0
+    _offsets: NDArray[np.int64] | None = None
+    _reads: int = 0
 
-    def run(self, i: int) -> Run | None:
-        """Return the run that row ``i`` is in, once the chunks are listed.
+    def extent(self, i: int) -> Extent | None:
+        """Return the extent with row ``i``; None if the chunks are not listed yet.
 
-        HDF5 has to go through all to find one. So they are listed once, and not before HDF5 has
-        read so many that this cost as much.
+        To find one chunk, HDF5 goes through all of them. So the chunks are listed once, but only
+        after reads through HDF5 have taken as long as the listing will.
         """
-        if self._starts is None:
-            self._asked += 1
-            if self._asked * _READS_A_LISTING < self.count:
+        if self._offsets is None:
+            self._reads += 1
+            if self._reads * _CHUNKS_LISTED_PER_READ < self.count:
                 return None
-            self._starts = self._listed()
+            self._offsets = self._listed()
         k = i // self.rows
-        start = int(self._starts[k])
+        offset = int(self._offsets[k])
         first = k * self.rows
-        return None if start < 0 else Run(first, min(first + self.rows, self.length), start)
+        return None if offset < 0 else Extent(first, min(first + self.rows, self.length), offset)
 
     def _listed(self) -> NDArray[np.int64]:
-        starts = np.full(self.count, -1)
+        """Return the offset of each chunk in the file; -1 for a chunk that is not stored."""
+        offsets = np.full(self.count, -1)
 
-        def note(chunk: Any) -> None:
-            starts[chunk.chunk_offset[0] // self.rows] = chunk.byte_offset
+        def add(chunk: Any) -> None:
+            offsets[chunk.chunk_offset[0] // self.rows] = chunk.byte_offset
 
-        self.dataset.id.chunk_iter(note)
-        return starts
+        self.dataset.id.chunk_iter(add)
+        return offsets
 
 
 _HEAP = b"GCOL\x01"
 _HEAP_HEAD = 16
 _HEAP_ENTRY = struct.Struct("<HHIQ")
 _TEXT_REFERENCE = np.dtype([("length", "<u4"), ("heap", "<u8"), ("entry", "<u4")])
-"""The entry of a dataset for one variable-length text, in files with eight-byte offsets."""
+"""What a dataset stores for each variable-length text, in files with eight-byte offsets."""
 
 
 def check_heaps(path: str, dataset: Any) -> None:
@@ -106,42 +107,42 @@ def check_heaps(path: str, dataset: Any) -> None:
     """
     with open(path, "rb") as file:
         data = _Bytes(file)
-        places = _stored_places(dataset)
-        if places is None:
+        parts = _stored_parts(dataset)
+        if parts is None:
             _check_all_heaps(data)
             return
-        shift = dataset.file.userblock_size
         heaps = set[int]()
-        for start, size in places:
+        for start, size in parts:
             references = data[start : start + size]
             whole = len(references) - len(references) % _TEXT_REFERENCE.itemsize
             found = np.frombuffer(references[:whole], _TEXT_REFERENCE)["heap"]
             heaps.update(np.unique(found).tolist())
         for heap in heaps:
-            if data[heap + shift : heap + shift + len(_HEAP)] == _HEAP:
-                _heap_end(data, heap + shift)
+            start = dataset.file.userblock_size + heap
+            if data[start : start + len(_HEAP)] == _HEAP:
+                _heap_end(data, start)
 
 
-def _stored_places(dataset: Any) -> list[tuple[int, int]] | None:
+def _stored_parts(dataset: Any) -> list[tuple[int, int]] | None:
     """Return the offset and size of each part of a dataset in the file.
 
     Return None for parts that are compressed, or within a header.
     """
-    made = dataset.id.get_create_plist()
-    if made.get_nfilters() or dataset.file.id.get_create_plist().get_sizes()[0] != 8:
+    creation = dataset.id.get_create_plist()
+    if creation.get_nfilters() or dataset.file.id.get_create_plist().get_sizes()[0] != 8:
         return None
     if dataset.chunks is None:
         start = dataset.id.get_offset()
         return None if start is None else [(start, dataset.id.get_storage_size())]
-    places: list[tuple[int, int]] = []
-    dataset.id.chunk_iter(lambda chunk: places.append((chunk.byte_offset, chunk.size)))
-    return places
+    parts: list[tuple[int, int]] = []
+    dataset.id.chunk_iter(lambda chunk: parts.append((chunk.byte_offset, chunk.size)))
+    return parts
 
 
 class _Bytes:
-    """The bytes of a file.
+    """The bytes of a file, read in blocks.
 
-    They are not mapped: a file that another program cuts short would end this process by a SIGBUS.
+    The file is not mapped: if another program cut it short, a SIGBUS would end this process.
     """
 
     _BLOCK = 1 << 18
@@ -174,7 +175,7 @@ class _Bytes:
 
 def _check_all_heaps(data: _Bytes) -> None:
     start = data.find(_HEAP, 0)
-    while start >= 0:  # skip heaps: in one, these bytes are part of a text
+    while start >= 0:  # search after each heap: within it, these bytes would be part of a text
         start = data.find(_HEAP, _heap_end(data, start))
 
 
@@ -189,7 +190,8 @@ def _heap_end(data: _Bytes, start: int) -> int:
         if len(entry) < _HEAP_ENTRY.size:
             raise ValueError(f"the file ends within the heap at byte {start}")
         number, _, _, size = _HEAP_ENTRY.unpack(entry)
-        size = size if number == 0 else _HEAP_ENTRY.size + size + -size % 8
+        # entry 0 is the free space, whose size includes its head; others are padded to 8 bytes
+        size = size if number == 0 else _HEAP_ENTRY.size + -(-size // 8) * 8
         if size < _HEAP_ENTRY.size or at + size > end:
             raise ValueError(f"the heap at byte {start} is damaged")
         at += size
