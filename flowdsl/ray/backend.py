@@ -33,7 +33,7 @@ from flowdsl.resources.streams import logger
 from flowdsl.workers.backend import POLL_SECONDS, Event, Owner, Ready, Worker
 from flowdsl.workers.processes import Processes
 from flowdsl.workers.tasks import InputRows, TaskInput
-from flowdsl.workers.wire import PackedStage, nbytes_of_frames, supply
+from flowdsl.workers.wire import PackedStage, frames_of_rows, nbytes_of_frames
 
 _log = logger()
 
@@ -105,7 +105,7 @@ class Actors:
                 return
 
     def pack(self, rows: InputRows) -> tuple[Any, int]:
-        frames = supply(rows)
+        frames = frames_of_rows(rows)
         return frames, nbytes_of_frames(frames)
 
     def submit(self, worker: Worker, task_input: TaskInput) -> None:

@@ -300,7 +300,7 @@ class WorkerGroup:
         sent = event.delivery
         assert isinstance(sent, Sent)
         done = TaskDone(
-            number, pickled(event.result), sent.content, sent.window.buffers(sent.places)
+            number, pickled(event.result), sent.content, sent.window.buffers(sent.extents)
         )
         if _nbytes(done) > self._max_bytes:
             full = FlowError(

@@ -204,7 +204,7 @@ class Execution(Generic[T]):
         for pool in self.pools:
             if self.ended:
                 pool.end()
-                worker_cache.leave(self.plan, pool.stage, pool.backend)
+                worker_cache.put_back(self.plan, pool.stage, pool.backend)
             else:
                 pool.close()
 
@@ -431,7 +431,7 @@ class Execution(Generic[T]):
         noted = tuple((stream, RowNotes(stream.rows)) for _, stream in streams)
         passes: tuple[PassFactory, ...] = tuple(notes.rows for _, notes in noted)
         held = held_above(self.plan.root, stage)
-        count = worker_cache.found(self.plan, stage)
+        count = worker_cache.tuned_workers(self.plan, stage)
         close = [ahead.end for ahead, _ in streams]  # there is one stream at most
         pool = Pool(stage, passes, backend, self._skips.report, held, count, *close)
         pool.when_sparse = self._when_sparse

@@ -15,10 +15,12 @@ import numpy as np
 
 
 def _array_made_of(array: Any) -> tuple[Any, ...]:
-    how: tuple[Any, ...] = array.__reduce_ex__(5)
-    if array.flags.writeable or len(how) < 3:  # without a state: its contents are a buffer
-        return how
-    return *how[:3], None, None, _set_state_of_read_only
+    reduced: tuple[Any, ...] = array.__reduce_ex__(5)
+    # Without a state, the contents are a buffer, which pickle restores as read-only as it was.
+    if array.flags.writeable or len(reduced) < 3:
+        return reduced
+    make, arguments, state = reduced[:3]
+    return make, arguments, state, None, None, _set_state_of_read_only
 
 
 def _set_state_of_read_only(array: Any, state: Any) -> None:
@@ -27,7 +29,7 @@ def _set_state_of_read_only(array: Any, state: Any) -> None:
 
 
 def _entry_made_of(entry: Any) -> tuple[Any, ...]:
-    if entry.dtype.names is None or not entry.dtype.itemsize:
+    if entry.dtype.names is None or not entry.dtype.itemsize:  # it has no fields to write to
         return tuple(entry.__reduce__())
     array = np.array([entry])
     array.setflags(write=entry.flags.writeable)

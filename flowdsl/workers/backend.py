@@ -34,8 +34,11 @@ class Worker:
     held: dict[int, TaskInput] = attrs.field(factory=dict[int, TaskInput])
     """The tasks submitted to the worker and not done yet, by task number, the oldest first."""
     elements: int = 0
+    """The number of elements that it has returned."""
     busy: float = 0.0
+    """The seconds that it has spent on tasks."""
     cpu: float = 0.0
+    """The seconds of CPU time that it has used for them."""
 
 
 @attrs.frozen

@@ -23,7 +23,8 @@ FORK = 0
 NOT_KNOWN = 1 << 32
 """The answer for a process that has not ended, or is unknown."""
 FDS = 4
-"""Descriptors sent with a request for a worker: link, folder, standard output and error."""
+"""The number of descriptors sent with a request for a worker: its link, its working folder,
+standard output and standard error."""
 UNFIT = -(1 << 32)
-"""The answer if an import has made this process unfit for being forked, less the number of modules
-that were requested before it."""
+"""The answer if the import of a module has made this process unfit to be forked, minus the number
+of requested modules before that one."""

@@ -9,8 +9,8 @@ of the same name and idea.
 ``fork_requests`` has the requests and the answers.
 
 A process that forks must not import a module that starts a thread or opens a file: the thread is
-missing in the workers, and they would share the file. The answer is then ``UNFIT``, less the number
-of modules before that one, and the consumer does not use this fork server any more.
+missing in the workers, and they would share the file. The answer is then ``UNFIT``, minus the
+number of modules before that one, and the consumer does not use this fork server any more.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from flowdsl.workers.titles import set_title
 
 def main(fd: int) -> None:
     """Fork workers until the consumer closes the socket or is gone; in a fork, run the worker."""
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, it would lose how workers end
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if it is ignored, exit statuses are lost
     set_title("flowdsl forks", f": starts the workers of process {os.getppid()}")
     gc.freeze()  # so that a collection in a worker does not write to pages that all share
     worker.main(_fork_on_request(fd, os.getppid()))
@@ -71,19 +71,20 @@ def _fork_on_request(control: int, consumer: int) -> int:
             continue
         names = request[NUMBER.size :].decode().split()
         if len(fds) < FDS:
-            pid = -errno.EMFILE
+            pid_or_error = -errno.EMFILE
         elif (fit := _import(names)) < len(names):
-            pid = UNFIT - fit
+            pid_or_error = UNFIT - fit
         else:
-            pid = _fork()
-        if pid == 0:
+            pid_or_error = _fork()
+        if pid_or_error == 0:  # in the fork
             server.detach()  # its descriptor number will be reused
             return _begin(fds)
         for fd in fds:
             os.close(fd)
-        if pid < 0:
-            _answer(server, pid)
+        if pid_or_error < 0:
+            _answer(server, pid_or_error)
             continue
+        pid = pid_or_error
         end = os.pidfd_open(pid)  # not waited for yet, so the id cannot have been reused
         alive[end] = pid
         poll.register(end, select.POLLIN)
@@ -91,12 +92,15 @@ def _fork_on_request(control: int, consumer: int) -> int:
 
 
 def _import(names: list[str]) -> int:
-    """Import modules up to one that makes this process unfit; return the number of those before."""
+    """Import modules up to the first that makes this process unfit to be forked.
+
+    Return the number of modules before that one.
+    """
     if all(name in sys.modules for name in names):
         return len(names)
     try:
         opened = set(os.listdir("/proc/self/fd"))
-    except FileNotFoundError:  # without /proc it is not known
+    except FileNotFoundError:  # without /proc, no module is known to leave it fit
         return 0
     for fit, name in enumerate(names):
         if name not in sys.modules:
@@ -122,6 +126,7 @@ def _has_one_thread() -> bool:
 
 
 def _fork() -> int:
+    """Return what ``os.fork`` returns, or a negated error number."""
     try:
         return os.fork()
     except OSError as error:
@@ -136,7 +141,7 @@ def _answer(server: socket.socket, number: int, *fds: int) -> None:
 
 
 def _begin(fds: list[int]) -> int:
-    """Become a worker, like a new interpreter: close everything but the descriptors sent."""
+    """Become a worker, like a new interpreter: close all descriptors except those sent."""
     os.setpgid(0, 0)  # so that Ctrl-C in a terminal reaches the consumer alone
     link, folder, out, err = fds
     os.fchdir(folder)
@@ -145,5 +150,5 @@ def _begin(fds: list[int]) -> int:
     link = os.dup2(link, 3) if link != 3 else link
     os.closerange(4, os.sysconf("SC_OPEN_MAX"))
     if random := sys.modules.get("numpy.random"):
-        random.seed()  # or all workers draw the same numbers; Python reseeds its own generator
+        random.seed()  # else all workers draw the same numbers; Python reseeds its own generator
     return link

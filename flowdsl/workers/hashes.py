@@ -36,7 +36,7 @@ def warn_of_hash(function: FunctionType) -> None:
 
 
 def _loads_hash(code: CodeType) -> bool:
-    return "hash" in code.co_names and any(  # else it may be an attribute
+    return "hash" in code.co_names and any(  # in `co_names` it may also be an attribute
         instruction.argval == "hash" and instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME")
         for instruction in get_instructions(code)
     )

@@ -1,9 +1,9 @@
 """Modules that workers cannot import: what they define is sent by value.
 
 A worker imports a module by its name, from the search path and the folder of the program. It does
-not find a module that the program has made itself or runs by ``runpy``, nor one whose relative
-entry in ``sys.path`` the program has left by a change of folder, nor one whose file is gone. It may
-also find another module of this name.
+not find a module that the program has made itself or runs by ``runpy``. It does not find one by a
+relative entry of ``sys.path`` if the program has changed its folder, nor one whose file was
+removed. It may also find another module of this name.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ def send_by_value_unless_found(value: object) -> None:
         return
     if not _is_found(name, _origin(module), tuple(sys.path), os.getcwd()):
         known = getattr(module, "__name__", None)
+        # Cloudpickle accepts a module only under the name that the module itself has.
         if isinstance(known, str) and sys.modules.get(known) is module:
             cloudpickle.register_pickle_by_value(module)
 

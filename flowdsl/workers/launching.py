@@ -40,7 +40,8 @@ SECONDS_TO_IMPORT = 60.0
 SECONDS_TO_LEAVE = 0.5
 
 _flags: Callable[[], list[str]] = vars(subprocess)["_args_from_interpreter_flags"]
-"""The options of this interpreter, as ``-O``, for another; multiprocessing starts its own so."""
+"""Returns the options of this interpreter, such as ``-O``, for starting another one with them, as
+multiprocessing does."""
 
 _FOLDER = os.path.dirname(os.path.abspath(__file__))
 _START = os.path.join(_FOLDER, "worker_main.py")
@@ -78,8 +79,7 @@ def spawn(link: int) -> subprocess.Popen[bytes]:
 def _interpreter(module: str, link: int) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [sys.executable, *_flags(), "-P", _START, module, str(link), *sys.path],
-        # until a worker takes on the consumer's
-        env={
+        env={  # until the worker takes on the consumer's environment
             **os.environ,
             **native_threads.variables(native_threads.AT_FIRST),
             HASH_SEED: hash_seed(),
@@ -180,11 +180,12 @@ class ForkServer:
         self.gone = True
         self._end.detach()
         self._socket.close()
-        self._process.returncode = 0  # it is not waited for here
+        self._process.returncode = 0  # so that Popen does not wait for a child of the parent
 
     def _ask(
         self, number: int, seconds: float, text: str = "", fds: Sequence[int] = ()
     ) -> tuple[int, list[int]]:
+        """Send a request, and return the number and the descriptors of the answer."""
         with self._lock:
             if self.gone or self._is_busy:  # busy: a finalizer interrupted a request of this thread
                 raise OSError(errno.EAGAIN, "the fork server cannot take a request")
@@ -192,8 +193,10 @@ class ForkServer:
             try:
                 self._socket.settimeout(seconds)
                 socket.send_fds(self._socket, [NUMBER.pack(number), text.encode()], fds)
-                answer = socket.recv_fds(self._socket, NUMBER.size, 1, socket.MSG_CMSG_CLOEXEC)
-                if not answer[0]:
+                answer, sent_fds, _, _ = socket.recv_fds(
+                    self._socket, NUMBER.size, 1, socket.MSG_CMSG_CLOEXEC
+                )
+                if not answer:
                     raise ConnectionResetError(errno.ECONNRESET, "the fork server is gone")
             except BaseException:  # a late answer would be taken for the answer to a later request
                 self.gone = True
@@ -201,7 +204,7 @@ class ForkServer:
                 raise
             finally:
                 self._is_busy = False
-            return NUMBER.unpack(answer[0])[0], answer[1]
+            return NUMBER.unpack(answer)[0], sent_fds
 
 
 @attrs.define(eq=False)
@@ -239,11 +242,12 @@ class Forked:
 
 _current: ForkServer | None = None
 _failures = 0
+"""The number of the last fork servers that became unusable, one after another."""
 _MOST_FAILURES = 3
 """After this many unusable fork servers in a row, workers are new interpreters."""
 _not_shared = set[str]()
-"""Modules that made a fork server unfit, and the rest of those requests: each worker imports them
-itself."""
+"""Modules that each worker imports itself: those that made a fork server unfit, and those that were
+requested together with them and come after them."""
 _lock = threading.Lock()
 
 

@@ -44,12 +44,12 @@ class Heap:
             self._libc.mallopt(_M_TRIM_THRESHOLD, self._most)
             self._libc.mallopt(_M_MMAP_THRESHOLD, min(self._most, _LARGEST_MAPPED))
 
-    def settle(self) -> None:
+    def trim_excess(self) -> None:
         """Return free memory to the system if it exceeds the limit; a check takes 1 microsecond."""
         if self._libc is not None and self._libc.mallinfo2().free > self._most:
             self._libc.malloc_trim(0)
 
-    def park(self) -> None:
+    def trim(self) -> None:
         """Return all free memory to the system."""
         if self._libc is not None:
             self._libc.malloc_trim(0)

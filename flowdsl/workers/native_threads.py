@@ -56,16 +56,16 @@ def variables(threads: int) -> dict[str, str]:
 def use(threads: int) -> None:
     """Set the number of threads of libraries in this process, unless the environment sets it.
 
-    Libraries loaded later read it from the environment; libraries already loaded are configured
-    directly, unless they have one thread already, with which a worker starts. A function of the
+    Libraries loaded later read it from the environment. Libraries already loaded are configured
+    directly; with one thread this is not needed, since a worker starts with it. A function of the
     user can still set another number later.
     """
-    free = variables(threads)
-    os.environ.update(free)
+    unset = variables(threads)
+    os.environ.update(unset)
     if threads > AT_FIRST:
-        _set_loaded(threads, free)
+        _set_loaded(threads, unset)
     for module, (name, setter) in _MODULES.items():
-        if name in free and (loaded := sys.modules.get(module)):
+        if name in unset and (loaded := sys.modules.get(module)):
             getattr(loaded, setter)(threads)
 
 
@@ -74,10 +74,11 @@ def modules(threads: int) -> set[str]:
     return {"threadpoolctl"} if threads > AT_FIRST else set()
 
 
-def _set_loaded(threads: int, free: Collection[str]) -> None:
+def _set_loaded(threads: int, unset: Collection[str]) -> None:
+    """Set the number of threads of loaded libraries whose variables the user has not set."""
     from threadpoolctl import ThreadpoolController  # here: a worker of one thread does not need it
 
     for library in ThreadpoolController().lib_controllers:
         name = f"{library.internal_api.upper()}_NUM_THREADS"
-        if (name if name in _VARIABLES else "OMP_NUM_THREADS") in free:
+        if (name if name in _VARIABLES else "OMP_NUM_THREADS") in unset:
             library.set_num_threads(threads)

@@ -42,9 +42,9 @@ _METHOD: Any = _Dispatching().method
 def made_of(value: Any) -> tuple[Any, ...] | None:
     """Return the ``__reduce__`` tuple of a value; None if pickle's default applies."""
     kind = type(value)
-    if kind is type(_METHOD) and getattr(value, "__code__", None) is getattr(
-        _METHOD, "__code__", None
-    ):
+    # Until Python 3.13, such a method is a function, and only its code object identifies it.
+    code, code_of_method = (getattr(x, "__code__", None) for x in (value, _METHOD))
+    if kind is type(_METHOD) and code is code_of_method:
         owner = _owner_of(value)
         return None if owner is None else (getattr, (owner, value.__name__))
     if kind is FunctionType:
@@ -59,7 +59,7 @@ def made_of(value: Any) -> tuple[Any, ...] | None:
         return None
     if kind is NewType:
         return NewType, (value.__name__, value.__supertype__), vars(value)
-    state = {name: of for name, of in vars(value).items() if name != "cache_parameters"}
+    state = {name: x for name, x in vars(value).items() if name != "cache_parameters"}
     return _caching, (value.__wrapped__, value.cache_parameters()), state
 
 
@@ -106,8 +106,8 @@ def _dispatching(
     func: Callable[..., Any], registry: list[tuple[type, Callable[..., Any]]]
 ) -> Callable[..., Any]:
     made = singledispatch(func)
-    for kind, of in registry:
-        made.register(kind, of)
+    for kind, function in registry:
+        made.register(kind, function)
     return made
 
 
@@ -115,8 +115,8 @@ def _dispatching_method(
     func: Callable[..., Any], registry: list[tuple[type, Callable[..., Any]]]
 ) -> singledispatchmethod[Any]:
     made = singledispatchmethod(func)
-    for kind, of in registry:
-        made.dispatcher.register(kind, of)
+    for kind, function in registry:
+        made.dispatcher.register(kind, function)
     return made
 
 

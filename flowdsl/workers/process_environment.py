@@ -72,7 +72,7 @@ def _umask() -> int:
     try:
         with open("/proc/self/status") as file:
             return int(file.read().partition("Umask:")[2].split(maxsplit=1)[0], 8)
-    except FileNotFoundError:  # os.umask returns it only by setting another, for other threads too
+    except FileNotFoundError:  # os.umask returns it only while it sets another, for all threads
         mask = os.umask(0o077)
         os.umask(mask)
         return mask
@@ -152,7 +152,7 @@ def _set_decimal_context(settings: dict[str, Any]) -> None:
 
 
 def _floating_point_errors() -> dict[str, Any]:
-    """NumPy's handling of them, without what calls a function of this process."""
+    """How NumPy handles each kind of them, unless it calls a function of this process."""
     handled: dict[str, Any] = dict(np.geterr())
     return {kind: how for kind, how in handled.items() if how not in ("call", "log")}
 
@@ -219,17 +219,18 @@ class ProcessEnvironment:
     )
     priority: int = attrs.field(factory=lambda: os.getpriority(os.PRIO_PROCESS, 0))
 
-    def inherited(self, environment: bool = False) -> tuple[object, ...]:
+    def inherited(self, every_variable: bool = False) -> tuple[object, ...]:
         """Return the settings that a process can only inherit, not change after its start.
 
-        With ``environment`` these include all variables except those that pytest sets.
+        With ``every_variable`` these include all variables except those that pytest sets, which
+        change with each test.
         """
-        variables = {
-            name: value
-            for name, value in self.settings["environment variables"].items()
-            if name.startswith(_READ_AT_START) or (environment and not name.startswith("PYTEST_"))
-        }
-        return variables, self.users, self.priority
+        variables: dict[str, str] = self.settings["environment variables"]
+        if every_variable:
+            kept = {name: x for name, x in variables.items() if not name.startswith("PYTEST_")}
+        else:
+            kept = {name: x for name, x in variables.items() if name.startswith(_READ_AT_START)}
+        return kept, self.users, self.priority
 
     def take_on(self, *names: str) -> None:
         """Apply the settings to this process; with ``names``, only these."""

@@ -43,9 +43,16 @@ from flowdsl.workers.launching import Child
 from flowdsl.workers.native_threads import share_of
 from flowdsl.workers.process_environment import ProcessEnvironment
 from flowdsl.workers.shared_arrays import SharedArrays
-from flowdsl.workers.slabs import Place, Window
+from flowdsl.workers.slabs import Extent, Window
 from flowdsl.workers.tasks import BYTES_IN_FLIGHT, InputRows, TaskInput
-from flowdsl.workers.wire import PackedStage, is_loading, nbytes_of_frames, pickled, supply, unpack
+from flowdsl.workers.wire import (
+    PackedStage,
+    frames_of_rows,
+    is_loading,
+    nbytes_of_frames,
+    pickled,
+    unpack,
+)
 from flowdsl.workers.worker import (
     FILES_OF_ZMQ,
     FIRST_TASK_TIMEOUT_MS,
@@ -57,10 +64,11 @@ from flowdsl.workers.worker import (
 )
 
 FILES_OF_A_WORKER = 8
-"""The most descriptors that this process needs at once to start a worker, and to receive from it;
-libzmq opens one of them later, and without it the worker would wait forever."""
+"""The number of descriptors that this process needs to start a worker and to receive from it.
+libzmq opens one of them later; without it the worker would wait forever."""
 
 SECONDS_TO_LEAVE = 0.5
+"""A process that has not ended this long after its link was closed is killed."""
 SECONDS_STOPPED = 5.0
 """A process that was stopped by a signal counts as dead after this time."""
 
@@ -91,19 +99,19 @@ class Process(Worker):
 
 @attrs.frozen
 class Sent:
-    """Elements as sent by a process: a pickle, and the places of their arrays in its slabs."""
+    """Elements as sent by a process: a pickle, and where their arrays are in its slabs."""
 
     window: Window
     content: bytes
-    places: list[Place]
+    extents: list[Extent]
     nbytes: int
 
     def open(self) -> Sequence[Any]:
-        elements: list[Any] = unpack(self.content, self.window.buffers(self.places))
+        elements: list[Any] = unpack(self.content, self.window.buffers(self.extents))
         return elements
 
     def discard(self) -> None:
-        self.window.discard(self.places)
+        self.window.discard(self.extents)
 
 
 def processes(stage: Stage, time_operators: bool = False) -> Processes:
@@ -190,7 +198,7 @@ class Processes:
         self._end = weakref.finalize(backend, _end, *arguments)
 
     def pack(self, rows: InputRows) -> tuple[Any, int]:
-        frames = supply(rows)
+        frames = frames_of_rows(rows)
         return frames, nbytes_of_frames(frames)
 
     def submit(self, worker: Worker, task_input: TaskInput) -> None:
@@ -255,7 +263,7 @@ class Processes:
         if any(worker.held for worker in self._members.values()):
             return False
         for worker in self._members.values():
-            worker.window.settle()
+            worker.window.forget_begun()
             self._set_task_timeout(worker, int(SECONDS_AT_REST * 1000))
             worker.elements, worker.busy, worker.cpu = 0, 0.0, 0.0
         return True
@@ -292,18 +300,18 @@ class Processes:
         threads = share_of(cores(), packed.together)
         check_room("prefetch, for a worker process", 0, FILES_OF_A_WORKER)
         setup = Setup(
-            self._address,
-            os.urandom(16),
-            packed.program,
-            packed.modules | native_threads.modules(threads),
-            self._arrays.layout if self._arrays else None,
-            packed.end_to_end,
-            packed.time_operators,
-            (packed.workers.memory or BYTES_IN_FLIGHT) // packed.workers.count,
-            os.getpid(),
-            ProcessEnvironment(),
-            packed.classes,
-            threads,
+            address=self._address,
+            identity=os.urandom(16),
+            program=packed.program,
+            modules=packed.modules | native_threads.modules(threads),
+            program_arrays=self._arrays.layout if self._arrays else None,
+            end_to_end=packed.end_to_end,
+            time_operators=packed.time_operators,
+            memory=(packed.workers.memory or BYTES_IN_FLIGHT) // packed.workers.count,
+            consumer=os.getpid(),
+            environment=ProcessEnvironment(),
+            classes=packed.classes,
+            threads=threads,
         )
         try:
             worker = self.spawn(setup)
@@ -332,17 +340,17 @@ class Processes:
             worker.ready = True
             return Ready(worker)
         result: Result
-        result, places, dropped = unpack(frames[0])
-        while not worker.window.has(places):
+        result, extents, dropped = unpack(frames[0])
+        while not worker.window.has(extents):
             link = select.poll()
             link.register(worker.link, select.POLLIN)
             link.poll()
             if not _attach_slab(worker):
                 return None  # it died before it sent the slab; its descriptor will report it
         worker.window.drop(dropped)
-        worker.since = time.monotonic()  # before the check for late workers: this may have waited
-        nbytes = len(frames[1]) + worker.window.nbytes(places)
-        return Done(worker, result, Sent(worker.window, frames[1], places, nbytes))
+        worker.since = time.monotonic()  # it has begun its next task; the wait does not count
+        nbytes = len(frames[1]) + worker.window.nbytes(extents)
+        return Done(worker, result, Sent(worker.window, frames[1], extents, nbytes))
 
     def _exit_reason(self, worker: Process) -> str:
         """Wait for a process, killing it after a second; return how it ended, for messages."""
@@ -389,7 +397,7 @@ class _Owner(Owner):
     """True if a thread has begun to close the backend."""
 
     def ended(self) -> BaseException:
-        """Return what to raise in a thread that uses the backend after that."""
+        """Return what to raise in a thread that uses the backend while or after it is closed."""
         if not threading.main_thread().is_alive():  # the program exits: this thread leaves silently
             return SystemExit()
         return FlowError("the workers of this run were ended by another thread")

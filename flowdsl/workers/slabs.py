@@ -41,23 +41,23 @@ _LARGEST_AHEAD = 1 << 20
 _MOST_FREE = 16
 """The maximum number of free slabs that a worker keeps."""
 
-Place = tuple[int, int, int]
-"""The place of some bytes: the slab's number, then the offset and the size in bytes."""
+Extent = tuple[int, int, int]
+"""Some bytes in a slab: the slab's number, then the offset and the size in bytes."""
 
 
-def _up(size: int, step: int) -> int:
+def _round_up(size: int, step: int) -> int:
     """Round ``size`` up to a multiple of ``step``."""
     return -(-size // step) * step
 
 
-def _roomy(nbytes: int) -> int:
+def _slab_size(nbytes: int) -> int:
     """Return the size of a slab for this many bytes: one of eight steps between powers of two.
 
     So results of slightly different sizes can reuse each other's slabs, and at most an eighth of a
     slab is unused.
     """
     size = max(_SMALLEST, _HEADER + nbytes)
-    return _up(size, (1 << (size - 1).bit_length()) // 16)
+    return _round_up(size, (1 << (size - 1).bit_length()) // 16)
 
 
 def _address(buffer: mmap.mmap | memoryview) -> int:
@@ -92,13 +92,13 @@ class Slab:
 _MAP_FIXED = 0x10
 
 _lost: list[mmap.mmap] = []
-"""Memory whose place could not be taken: the system may have unmapped it already, and another
-thread may have mapped something there, which the end of the object would unmap."""
+"""Memory over which a slab could not be mapped. The system may have unmapped it already, and
+another thread may have mapped something at its address. Its end would unmap that, so it is kept."""
 
 
 @cache
 def _mmap() -> Callable[..., int | None]:
-    """The function of the C library, whose arguments Python's ``mmap`` does not all offer."""
+    """The function of the C library: Python's ``mmap`` does not offer all its arguments."""
     function = ctypes.CDLL(None, use_errno=True).mmap
     size, number, offset = ctypes.c_size_t, ctypes.c_int, ctypes.c_ssize_t
     function.argtypes = (ctypes.c_void_p, size, number, number, number, offset)
@@ -109,15 +109,15 @@ def _mmap() -> Callable[..., int | None]:
 def _mapped(fd: int, size: int) -> mmap.mmap:
     """Map a slab with all its pages, which is faster than one page fault for each.
 
-    ``fd`` can be closed afterwards, and then no descriptor is left: ``mmap.mmap`` would keep a
-    duplicate, and a process may hold more results than it may have open files. So the memory that
-    it maps is of no file, and the slab takes its place.
+    ``fd`` can be closed afterwards. ``mmap.mmap`` would keep a duplicate of it, and a process may
+    hold more results than it may have open files. So Python maps memory without a file, and the C
+    library then maps the slab at the same address.
     """
     memory = mmap.mmap(-1, size)
-    where = _address(memory)
+    address = _address(memory)
     flags = mmap.MAP_SHARED | mmap.MAP_POPULATE | _MAP_FIXED
     protection = mmap.PROT_READ | mmap.PROT_WRITE
-    if _mmap()(where, size, protection, flags, fd, 0) != where:
+    if _mmap()(address, size, protection, flags, fd, 0) != address:
         number = ctypes.get_errno()
         _lost.append(memory)
         raise OSError(number, os.strerror(number))
@@ -125,8 +125,9 @@ def _mapped(fd: int, size: int) -> mmap.mmap:
 
 
 _BEGUN = struct.Struct("<Q")
+"""The number of the task that the worker has begun, plus 1; 0 if it has begun none."""
 _MARK = (1 << 64) - 1
-"""The number of the slab in which a worker records the task that it has begun."""
+"""The number of the slab that contains ``_BEGUN``."""
 
 
 class Slabs:
@@ -141,23 +142,26 @@ class Slabs:
         self._most_free = most_free
         self._all: list[Slab] = []
         self._filling: list[Slab] = []
+        """The slabs of the current result; the last one may have room left."""
         self._filled = 0
+        """The bytes of the last slab that are in use."""
         self._allocated: list[Slab] = []
         """The slabs of the current result in which arrays were allocated."""
         self._placed: set[int] = set()
+        """The numbers of the slabs that contain something of the current result."""
         self._numbers = count()
         self._mark: Slab | None = None
 
     def open(self) -> None:
-        """Create the memory in which ``note`` records.
+        """Create the memory in which ``record_begun`` records.
 
         Raises:
             OSError: The system has no shared memory for this process.
         """
         self._mark = self._publish_new(_MARK, mmap.PAGESIZE)
 
-    def note(self, task: int) -> None:
-        """Record the number of the task begun in shared memory, readable after this worker's death.
+    def record_begun(self, task: int) -> None:
+        """Record the number of the task begun in memory that stays readable if this worker dies.
 
         A message could be lost with the worker, so another task would be blamed for its death.
         """
@@ -197,8 +201,8 @@ class Slabs:
             self._allocated.append(slab)
         return np.ndarray(tuple(shape), dtype, slab.memory, start)
 
-    def place(self, content: memoryview) -> Place:
-        """Return the place of these bytes in the result's slabs; copy them in if necessary."""
+    def place(self, content: memoryview) -> Extent:
+        """Return where in the result's slabs these bytes are; copy them in if necessary."""
         nbytes = content.nbytes
         address = _address(content) if self._allocated else 0
         for slab in self._allocated:
@@ -215,19 +219,20 @@ class Slabs:
         if self._filling and self._filled + nbytes <= self._filling[-1].size:
             start = self._filled
         else:
-            slab = self._free(nbytes) or self._create(nbytes)
+            slab = self._find_free(nbytes) or self._create(nbytes)
             slab.in_use = True
             self._filling.append(slab)
             start = _HEADER
-        self._filled = _up(start + nbytes, ALIGNMENT)
+        self._filled = _round_up(start + nbytes, ALIGNMENT)
         return self._filling[-1], start
 
-    def _free(self, nbytes: int) -> Slab | None:
-        roomy = (s for s in self._all if not s.in_use and s.size >= _HEADER + nbytes)
-        return min(roomy, key=lambda slab: slab.size, default=None)
+    def _find_free(self, nbytes: int) -> Slab | None:
+        """Return the smallest free slab with room for this many bytes."""
+        free = (s for s in self._all if not s.in_use and s.size >= _HEADER + nbytes)
+        return min(free, key=lambda slab: slab.size, default=None)
 
     def _create(self, nbytes: int) -> Slab:
-        size = _roomy(nbytes)
+        size = _slab_size(nbytes)
         if self._filling:  # the result has several arrays: leave room for the next
             size = max(size, min(2 * self._filling[-1].size, _LARGEST_AHEAD))
         slab = self._publish_new(next(self._numbers), size)
@@ -279,7 +284,7 @@ class Window:
         number = 0 if mark is None else int(_BEGUN.unpack_from(mark.memory)[0])
         return number - 1 if number else None
 
-    def settle(self) -> None:
+    def forget_begun(self) -> None:
         """Clear the number of the task begun, since the next pass may use the same numbers."""
         if (mark := self._slabs.get(_MARK)) is not None:
             _BEGUN.pack_into(mark.memory, 0, 0)
@@ -289,24 +294,24 @@ class Window:
         for number in numbers:
             self._slabs.pop(number, None)
 
-    def nbytes(self, places: Sequence[Place]) -> int:
-        """Return the bytes of memory that these places keep in use: their whole slabs."""
-        return sum(self._slabs[number].size for number in {number for number, _, _ in places})
+    def nbytes(self, extents: Sequence[Extent]) -> int:
+        """Return the bytes of memory that these extents keep in use: their whole slabs."""
+        return sum(self._slabs[number].size for number in {number for number, _, _ in extents})
 
-    def has(self, places: Sequence[Place]) -> bool:
-        """Return True if every slab of these places is attached."""
-        return all(number in self._slabs for number, _, _ in places)
+    def has(self, extents: Sequence[Extent]) -> bool:
+        """Return True if every slab of these extents is attached."""
+        return all(number in self._slabs for number, _, _ in extents)
 
-    def buffers(self, places: Sequence[Place]) -> list[NDArray[np.uint8]]:
-        """Return views of the bytes at these places; a slab stays in use while viewed."""
-        numbers = {number for number, _, _ in places}
+    def buffers(self, extents: Sequence[Extent]) -> list[NDArray[np.uint8]]:
+        """Return views of the bytes at these extents; a slab stays in use while viewed."""
+        numbers = {number for number, _, _ in extents}
         views = {number: self._view(self._slabs[number]) for number in numbers}
-        return [views[number][start : start + size] for number, start, size in places]
+        return [views[number][start : start + size] for number, start, size in extents]
 
-    def discard(self, places: Sequence[Place]) -> None:
+    def discard(self, extents: Sequence[Extent]) -> None:
         """Mark the slabs of an unused result as free."""
         # Clear each slab only once: the worker may fill it again as soon as it is free.
-        for number in {number for number, _, _ in places}:
+        for number in {number for number, _, _ in extents}:
             if number in self._slabs:
                 self._slabs[number].in_use = False
 

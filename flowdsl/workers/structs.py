@@ -48,8 +48,8 @@ def _field(kind: Any, name: str) -> dict[str, Any]:
     fields, defaults = kind.__struct_fields__, kind.__struct_defaults__
     encoded = kind.__struct_encode_fields__[fields.index(name)]
     renamed = {} if encoded == name else {"name": encoded}
-    place = fields.index(name) - len(fields) + len(defaults)
-    default: Any = defaults[place] if place >= 0 else NODEFAULT
+    k = fields.index(name) - (len(fields) - len(defaults))  # only the last fields have defaults
+    default: Any = defaults[k] if k >= 0 else NODEFAULT
     if type(default).__name__ == "Factory":
         return renamed | {"default_factory": default.factory}
     return renamed if default is NODEFAULT else renamed | {"default": default}
@@ -67,7 +67,7 @@ def _struct(
     known = _tracker._DYNAMIC_CLASS_TRACKER_BY_ID.get(tracked)
     if known is not None:
         return known
-    namespace |= {own: field(**of) for own, of in fields.items() if of}
+    namespace |= {own: field(**arguments) for own, arguments in fields.items() if arguments}
     return _tracker._lookup_class_or_track(tracked, metaclass(name, bases, namespace, **settings))
 
 

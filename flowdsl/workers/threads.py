@@ -25,6 +25,7 @@ from flowdsl.workers.backend import POLL_SECONDS, Done, Event, Owner, Worker, re
 from flowdsl.workers.tasks import InputRows, TaskInput
 
 SECONDS_TO_LEAVE = 0.5
+"""The time that the end of a run waits for its threads, before it abandons those at work."""
 _numbers = count(1)
 
 
@@ -132,10 +133,10 @@ def _serve(
     leave: threading.Event,
 ) -> None:
     try:
-        making = executor_of(stage.program, stage.end_to_end, RECYCLED.allocate, time_operators)
+        executor = executor_of(stage.program, stage.end_to_end, RECYCLED.allocate, time_operators)
         while (task_input := worker.inbox.get()) is not None and not leave.is_set():
             task = task_input.task
-            outcome = execute(making, task.addresses(), task_input.rows, task.most_bytes)
+            outcome = execute(executor, task.addresses(), task_input.rows, task.most_bytes)
             delivery = _InMemory(outcome.elements, outcome.nbytes)
             events.put(Done(worker, result_of(outcome, task), delivery))
     except BaseException as error:  # also SystemExit, from a function that ends its process

@@ -41,6 +41,7 @@ PATIENCE, MOST_PATIENCE = 8.0, 120.0
 """Seconds after which a rejected number is tried again: initially, and at most."""
 
 _BLOCK = 0.03
+"""The seconds of a block: a trial consists of blocks, whose variation shows its precision."""
 _LEAST_BLOCKS = 8
 _LEAST, _MOST = 0.25, 1.5
 """The minimum and maximum seconds of a trial, which ends as soon as it is precise."""
@@ -99,7 +100,7 @@ class Tuner:
     """The number of workers to use now."""
     _blocks: list[Span] = attrs.field(factory=list[Span], init=False)
     """The measurements of the current trial."""
-    _unsettled: int = attrs.field(default=0, init=False)
+    _of_previous_count: int = attrs.field(default=0, init=False)
     """The number of undelivered tasks that were computed with the previous number of workers."""
     _before: Trial | None = attrs.field(default=None, init=False)
     """The trial of the previous number, until the current number is accepted or rejected."""
@@ -116,15 +117,16 @@ class Tuner:
     def __attrs_post_init__(self) -> None:
         self._too_many = self.most + 1
 
-    def observe(self, span: Span, in_flight: int) -> None:
+    def observe(self, span: Span, under_way: int) -> None:
         """Record a delivered task, and possibly change the number.
 
-        ``in_flight`` is the number of tasks under way, computed with the current number.
+        ``under_way`` is the number of tasks that are not delivered: if the number changes, they are
+        still computed with the current one.
         """
         if self.most == 1:
             return
-        if self._unsettled:
-            self._unsettled -= 1
+        if self._of_previous_count:
+            self._of_previous_count -= 1
             return
         self._since_rejection += span.seconds
         if not self._blocks or self._blocks[-1].seconds >= _BLOCK:
@@ -136,7 +138,7 @@ class Tuner:
         self._blocks.clear()
         count = self._next(trial)
         if count != self.count:
-            self.count, self._unsettled = count, in_flight
+            self.count, self._of_previous_count = count, under_way
 
     def _next(self, trial: Trial) -> int:
         """Return the number to use after a trial."""
@@ -213,6 +215,7 @@ def _is_enough(blocks: list[Span]) -> bool:
 
 
 def _measured(count: int, blocks: list[Span]) -> Trial:
+    """Return the trial of ``count`` workers that consists of these blocks."""
     whole = Span()
     for block in blocks:
         whole.add(block)

@@ -39,7 +39,7 @@ from flowdsl.workers.pickling import (
     send_the_script,
 )
 from flowdsl.workers.shared_arrays import LARGE, reduced, reduced_tensor
-from flowdsl.workers.slabs import WORTH_SHARING, Place, Slabs
+from flowdsl.workers.slabs import WORTH_SHARING, Extent, Slabs
 
 Frame: TypeAlias = bytes | memoryview
 
@@ -51,21 +51,21 @@ class Shipped:
     content: bytes
     modules: frozenset[str]
     """The modules of installed packages that it imports."""
-    beside: tuple[memoryview, ...]
-    """The contents of large arrays, which are sent out of band."""
+    out_of_band: tuple[memoryview, ...]
+    """The contents of large arrays, which are not in ``content``."""
 
 
-def ship(program: AnyNode, kind: WorkerKind, beside: bool = False) -> Shipped:
+def ship(program: AnyNode, kind: WorkerKind, out_of_band: bool = False) -> Shipped:
     """Pack a program for workers of a kind; functions of scripts and notebooks are included.
 
-    With ``beside`` the contents of large arrays are left out of the pickle.
+    With ``out_of_band`` the contents of large arrays are left out of the pickle.
 
     Raises:
         NotShippable: An argument of an operator cannot be sent; the error names both.
     """
     try:
         # Sources first: pickle refers to what it has pickled, so a chain of any depth can be sent.
-        return _ship((list(_marked(program)), walk(program)), beside)
+        return _ship((list(_marked(program)), walk(program)), out_of_band)
     except Exception as error:
         raise _culprit(program, kind) or NotShippable(str(error)) from error
 
@@ -108,7 +108,7 @@ def load(content: bytes, buffers: Sequence[Any] = ()) -> AnyNode:
     """
     _loading.is_under_way, _loading.argument = True, ("", "")
     try:
-        _, (*_, program) = unpack(content, buffers)
+        _marked_arguments, (*_, program) = unpack(content, buffers)  # the last operator is on top
     except BaseException as error:  # SystemExit too, of a module that is imported
         title, argument = _loading.argument
         raise NotShippable(
@@ -170,11 +170,11 @@ class PackedStage:
         Raises:
             NotShippable: The program cannot be sent to workers.
         """
-        shipped = ship(stage.program, stage.workers.kind, beside=True)
+        shipped = ship(stage.program, stage.workers.kind, out_of_band=True)
         return cls(
             shipped.content,
             shipped.modules,
-            shipped.beside,
+            shipped.out_of_band,
             stage.workers,
             stage.end_to_end,
             stage.together,
@@ -215,11 +215,11 @@ class _Pickler(cloudpickle.Pickler):
 class _ProgramPickler(_Pickler):
     """Collects the modules of a program, and its large arrays."""
 
-    def __init__(self, file: io.BytesIO, beside: bool = False) -> None:
+    def __init__(self, file: io.BytesIO, out_of_band: bool = False) -> None:
         self.modules: set[str] = set()
-        self.beside: list[memoryview] = []
+        self.out_of_band: list[memoryview] = []
         # not a method of this object: the cycle would keep all pickled objects alive
-        in_band = partial(_in_band, self.beside, LARGE) if beside else None
+        in_band = partial(_in_band, self.out_of_band, LARGE) if out_of_band else None
         super().__init__(file, 5, buffer_callback=in_band)
 
     def reducer_override(self, obj: Any) -> Any:
@@ -236,15 +236,16 @@ class _ProgramPickler(_Pickler):
         return super().reducer_override(obj)
 
 
-def _ship(value: object, beside: bool = False) -> Shipped:
+def _ship(value: object, out_of_band: bool = False) -> Shipped:
     send_the_script()
     with io.BytesIO() as buffer:
-        pickler = _ProgramPickler(buffer, beside)
+        pickler = _ProgramPickler(buffer, out_of_band)
         pickler.dump(value)
-        return Shipped(buffer.getvalue(), installed(pickler.modules), tuple(pickler.beside))
+        return Shipped(buffer.getvalue(), installed(pickler.modules), tuple(pickler.out_of_band))
 
 
 def _culprit(program: AnyNode, kind: WorkerKind) -> NotShippable | None:
+    """Return the error that names the first argument that cannot be sent."""
     for title, argument, value in _arguments(program):
         try:
             _ship(value)
@@ -256,10 +257,10 @@ def _culprit(program: AnyNode, kind: WorkerKind) -> NotShippable | None:
     return None
 
 
-def supply(elements: Sequence[Iterable[Any]]) -> list[Frame]:
-    """Return the frames for rows, one list per base, with classes of the user's script."""
-    content, beside = _pickle(_dumps, elements)
-    return [content, *beside]
+def frames_of_rows(rows: Sequence[Iterable[Any]]) -> list[Frame]:
+    """Return the message with the rows of each base, and with classes of the user's script."""
+    content, out_of_band = _pickle(_dumps, rows)
+    return [content, *out_of_band]
 
 
 def nbytes_of_frames(frames: Sequence[Frame]) -> int:
@@ -300,38 +301,38 @@ def _dumps(
 
 
 def _pickle(dumps: Callable[..., bytes], value: object) -> tuple[bytes, list[memoryview]]:
-    beside: list[memoryview] = []
-    in_band = partial(_in_band, beside, WORTH_SHARING)
-    return dumps(value, 5, buffer_callback=in_band), beside
+    out_of_band: list[memoryview] = []
+    in_band = partial(_in_band, out_of_band, WORTH_SHARING)
+    return dumps(value, 5, buffer_callback=in_band), out_of_band
 
 
-def _in_band(beside: list[memoryview], large: int, buffer: pickle.PickleBuffer) -> bool:
-    """Return True if a buffer is stored in the pickle; collect a large one in ``beside``."""
+def _in_band(out_of_band: list[memoryview], large: int, buffer: pickle.PickleBuffer) -> bool:
+    """Return True if a buffer is stored in the pickle; collect a large one in ``out_of_band``."""
     content = buffer.raw()
     if content.nbytes < large:
         return True
-    beside.append(content)
+    out_of_band.append(content)
     return False
 
 
 def classes_of_main() -> frozenset[str]:
     """Return the names of the classes in this process's ``__main__``."""
     main = vars(sys.modules["__main__"])
-    # Not isinstance, which asks a proxy among the values for its __class__, as Flask's has one.
+    # Not isinstance: it asks a value for its `__class__`, and proxies such as Flask's then raise.
     return frozenset(name for name, value in main.items() if issubclass(type(value), type))
 
 
 def pack_into(
     slabs: Slabs, elements: list[Any], classes: frozenset[str]
-) -> tuple[bytes, list[Place]]:
+) -> tuple[bytes, list[Extent]]:
     """Pickle elements, with their large arrays placed in slabs.
 
     ``classes`` are the classes of the consumer's ``__main__``, which it finds by name.
     """
     if elements:
-        _adopt(elements[0], classes)
-    data, beside = pack(elements)
-    return data, [slabs.place(content) for content in beside]
+        _make_picklable_by_name(elements[0], classes)
+    data, out_of_band = pack(elements)
+    return data, [slabs.place(content) for content in out_of_band]
 
 
 def pickled(value: object) -> bytes:
@@ -343,7 +344,7 @@ def pickled(value: object) -> bytes:
 
 
 def packed_alone(element: object) -> bytes:
-    """Pickle one element, large arrays included, as ``supply`` does."""
+    """Pickle one element, large arrays included, as ``frames_of_rows`` does."""
     return _dumps(element)
 
 
@@ -362,7 +363,7 @@ def unpack(data: bytes | bytearray, buffers: Sequence[Any] = ()) -> Any:
     return pickle.loads(data, buffers=buffers)
 
 
-def _adopt(element: object, classes: frozenset[str]) -> None:
+def _make_picklable_by_name(element: object, classes: frozenset[str]) -> None:
     """Make classes of the user's script picklable by name.
 
     This worker received them by value; they belong to the ``__main__`` of the consumer. They are
@@ -376,4 +377,4 @@ def _adopt(element: object, classes: frozenset[str]) -> None:
         sys.modules.setdefault(kind.__module__, main)
         vars(main).setdefault(kind.__qualname__, kind)
     for _, part in components(element) or ():
-        _adopt(part, classes)
+        _make_picklable_by_name(part, classes)

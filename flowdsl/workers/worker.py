@@ -34,7 +34,7 @@ from flowdsl.workers.backend import Result, result_of
 from flowdsl.workers.malloc_tuning import MOST, UNTOUCHED, Heap
 from flowdsl.workers.process_environment import ProcessEnvironment
 from flowdsl.workers.shared_arrays import BufferLayout, mapped
-from flowdsl.workers.slabs import Place, Slabs
+from flowdsl.workers.slabs import Extent, Slabs
 from flowdsl.workers.tasks import (
     InputRows,
     InputUnreadable,
@@ -154,23 +154,23 @@ def serve(link: socket.socket, setup: Setup, heap: Heap = UNTOUCHED) -> None:
         poller.register(link, zmq.POLLIN)
         timeout: int | None = FIRST_TASK_TIMEOUT_MS
         while control in dict(poller.poll(timeout)):  # the link is readable only at its end
-            # copied, so that they are aligned, and writable: an array that is not shared is so
+            # Copied, because arrays in copies are aligned and writable.
             frames = [bytearray(frame.buffer) for frame in control.recv_multipart(copy=False)]
             if frames[0].startswith(PARK):
                 (timeout,) = LENGTH.unpack(frames[0][len(PARK) :])
                 executor.park()
-                heap.park()
+                heap.trim()
                 continue
             timeout = None
             task: Task = unpack(frames[0])
-            slabs.note(task.number)
+            slabs.record_begun(task.number)
             try:
                 supplied: InputRows = unpack(frames[1], frames[2:]) if len(frames) > 1 else []
             except Exception as error:
                 control.send_multipart(_unreadable(task, error))
             else:
                 control.send_multipart(run(executor, slabs, task, supplied, setup.classes))
-            heap.settle()
+            heap.trim_excess()
 
 
 def _wait_for_close(link: socket.socket) -> None:
@@ -187,8 +187,8 @@ def run(
     unreadable: dict[int, RowUnreadable] = {}
     if any(part and isinstance(next(iter(part)), RowAlone) for part in supplied):
         supplied, unreadable = load_rows_alone(supplied)
-    result, places, content = _computed(executor, slabs, task, supplied, unreadable, classes)
-    return [pickled((result, places, surplus)), content]
+    result, extents, content = _computed(executor, slabs, task, supplied, unreadable, classes)
+    return [pickled((result, extents, surplus)), content]
 
 
 def _computed(
@@ -198,8 +198,11 @@ def _computed(
     supplied: InputRows,
     unreadable: dict[int, RowUnreadable],
     classes: frozenset[str],
-) -> tuple[Result, list[Place], bytes]:
-    """Compute a task; return its result, its packed elements and the places of their arrays."""
+) -> tuple[Result, list[Extent], bytes]:
+    """Compute a task; return its result, where the elements' arrays are, and the packed elements.
+
+    If an element cannot be packed, the result is of the elements before it, or says why not.
+    """
     began = time.perf_counter()
     process = os.getpid()
     outcome = execute(executor, task.addresses(), supplied, task.most_bytes)
@@ -214,30 +217,29 @@ def _computed(
             failure = attrs.evolve(failure, cause=travelling(cause))
     unsent: Exception | None = None
     try:
-        content, places = pack_into(slabs, outcome.elements, classes)
+        content, extents = pack_into(slabs, outcome.elements, classes)
     except Exception as error:
-        bad = first_unpackable(outcome.elements)
-        if bad is None and task.stop - task.start > 1:  # smaller tasks may fit into the memory
-            outcome, failure, stop = TaskOutcome([], []), None, 0
-        elif bad is None:  # the element can be pickled, so memory ran out
+        unpackable = first_unpackable(outcome.elements)
+        if unpackable is not None:
+            first, why = unpackable
+            before = int(np.searchsorted(task.addresses().position, outcome.positions[first]))
+            if before:  # return the elements before it; the rest of the task will be another task
+                part = task.part(task.number, task.start, task.start + before)
+                return _computed(executor, slabs, part, supplied, unreadable, classes)
+            unsent = NotShippable(f"the element cannot be sent from its worker process: {why}")
+            outcome, failure = TaskOutcome([], []), None
+        elif task.stop - task.start > 1:  # memory ran out: smaller tasks may fit
+            outcome, failure = TaskOutcome([], []), None
+        else:
             reason = explained(error) if isinstance(error, OSError) else str(error)
             full = FlowError(f"a worker process has no memory for the element: {reason}")
             failure = Failure((), task.epoch, outcome.positions[0], travelling(full))
-            stop = 0
-        else:
-            first, why = bad
-            before = int(np.searchsorted(task.addresses().position, outcome.positions[first]))
-            if before:  # without it; the others are for another task
-                part = task.part(task.number, task.start, task.start + before)
-                return _computed(executor, slabs, part, supplied, unreadable, classes)
-            bound = NotShippable(f"the element cannot be sent from its worker process: {why}")
-            outcome, failure, unsent, stop = TaskOutcome([], []), None, bound, 0
-        outcome.positions, outcome.elements = outcome.positions[:stop], outcome.elements[:stop]
-        outcome.skipped = [skipped for skipped in outcome.skipped if skipped.before <= stop]
-        content, places = pack_into(slabs, outcome.elements, classes)
+            outcome.positions, outcome.elements = [], []
+            outcome.skipped = [skipped for skipped in outcome.skipped if not skipped.before]
+        content, extents = pack_into(slabs, outcome.elements, classes)
     seconds = time.perf_counter() - began
     result = result_of(attrs.evolve(outcome, failure=failure, seconds=seconds), task)
-    return attrs.evolve(result, unsent=unsent), places, content
+    return attrs.evolve(result, unsent=unsent), extents, content
 
 
 def _unreadable(task: Task, error: Exception) -> list[bytes]:

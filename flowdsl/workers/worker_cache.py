@@ -16,8 +16,8 @@ from flowdsl.workers.backend import WorkerBackend, create_backend
 _parked: dict[int, dict[int, WorkerBackend]] = {}
 """The parked backends, by the identity of the flow's plan and the number of the stage."""
 
-_found: dict[int, dict[int, int]] = {}
-"""The tuned numbers of workers, by the same keys."""
+_tuned: dict[int, dict[int, int]] = {}
+"""The numbers of workers at the end of the last pass, by the same keys."""
 
 _lock = threading.RLock()  # reentrant: a flow may be collected while this thread has locked it
 
@@ -33,23 +33,23 @@ def take(plan: Plan[Any], stage: Stage, time_operators: bool) -> WorkerBackend:
     return create_backend(stage, time_operators)
 
 
-def found(plan: Plan[Any], stage: Stage) -> int | None:
+def tuned_workers(plan: Plan[Any], stage: Stage) -> int | None:
     """Return the number of workers at the end of the last pass over a flow, if any."""
-    return _found.get(id(plan), {}).get(stage.number)
+    return _tuned.get(id(plan), {}).get(stage.number)
 
 
-def leave(plan: Plan[Any], stage: Stage, backend: WorkerBackend) -> None:
+def put_back(plan: Plan[Any], stage: Stage, backend: WorkerBackend) -> None:
     """Park the workers after a pass if they can be reused, or end them."""
     number, is_parked = len(backend.workers), backend.park()
     with _lock:
         if id(plan) not in _parked:
-            _parked[id(plan)], _found[id(plan)] = {}, {}
+            _parked[id(plan)], _tuned[id(plan)] = {}, {}
             weakref.finalize(plan, _forget, id(plan)).atexit = False
-        _found[id(plan)][stage.number] = number
+        _tuned[id(plan)][stage.number] = number
         other = _parked[id(plan)].pop(stage.number, None) if is_parked else backend
         if is_parked:
             _parked[id(plan)][stage.number] = backend
-    if other is not None:  # left by another run of the same flow at the same time
+    if other is not None:  # put back by another run of the same flow at the same time
         other.close()
 
 
@@ -65,6 +65,6 @@ def end(plan: Plan[Any]) -> None:
 def _forget(key: int) -> None:
     with _lock:
         backends = _parked.pop(key, {})
-        _found.pop(key, None)
+        _tuned.pop(key, None)
     for backend in backends.values():
         backend.close()

@@ -35,15 +35,15 @@ class TestLargeArrays:
     )
     def test_buffers_are_mapped_back(self, arrays: list[Any]) -> None:
         large = [np.resize(x, LARGE) if x.size else x for x in arrays]
-        shipped = _ship(large, beside=True)
-        assert len(shipped.beside) == sum(x.nbytes >= LARGE for x in large)
+        shipped = _ship(large, out_of_band=True)
+        assert len(shipped.out_of_band) == sum(x.nbytes >= LARGE for x in large)
         assert len(shipped.content) < 10_000 + 1000 * len(large)
-        beside = SharedArrays(shipped.beside) if shipped.beside else None
+        beside = SharedArrays(shipped.out_of_band) if shipped.out_of_band else None
         got = unpacked(shipped.content, mapped(beside.layout) if beside else [])
         for x, y in zip(large, got, strict=True):
             assert x.dtype == y.dtype
             assert np.array_equal(x, y, equal_nan=x.dtype.kind in "fc")
-        assert beside is None or beside.holds(shipped.beside)
+        assert beside is None or beside.holds(shipped.out_of_band)
 
     def test_are_stored_once_for_all_workers(self) -> None:
         table = np.ones(64 * MIB, np.uint8)

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flowdsl.workers import slabs
-from flowdsl.workers.slabs import ALIGNMENT, WORTH_SHARING, Place, Slabs, Window, _roomy
+from flowdsl.workers.slabs import ALIGNMENT, WORTH_SHARING, Extent, Slabs, Window, _slab_size
 
 FLOAT = np.dtype(np.float64)
 BIG = (WORTH_SHARING // 8 + 1,)
@@ -28,10 +28,10 @@ class Pair:
         self.window = Window()
         self.slabs = Slabs(lambda number, fd: self.window.attach(number, os.dup(fd)))
 
-    def send(self, *arrays: np.ndarray[Any, Any]) -> list[Place]:
+    def send(self, *arrays: np.ndarray[Any, Any]) -> list[Extent]:
         return [self.slabs.place(array.data.cast("B")) for array in arrays]
 
-    def result(self, *values: float) -> list[Place]:
+    def result(self, *values: float) -> list[Extent]:
         """A result of one big array for every value."""
         self.slabs.begin()
         return self.send(*[self.filled(value) for value in values])
@@ -41,7 +41,7 @@ class Pair:
         array[...] = value
         return array
 
-    def view(self, places: list[Place]) -> list[np.ndarray[Any, Any]]:
+    def view(self, places: list[Extent]) -> list[np.ndarray[Any, Any]]:
         return [buffer.view(np.float64) for buffer in self.window.buffers(places)]
 
 
@@ -108,7 +108,7 @@ class TestDescriptors:
 class TestSize:
     @given(st.integers(1 << 16, 1 << 28))
     def test_at_most_an_eighth_is_unused(self, nbytes: int) -> None:
-        size = _roomy(nbytes)
+        size = _slab_size(nbytes)
         assert nbytes + ALIGNMENT <= size <= 1.125 * (nbytes + ALIGNMENT)
         assert size % mmap.PAGESIZE == 0
 

@@ -33,7 +33,7 @@ from flowdsl.workers.tasks import (
     TaskInput,
     TaskSource,
 )
-from flowdsl.workers.wire import Frame, supply, unpack
+from flowdsl.workers.wire import Frame, frames_of_rows, unpack
 from tests.sampling import examples
 from tests.strategies import chains
 
@@ -110,7 +110,7 @@ def work_off(
 
 def pack(rows: InputRows) -> tuple[list[Frame], int]:
     """Pack rows as for processes."""
-    frames = supply(rows)
+    frames = frames_of_rows(rows)
     return frames, sum(map(len, frames))
 
 

@@ -22,7 +22,15 @@ from flowdsl.nodes import Elementwise, Indices
 from flowdsl.resources.worker_kinds import PROCESSES
 from flowdsl.testing.elements import FORMS, make, same
 from flowdsl.workers.slabs import WORTH_SHARING
-from flowdsl.workers.wire import classes_of_main, load, pack, pack_into, ship, supply, unpack
+from flowdsl.workers.wire import (
+    classes_of_main,
+    frames_of_rows,
+    load,
+    pack,
+    pack_into,
+    ship,
+    unpack,
+)
 from tests.workers.test_slabs import Pair
 
 BIG = WORTH_SHARING  # elements: of any dtype, so many are worth it
@@ -30,7 +38,7 @@ BIG = WORTH_SHARING  # elements: of any dtype, so many are worth it
 
 def by_message(elements: list[Any]) -> Any:
     """Send values as a task input does."""
-    data, *beside = supply([elements])
+    data, *beside = frames_of_rows([elements])
     (received,) = unpack(bytes(data), [bytearray(content) for content in beside])
     return received
 

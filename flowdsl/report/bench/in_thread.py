@@ -21,7 +21,7 @@ from flowdsl.workers.processes import Sent
 from flowdsl.workers.slabs import Slabs, Window
 from flowdsl.workers.task_sizer import SECONDS_PER_TASK
 from flowdsl.workers.tasks import BYTES_IN_FLIGHT, InputRows, TaskInput
-from flowdsl.workers.wire import nbytes_of_frames, pickled, supply, unpack
+from flowdsl.workers.wire import frames_of_rows, nbytes_of_frames, pickled, unpack
 from flowdsl.workers.worker import run
 
 IN_THREAD = WorkerKind(
@@ -58,7 +58,7 @@ class InThread:
             self._workers.append(Worker(f"worker {len(self._workers)}", ready=True))
 
     def pack(self, rows: InputRows) -> tuple[Any, int]:
-        frames = supply(rows)
+        frames = frames_of_rows(rows)
         return frames, nbytes_of_frames(frames)
 
     def submit(self, worker: Worker, task_input: TaskInput) -> None:
@@ -72,7 +72,7 @@ class InThread:
         packed = task_input.packed
         rows: InputRows = unpack(packed[0], packed[1:]) if packed else []
         task = unpack(message)
-        self._slabs.note(task.number)
+        self._slabs.record_begun(task.number)
         head, content = run(self._executor, self._slabs, task, rows, frozenset())
         result, places, dropped = unpack(head)
         self._window.drop(dropped)
