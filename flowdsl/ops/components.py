@@ -54,7 +54,7 @@ W = TypeVar("W")
 Ts = TypeVarTuple("Ts")
 
 
-def _is_key_or_number(node: AnyNode, field: attrs.Attribute[Any], value: object) -> None:
+def _validate_index(node: AnyNode, field: attrs.Attribute[Any], value: object) -> None:
     if not isinstance(value, (int, str)) or isinstance(value, bool):
         raise InvalidFlow(
             f"map_component: {field.name} must be the number of a component, its key in a dict, or "
@@ -62,7 +62,7 @@ def _is_key_or_number(node: AnyNode, field: attrs.Attribute[Any], value: object)
         )
 
 
-def _are_selectors(node: AnyNode, field: attrs.Attribute[Any], value: tuple[object, ...]) -> None:
+def _validate_picks(node: AnyNode, field: attrs.Attribute[Any], value: tuple[object, ...]) -> None:
     keys = [x for x in value if isinstance(x, str)]
     wrong = [x for x in value if not callable(x) and not isinstance(x, str)]
     if wrong or not value or (keys and len(keys) < len(value)):
@@ -84,7 +84,7 @@ class MapComponent(CodeTemplate[Any, Any, E], Generic[E]):
     """Elements with ``func`` applied to one component."""
 
     func: Callable[[Any], Any] = attrs.field(validator=validate_callable)
-    index: int | str = attrs.field(converter=plain_int, validator=_is_key_or_number)
+    index: int | str = attrs.field(converter=plain_int, validator=_validate_index)
 
     def __attrs_post_init__(self) -> None:
         refuse_mismatch(self)
@@ -97,25 +97,25 @@ class MapComponent(CodeTemplate[Any, Any, E], Generic[E]):
     @property
     def loop_line(self) -> str:
         """Source code that changes pairs inline, without a call: most rows are pairs."""
-        pairs = {0: "({func}(x[0]), x[1])", 1: "(x[0], {func}(x[1]))"}
-        if self.index not in pairs:
+        changed_pairs = {0: "({func}(x[0]), x[1])", 1: "(x[0], {func}(x[1]))"}
+        if self.index not in changed_pairs:
             return "x = {change}(x)"
-        made = pairs[self.index]
-        return f"x = {made} if type(x) is tuple and len(x) == 2 else {{change}}(x)"
+        pair = changed_pairs[self.index]
+        return f"x = {pair} if type(x) is tuple and len(x) == 2 else {{change}}(x)"
 
     @property
     def change(self) -> Callable[[Any], Any]:
         """The function that changes the component of an element; fast for tuples."""
-        func, index, other = self.func, self.index, self._change
+        func, index, change_any = self.func, self.index, self._change
         if isinstance(index, str):
-            return other
+            return change_any
 
         def change(x: Any) -> Any:
             if isinstance(x, tuple) and -len(x) <= index < len(x):
                 values = list(x)
                 values[index] = func(values[index])
                 return tuple(values) if type(x) is tuple else with_values(x, values)
-            return other(x)
+            return change_any(x)
 
         return change
 
@@ -124,9 +124,9 @@ class MapComponent(CodeTemplate[Any, Any, E], Generic[E]):
         name = _name(self.index, form_of(x), list(parts))
         _require_settable(form_of(x), name)
         parts[name] = self.func(parts[name])
-        return (
-            with_values(x, parts.values()) if isinstance(x, tuple) else assemble(form_of(x), parts)
-        )
+        if isinstance(x, tuple):
+            return with_values(x, parts.values())
+        return assemble(form_of(x), parts)
 
     @cached_per_node
     def spec(self, probe: bool) -> Spec:
@@ -137,17 +137,16 @@ class MapComponent(CodeTemplate[Any, Any, E], Generic[E]):
         name = _name(self.index, form, list(parts))
         _require_settable(form, name)
         parts[name] = spec_of_result(self.func)
-        known = (
-            _tuple_of(parts.values()) if _is_plain(form) else StructSpec(form, (*parts.items(),))
-        )
-        return with_inferred(self, known, probe)
+        if _is_plain_tuple(form):
+            return with_inferred(self, _tuple_of(parts.values()), probe)
+        return with_inferred(self, StructSpec(form, (*parts.items(),)), probe)
 
 
 @attrs.frozen(eq=False, repr=False, slots=False)
 class Select(CodeTemplate[Any, Any, E], Generic[E]):
     """The components that selectors or keys pick from every element, in the selectors' order."""
 
-    picks: tuple[Any, ...] = attrs.field(validator=_are_selectors)
+    picks: tuple[Any, ...] = attrs.field(validator=_validate_picks)
 
     def __attrs_post_init__(self) -> None:
         refuse_mismatch(self)
@@ -183,11 +182,11 @@ class Select(CodeTemplate[Any, Any, E], Generic[E]):
 
 def with_values(x: Any, values: Iterable[Any]) -> Any:
     """A tuple with other components: a NamedTuple keeps its class."""
-    return tuple(values) if _is_plain(type(x)) else type(x)._make(values)
+    return tuple(values) if _is_plain_tuple(type(x)) else type(x)._make(values)
 
 
-def _is_plain(form: type) -> bool:
-    """Return True for a tuple without names."""
+def _is_plain_tuple(form: type) -> bool:
+    """Return True for the class of a tuple without names."""
     return issubclass(form, tuple) and not is_named_tuple(form)
 
 
@@ -202,15 +201,14 @@ def _name(component: int | str, form: type, names: Sequence[str]) -> str:
     Raises:
         SpecMismatch: There is no such component; the message lists the existing ones.
     """
-    named = bool(names) and not _is_plain(form)
+    has_names = bool(names) and not _is_plain_tuple(form)
     if isinstance(component, str):
-        found = named and component in names
-    else:
-        found = issubclass(form, tuple) and -len(names) <= component < len(names)
-    if found:
-        return component if isinstance(component, str) else names[component]
-    has = ", ".join(map(repr, names)) if named else str(len(names))
-    of = f" of {has}" if named or issubclass(form, (tuple, dict)) else ""
+        if has_names and component in names:
+            return component
+    elif issubclass(form, tuple) and -len(names) <= component < len(names):
+        return names[component]
+    valid = ", ".join(map(repr, names)) if has_names else str(len(names))
+    of = f" of {valid}" if has_names or issubclass(form, (tuple, dict)) else ""
     raise SpecMismatch(
         f"there is no component {component!r} in this {form.__name__}{of}; components of a tuple "
         f"are numbered from 0, those of a dict, a NamedTuple or a record are named; for any other "
@@ -220,11 +218,13 @@ def _name(component: int | str, form: type, names: Sequence[str]) -> str:
 
 def may_have_any(spec: Spec) -> bool:
     """Return True if a spec leaves the components unknown."""
-    vague = (tuple, dict)
-    return isinstance(spec, ValueSpec) and (spec.type is object or issubclass(spec.type, vague))
+    if not isinstance(spec, ValueSpec):
+        return False
+    return spec.type is object or issubclass(spec.type, (tuple, dict))
 
 
 def _parts(spec: Spec) -> tuple[type, dict[str, Spec]]:
+    """The class of elements with a spec, and the specs of their components."""
     if isinstance(spec, StructSpec):
         return spec.form, dict(spec.fields)
     return class_of(spec), {}
@@ -315,9 +315,9 @@ class Components(FlowBase[T, E]):
         constructed again.
 
         Type checkers support the numbers 0 to 7 and -1, and check ``func``; to them the result is a
-        plain tuple, which ``starmap(Sample)`` names again. They do not know which field has a name:
-        the result is ``Any``. Nor do they distinguish the keys of a dict with values of several
-        types.
+        plain tuple, which ``starmap(Sample)`` names again. For a field's name, the result is
+        ``Any`` to them, as they do not know the field's type. Nor do they distinguish the keys of a
+        dict with values of several types.
 
         Length: the source's.
 

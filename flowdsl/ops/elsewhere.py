@@ -1,4 +1,4 @@
-"""Names of other libraries: an error for ``flow.concatenate`` suggests ``concat``.
+"""Names of operators in other libraries: an error for ``flow.concatenate`` suggests ``concat``.
 
 The docstrings of operators have the names that tensorpack, tf.data, Grain and torchdata use, under
 ``Elsewhere``. Further names, of pandas and Ray Data for example, are listed here.

@@ -50,10 +50,10 @@ class FakeArray:
         """Draw an array of this kind."""
         native = self.dtype.newbyteorder("=")
         if native.kind != "f":
-            whole = rng.integers(int(self.low), int(self.high), self.shape, native.type)
-            return np.asarray(whole, self.dtype)
-        part = rng.random(self.shape, np.float32 if native.itemsize <= 4 else np.float64)
-        values = np.asarray(part * self.high + (1 - part) * self.low, native)
+            ints = rng.integers(int(self.low), int(self.high), self.shape, native.type)
+            return np.asarray(ints, self.dtype)
+        fraction = rng.random(self.shape, np.float32 if native.itemsize <= 4 else np.float64)
+        values = np.asarray(fraction * self.high + (1 - fraction) * self.low, native)
         low, high = native.type(self.low), native.type(self.high)
         # Rounding may have reached ``high``, which is excluded.
         return np.asarray(np.clip(values, low, np.nextafter(high, low)), self.dtype)
@@ -90,13 +90,13 @@ class Fake(IndexedSource[tuple[NDArray[D], ...]], Generic[D]):
     def open(self) -> Callable[[int], tuple[NDArray[D], ...]]:
         if self.random:
             return self._draw
-        same = self._draw(0)
-        for array in same:
-            array.flags.writeable = False  # all rows share the array
-        return lambda _: same
+        shared = self._draw(0)
+        for array in shared:
+            array.flags.writeable = False
+        return lambda _: shared
 
     def _draw(self, i: int) -> tuple[NDArray[D], ...]:
-        rng = generator(self.seed, 0, 0, i)
+        rng = generator(self.seed, salt=0, epoch=0, position=i)
         return tuple(part.draw(rng) for part in self.parts)
 
     @cached_per_node
@@ -145,11 +145,11 @@ def fake(
 ) -> Flow[tuple[NDArray[Any], ...], Exact]:
     """Yield ``size`` tuples of random arrays, one per shape, to try a flow without its data.
 
-    ``dtype`` and ``domain`` apply to all arrays, or are lists with one entry per shape. Floats are
-    drawn uniformly from the domain, low <= x < high; so are integers and booleans, which are all 0
-    in the default domain. Element ``i`` depends only on the seed and ``i``, and is the same in
-    every epoch. With ``random=False`` all elements are the same read-only arrays, drawn once, to
-    measure a flow without the cost of drawing.
+    ``dtype`` and ``domain`` apply to all arrays, or are lists with one entry per shape. Floats,
+    integers and booleans are drawn uniformly from the domain, low <= x < high; in the default
+    domain, integers are all 0 and booleans all False. Element ``i`` depends only on the seed and
+    ``i``, and is the same in every epoch. With ``random=False`` all elements are the same read-only
+    arrays, drawn once, to measure a flow without the cost of drawing.
 
     Length: ``size``.
 
@@ -168,26 +168,26 @@ def fake(
 
     Elsewhere: tensorpack ``FakeData``; tf.data none; Grain none; torchdata none.
     """
-    if not _is_list(shapes) or not all(map(_is_shape, shapes)):
+    if not _is_nonempty_list(shapes) or not all(map(_is_shape, shapes)):
         raise InvalidFlow(
             f"fake: shapes must be a list of one shape or more, e.g. [(28, 28), ()], got {shapes!r}"
         )
     dtypes = list(dtype) if isinstance(dtype, list | tuple) else [dtype] * len(shapes)
-    common = isinstance(domain, tuple | list) and not any(
+    is_one_domain = isinstance(domain, tuple | list) and not any(
         isinstance(x, tuple | list) for x in domain
     )
-    domains = [domain] * len(shapes) if common else domain
+    domains = [domain] * len(shapes) if is_one_domain else domain
     for name, values in (("dtype", dtypes), ("domain", domains)):
         if not isinstance(values, list | tuple) or len(values) != len(shapes):
             raise InvalidFlow(
                 f"fake: {name} must be one for all, or a list with one for each of the "
                 f"{len(shapes)} shapes, got {dtype if name == 'dtype' else domain!r}"
             )
-    parts = tuple(map(_component, shapes, dtypes, domains))
+    parts = tuple(map(_fake_array, shapes, dtypes, domains))
     return flow(Fake[Any](parts, size, random, seed))
 
 
-def _is_list(value: object) -> bool:
+def _is_nonempty_list(value: object) -> bool:
     return isinstance(value, list | tuple) and len(value) > 0
 
 
@@ -195,29 +195,29 @@ def _is_shape(value: object) -> bool:
     return isinstance(value, list | tuple) and all(is_int(n, 0) for n in value)
 
 
-def _component(shape: Sequence[int], dtype: Any, domain: Any) -> FakeArray:
+def _fake_array(shape: Sequence[int], dtype: Any, domain: Any) -> FakeArray:
     try:
-        kind = np.dtype(dtype)
+        checked = np.dtype(dtype)
     except (TypeError, ValueError):
-        kind = np.dtype(object)
-    if kind.kind not in "biuf" or dtype is None:
+        checked = np.dtype(object)
+    if checked.kind not in "biuf" or dtype is None:  # to NumPy, None is float64
         raise InvalidFlow(f"fake: dtype must be of booleans, integers or floats, got {dtype!r}")
-    if not isinstance(domain, list | tuple) or len(domain) != 2 or not _holds(kind, *domain):
+    is_pair = isinstance(domain, list | tuple) and len(domain) == 2
+    if not is_pair or not _represents(checked, *domain):
         raise InvalidFlow(
-            f"fake: domain must be (low, high) with low < high, between which {kind} has values, "
-            f"got {domain!r}"
+            f"fake: domain must be (low, high) with low < high, between which {checked} has "
+            f"values, got {domain!r}"
         )
     low, high = (x.item() if isinstance(x, np.generic) else x for x in domain)
-    return FakeArray(tuple(map(int, shape)), kind, low, high)
+    return FakeArray(tuple(map(int, shape)), checked, low, high)
 
 
-def _holds(dtype: np.dtype[Any], low: Any, high: Any) -> bool:
+def _represents(dtype: np.dtype[Any], low: Any, high: Any) -> bool:
     """Return True if there are numbers from ``low`` to below ``high``, and all fit the dtype."""
     if dtype.kind != "f":
         least, most = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
-        return (
-            is_int(low, least, None) and is_int(high, least, None) and low < high <= int(most) + 1
-        )
+        are_ints = is_int(low, least, below=None) and is_int(high, least, below=None)
+        return are_ints and low < high <= int(most) + 1
     for x in (low, high):
         if isinstance(x, bool) or not isinstance(x, int | float | np.integer | np.floating):
             return False

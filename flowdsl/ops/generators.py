@@ -4,8 +4,8 @@ Problem: the draws of ``augment`` must depend on the element only, but a transfo
 generator of its own or from a global one. Such a generator continues from element to element, so
 its draws depend on the elements that a worker has made before, and two workers that start with
 copies of it draw the same numbers. Asking users to pass generators fails for transforms of other
-packages. So all generators that a transform refers to are searched for, in its attributes,
-closures and global names, are seeded for each element, and are restored after it.
+packages. So the generators that a transform refers to are searched for in its attributes, closures
+and global names. They are seeded for each element, and restored after it.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ _NO_CODE = frozenset(
 )
 """Packages whose functions are not searched: their generators are known, or are arguments."""
 _MAX_OBJECTS = 10_000
-"""The most objects that a search visits."""
+"""A search ends after this number of objects."""
 _MAX_ITEMS = 1000
-"""The most items of a container that is searched; a larger one contains data."""
+"""A container of more items contains data, and is not searched."""
 _LEADING = 50
-"""The number of first items of a container that decide whether it contains data."""
+"""The first items of a larger container, up to this number, decide whether it contains data."""
 _CONTAINERS: tuple[Any, ...] = (list, tuple, set, frozenset, deque)
-_CODE = FunctionType, MethodType, staticmethod, classmethod, property, partial, type
+_CODE_TYPES = FunctionType, MethodType, staticmethod, classmethod, property, partial, type
 """Objects that are searched first: draws are in code, and there is less code than data."""
 _DRAWS_OF_TENSOR = (
     r"bernoulli|multinomial|\w*(normal|uniform)_|(random|bernoulli|cauchy|exponential|geometric)_"
@@ -86,6 +86,8 @@ class Seedable(ABC):
 
 
 class _Python(Seedable):
+    """A ``Random`` of Python."""
+
     def state(self) -> Any:
         return self.generator.getstate()
 
@@ -97,7 +99,7 @@ class _Python(Seedable):
 
 
 class _Legacy(Seedable):
-    """A ``RandomState``."""
+    """A ``RandomState`` of NumPy."""
 
     def state(self) -> Any:
         return self.generator.get_state()
@@ -123,6 +125,8 @@ class _Bits(Seedable):
 
 
 class _Torch(Seedable):
+    """A ``Generator`` of torch."""
+
     def state(self) -> Any:
         return self.generator.get_state()
 
@@ -153,9 +157,9 @@ def global_generators() -> list[Seedable]:
 
     torch = sys.modules.get("torch")
     methods: list[Any] = [random.random, np.random.rand]  # bound methods of the generators
-    python, numpys = (method.__self__ for method in methods)
-    both: list[Seedable] = [_Python(python), _Legacy(numpys)]
-    return both if torch is None else [*both, _Torch(torch.default_generator)]
+    of_python, of_numpy = (method.__self__ for method in methods)
+    found: list[Seedable] = [_Python(of_python), _Legacy(of_numpy)]
+    return found if torch is None else [*found, _Torch(torch.default_generator)]
 
 
 def generators_in(root: object, but: Iterable[object] = ()) -> list[Seedable]:
@@ -183,9 +187,10 @@ def generators_in(root: object, but: Iterable[object] = ()) -> list[Seedable]:
         seedable = _seedable(x)
         if seedable is None:
             for part in _parts(x):
-                (to_do.appendleft if _is(part, _CODE) else to_do.append)(part)
+                (to_do.appendleft if _is(part, _CODE_TYPES) else to_do.append)(part)
         elif not {id(x), id(seedable.generator)} & left_out:
             found.setdefault(id(seedable.generator), seedable)
+    # If the search has not ended, any of the global generators may be used.
     for shared in global_generators() if to_do else _drawn_by_name(seen.values()):
         if id(shared.generator) not in left_out:
             found.setdefault(id(shared.generator), shared)
@@ -230,12 +235,14 @@ def _contents(x: Any) -> Iterable[object]:
     if _is(x, (staticmethod, classmethod)):
         return (x.__func__,)
     if _is(x, (BuiltinFunctionType, MethodWrapperType)):  # such as np.random.rand
-        own = x.__self__
-        return _drawn_from_torch(x) if own is None or _is(own, (ModuleType, type)) else (own,)
+        owner = x.__self__
+        is_method = owner is not None and not _is(owner, (ModuleType, type))
+        return (owner,) if is_method else _drawn_from_torch(x)
     return ()
 
 
 def _drawn_from_torch(function: Any) -> Iterator[object]:
+    """The global generator of torch, if a function of torch draws from it."""
     home = function.__module__ or function.__self__
     package = home if isinstance(home, str) else getattr(home, "__module__", None)
     if str(package).partition(".")[0] == "torch" and re.fullmatch(_DRAWS, function.__name__):
@@ -246,11 +253,12 @@ def _unless_data(items: Iterable[object], n: int) -> Iterable[object]:
     """The items of a container; empty if there are too many, or if the first ones are plain."""
     if n > _MAX_ITEMS:
         return ()
-    kept = list(items)
-    return () if all(map(_is_data, kept[:_LEADING])) and n > _LEADING else kept
+    listed = list(items)
+    return () if n > _LEADING and all(map(_is_data, listed[:_LEADING])) else listed
 
 
 def _is_data(x: object) -> bool:
+    """Return True for a plain value or an array, and for a tuple or list of these."""
     kind = type(x)
     if kind in (tuple, list):
         return all(map(_is_data_alone, cast("list[object]", x)[:_LEADING]))
@@ -262,6 +270,7 @@ def _is_data_alone(x: object) -> bool:
 
 
 def _attributes(x: Any) -> Iterator[object]:
+    """The attributes of an object, without its properties, and its class."""
     if _package(type(x)) in _NO_STATE:
         return
     with suppress(Exception):  # a property of this name may raise anything
@@ -270,7 +279,7 @@ def _attributes(x: Any) -> Iterator[object]:
     for cls in type(x).__mro__:
         for slot in vars(cls).values():
             if _is(slot, MemberDescriptorType):
-                with suppress(AttributeError):  # it is not set yet
+                with suppress(AttributeError):  # the slot is not set yet
                     yield slot.__get__(x)
     yield type(x)
 
@@ -282,13 +291,13 @@ def _parts_of_function(function: FunctionType) -> Iterator[object]:
     for cell in function.__closure__ or ():
         try:
             yield cell.cell_contents
-        except ValueError:  # it is not set yet
+        except ValueError:  # the variable is not set yet
             continue
     yield from function.__defaults__ or ()
     yield from (function.__kwdefaults__ or {}).values()
     yield from vars(function).values()
     for code in _codes(function.__code__):
-        yield from _named(code, function.__globals__)
+        yield from _named_in(code, function.__globals__)
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:
@@ -299,36 +308,37 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
             yield from _codes(constant)
 
 
-def _named(code: CodeType, names: Mapping[str, object]) -> Iterator[object]:
+def _named_in(code: CodeType, names: Mapping[str, object]) -> Iterator[object]:
     """The objects that code names: globals, and attributes of modules, such as ``np.random.rand``.
 
     A module is yielded if it is used in another way, such as passed as an argument.
     """
-    value: object = None
+    value: object = None  # what the last instruction has loaded, or None if that is not known
     imported: object = None
-    for step in dis.get_instructions(code):
-        if step.opname in _BETWEEN:
+    for instruction in dis.get_instructions(code):
+        if instruction.opname in _WITHOUT_EFFECT:
             continue
-        if step.opname == "IMPORT_FROM":
+        if instruction.opname == "IMPORT_FROM":
             value = imported
-        if step.opname in _TAKES and _is(value, ModuleType):
-            module = cast("ModuleType", value)
-            yield from _taken_draws(module.__name__, step.argval)
-            within = sys.modules.get(f"{module.__name__}.{step.argval}")
-            value = vars(module).get(step.argval, within)
+        if instruction.opname in _READS_ATTRIBUTE and _is(value, ModuleType):
+            module, name = cast("ModuleType", value), instruction.argval
+            yield from _torch_generator_of(module.__name__, name)
+            submodule = sys.modules.get(f"{module.__name__}.{name}")
+            value = vars(module).get(name, submodule)
             continue
         yield value
-        value = names.get(step.argval) if step.opname in ("LOAD_GLOBAL", "LOAD_NAME") else None
-        if step.opname == "IMPORT_NAME":
-            value = imported = sys.modules.get(step.argval)
+        is_global = instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME")
+        value = names.get(instruction.argval) if is_global else None
+        if instruction.opname == "IMPORT_NAME":
+            value = imported = sys.modules.get(instruction.argval)
 
 
-_BETWEEN = "CACHE", "EXTENDED_ARG", "PUSH_NULL"
-_TAKES = "LOAD_ATTR", "LOAD_METHOD", "IMPORT_FROM"
+_WITHOUT_EFFECT = "CACHE", "EXTENDED_ARG", "PUSH_NULL"
+_READS_ATTRIBUTE = "LOAD_ATTR", "LOAD_METHOD", "IMPORT_FROM"
 
 
-def _taken_draws(module: str, name: str) -> Iterator[object]:
-    """The global generator of torch, if an attribute of its modules draws from it."""
+def _torch_generator_of(module: str, name: str) -> Iterator[object]:
+    """The global generator of torch, if this attribute of a module of torch draws from it."""
     if module.partition(".")[0] == "torch" and _draws_in_torch(name):
         yield from _global_generator("torch.random")
 
@@ -348,10 +358,11 @@ def _global_generator(module: str) -> Iterator[object]:
 
 
 def _drawn_by_name(seen: Iterable[object]) -> list[Seedable]:
-    """The global generators that may be used through modules or tensors that are not followed.
+    """The global generators that may be used in ways that the search cannot follow.
 
-    A module that is stored, passed on or imported in a function is assumed to be drawn from if any
-    function that was searched reads an attribute with the name of a drawing function.
+    If a function stores, passes on or imports a module, or draws with a method of a tensor, the
+    search sees only the attribute's name. So a module that was seen is assumed to be drawn from if
+    any function reads an attribute with the name of a drawing function.
     """
     modules: set[str] = set()
     names: set[str] = set()
@@ -360,8 +371,9 @@ def _drawn_by_name(seen: Iterable[object]) -> list[Seedable]:
             modules.add(cast("ModuleType", x).__name__.partition(".")[0])
         elif _is(x, FunctionType) and _package(x) not in _NO_CODE:
             for code in _codes(cast("FunctionType", x).__code__):
-                steps = dis.get_instructions(code)
-                names.update(step.argval for step in steps if step.opname in _TAKES)
+                for instruction in dis.get_instructions(code):
+                    if instruction.opname in _READS_ATTRIBUTE:
+                        names.add(instruction.argval)
     draws = _draws_in_torch if "torch" in modules else partial(re.fullmatch, _DRAWS_OF_TENSOR)
     drawn = {
         _Legacy: "numpy" in modules and "random" in names,
@@ -374,7 +386,7 @@ def _drawn_by_name(seen: Iterable[object]) -> list[Seedable]:
 def seeded(generators: Sequence[Seedable], numbers: Iterable[int]) -> Iterator[None]:
     """Seed generators for a block, and restore their states after it.
 
-    If there are generators, one thread at a time: the draws of two threads would mix.
+    With generators, one thread at a time runs such a block: the draws of two threads would mix.
     """
     if not generators:
         yield

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from flowdsl.flow import Flow
 
 
-def _is_name(node: AnyNode, field: attrs.Attribute[str | None], value: object) -> None:
+def _validate_name(node: AnyNode, field: attrs.Attribute[str | None], value: object) -> None:
     if value is not None and not isinstance(value, str):
         raise InvalidFlow(f"inspect: {field.name} must be a string or None, got {value!r}")
 
@@ -43,7 +43,7 @@ class Inspect(IndexedMap[A, A, E], SkippedByProbe[A, E], Generic[A, E]):
     """The elements unchanged; the first ``num`` are described on standard error."""
 
     num: int = attrs.field(converter=plain_int, validator=at_least(0))
-    name: str | None = attrs.field(validator=_is_name)
+    name: str | None = attrs.field(validator=_validate_name)
     max_depth: int = attrs.field(converter=plain_int, validator=at_least(0))
     max_list: int = attrs.field(converter=plain_int, validator=at_least(0))
 
@@ -91,40 +91,44 @@ def describe_element(element: object, max_depth: int = 3, max_list: int = 3) -> 
           1: int with value 2
           ...
     """
-    most = max_list if isinstance(element, list) else None
-    return "\n".join(_lines(element, max_depth, most, max_list))
+    limit = max_list if isinstance(element, list) else None
+    return "\n".join(_lines(element, max_depth, limit, max_list))
 
 
 _INDENT = "   "
 
 
-def _lines(value: object, depth: int, most: int | None, max_list: int) -> Iterator[str]:
-    """One line for a value, and lines for its first ``most`` entries, or all if None."""
+def _lines(value: object, depth: int, limit: int | None, max_list: int) -> Iterator[str]:
+    """One line for a value, and lines for its first ``limit`` entries, or for all if None.
+
+    ``max_list`` is the limit for nested values.
+    """
     entries = list(enumerate(value)) if isinstance(value, list) else components(value)
     yield _headline(value, entries)
     if depth == 0 or entries is None:
         return
-    for name, entry in entries[:most]:
-        first, *others = _lines(entry, depth - 1, max_list, max_list)
+    for name, entry in entries[:limit]:
+        first, *others = _lines(entry, depth - 1, limit=max_list, max_list=max_list)
         yield f"{_INDENT}{name}: {first}"
         yield from (_INDENT + line for line in others)
-    if most is not None and len(entries) > most:
+    if limit is not None and len(entries) > limit:
         yield f"{_INDENT}..."
 
 
 def _headline(value: object, entries: list[Any] | None) -> str:
-    kind = type(value).__name__
+    """One line that describes a value, without its entries."""
+    name = type(value).__name__
     if isinstance(value, np.ndarray):
-        return f"{kind}:{value.dtype} of shape {value.shape}{_range(np.asarray(value))}"
+        return f"{name}:{value.dtype} of shape {value.shape}{_range(np.asarray(value))}"
     if isinstance(value, list):
-        return f"{kind} of len {len(value)}"
+        return f"{name} of len {len(value)}"
     if entries is not None:
-        return f"{kind} with {len(entries)} component{'' if len(entries) == 1 else 's'}"
+        return f"{name} with {len(entries)} component{'' if len(entries) == 1 else 's'}"
     if isinstance(value, np.generic):
-        return f"{kind} with value {_brief(str, value)}"
+        return f"{name} with value {_brief(str, value)}"
     if isinstance(value, (str, bytes)):
-        return f"{kind} of len {len(value)} with value {_brief(repr, value[:_WIDTH])}"
-    return f"{kind} with value {_brief(repr, value)}"
+        return f"{name} of len {len(value)} with value {_brief(repr, value[:_WIDTH])}"
+    return f"{name} with value {_brief(repr, value)}"
 
 
 def _range(values: NDArray[Any]) -> str:
@@ -144,11 +148,12 @@ def _range(values: NDArray[Any]) -> str:
 _WIDTH = 60
 
 
-def _brief(spell: Callable[[object], str], value: object) -> str:
+def _brief(to_text: Callable[[object], str], value: object) -> str:
+    """The text of a value, cut if it is long."""
     try:
-        text = spell(value)
+        text = to_text(value)
     except Exception as error:  # inspecting an element must not fail
-        return f"unknown: {spell.__name__} raised {type(error).__name__}"
+        return f"unknown: {to_text.__name__} raised {type(error).__name__}"
     text = " ".join(text.splitlines())
     return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 3]}..."
 

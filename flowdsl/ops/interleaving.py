@@ -1,4 +1,4 @@
-"""interleave_map: the elements of several results of a function at a time, in turn."""
+"""interleave_map: a function's results for several elements at a time, whose elements alternate."""
 
 from __future__ import annotations
 
@@ -53,13 +53,14 @@ B = TypeVar("B")
 
 @runtime_checkable
 class Closable(Protocol):
-    """A generator, a run of a flow, an open file."""
+    """A generator, a run of a flow, an open file, or anything else with ``close``."""
 
     def close(self) -> object:
-        """End it."""
+        """Release what it uses."""
 
 
 _CYCLE = 16
+"""The number of results that are open at a time, unless ``cycle`` is given."""
 
 
 @attrs.frozen(eq=False, repr=False, slots=False)
@@ -112,18 +113,18 @@ class InterleaveMap(
 
 
 _MOST_BYTES = 150
-"""The most bytes of the open results in a state: a cycle of about 50."""
+"""A limit of the bytes for the open results in a state: enough for a cycle of about 50."""
 
 
 @attrs.define(eq=False)
 class _Turns(Generic[A, U]):
     """A pass: the results that are open, each in a slot, and the slots in the order of their turns.
 
-    The problem: which results are open, and how far each has come, depends on all elements before.
-    To resume without computing these again, a state has both: for each slot, the number of the row
-    that its result was made from, and how many elements it has yielded. The pass begins again at
-    the first of these rows, and each result is made again and skips what it has yielded, which
-    costs nothing if it is a flow whose rows are read by number.
+    The problem: which results are open, and how far each has come, depends on all earlier elements.
+    To resume without computing these again, a state has for each slot the number of the row from
+    which its result was made, and how many elements it has yielded. The pass begins again at the
+    first of these rows. Each result is made again, and skips what it has yielded; this costs
+    nothing if the result is a flow whose rows are read by number.
     """
 
     node: InterleaveMap[A, U, Any]
@@ -132,14 +133,15 @@ class _Turns(Generic[A, U]):
     """The rows of the source, each with the mark from before it was read."""
     retained: Retained
     latest: deque[Row[Any]] | None = None
-    """The last row with its places, if rows are traced."""
+    """Has the last row with its places, if rows are traced."""
     read: int = attrs.field(default=0, init=False)
     """The number of rows that were read since the pass began, or began again."""
     unread: int = attrs.field(default=0, init=False)
-    """The position of the next row, or one before it."""
+    """All rows before this position were read."""
     unused: int = attrs.field(init=False)
-    """The slots that have had no turn yet; a slot is added at its first turn."""
+    """The number of slots that have had no turn yet; a slot is added at its first turn."""
     slots: deque[_Result[U] | None] = attrs.field(factory=deque[Any], init=False)
+    """The slots, the one with the next turn first; None if its next result is not made yet."""
     open: dict[int, _Result[U]] = attrs.field(factory=dict[int, Any], init=False)
     """The open results by the number of their row, in this order."""
 
@@ -148,21 +150,21 @@ class _Turns(Generic[A, U]):
 
     def elements(self, restarts: Restarts | None = None) -> Iterator[tuple[U, Row[Any]]]:
         """Yield the elements, each with the row of the source that it was made from."""
-        slots, block, since = self.slots, self.node.block, 0
+        slots, block, since_note = self.slots, self.node.block, 0
         try:
             if restarts is not None and restarts.offset:
                 self._begin_again(restarts.offset)
             while slots or self.unused:
-                if restarts is not None and since >= ELEMENTS_PER_RESTART:
+                if restarts is not None and since_note >= ELEMENTS_PER_RESTART:
                     self._note(restarts)
-                    since = 0
+                    since_note = 0
                 if self.unused:
                     slots.appendleft(None)
                     self.unused -= 1
                 result = slots[0]
                 if result is None:
                     result = slots[0] = self._next_result()
-                    if result is None:
+                    if result is None:  # the source has ended: no slot is needed for more
                         slots.popleft()
                         self.unused = 0
                         continue
@@ -170,7 +172,7 @@ class _Turns(Generic[A, U]):
                 for y in islice(result.elements, block):
                     size += 1
                     yield y, result.origin
-                since += size
+                since_note += size
                 slots.rotate(-1)
                 if size < block:
                     slots[-1] = None  # the next result begins at the next turn of this slot
@@ -181,11 +183,11 @@ class _Turns(Generic[A, U]):
                 result.close()
 
     def _next_result(self, skipped: int = 0) -> _Result[U] | None:
-        """Return what the function returns for the next row; None if there is none."""
-        found = next(self.rows, None)
-        if found is None:
+        """Return what the function returns for the next row; None if the source has ended."""
+        marked_row = next(self.rows, None)
+        if marked_row is None:
             return None
-        mark, row = found
+        mark, row = marked_row
         origin = self.latest[0] if self.latest else row
         result = _Result(self.node, self.epoch, row, origin, self.read, mark, skipped)
         self.open[self.read] = result
@@ -194,6 +196,7 @@ class _Turns(Generic[A, U]):
         return result
 
     def _release(self) -> None:
+        """Report the first row that is still used."""
         if not self.retained.is_followed:
             return
         oldest = next(iter(self.open.values()), None)
@@ -213,7 +216,7 @@ class _Turns(Generic[A, U]):
             restarts.note(mark, offset=offset)
 
     def _begin_again(self, offset: int) -> None:
-        """Open the results that were noted."""
+        """Open the results that ``_note`` noted, and read the other rows between them."""
         numbers = iter(unpacked(offset))
         self.unused, count = next(numbers), next(numbers)
         slot_of, yielded_of = dict[int, int](), dict[int, int]()
@@ -286,15 +289,16 @@ class Interleaving(FlowBase[T, E]):
         """Replace every element by the elements of ``func(element)``, several of these in turn.
 
         ``func`` returns a flow, a list or a generator, for example the rows of a file. ``cycle`` of
-        them are open at a time and take turns, in each of which one yields ``block`` elements. In
-        the place of one that has ended the next one begins, at its next turn. So rows of several
-        files are near each other, for a shuffle within a buffer, and the order is always the same.
+        these results are open at a time and take turns; in each turn, one yields ``block``
+        elements. When a result has ended, the next one begins at its turn. So rows of several files
+        are near each other, for a shuffle within a buffer, and the order is always the same.
 
-        They are read one at a time, as the consumer requests them, in the consumer's process;
+        Elements are read one at a time, as the consumer requests them, in the consumer's process;
         generators are closed at the end of the pass, even if the pass is ended early. A run that
-        resumes opens those again that were open, and skips what they have yielded: at once if
-        they are flows whose rows are read by number. What ``func`` reads must be as it was: a
-        state does not know it. For such flows, ``fl.interleave(flows)`` also reads in the workers.
+        resumes opens again the results that were open, and skips what they have yielded: at once if
+        they are flows whose rows are read by number. A state does not know what ``func`` reads, so
+        it must not have changed. For such flows, ``fl.interleave(flows)`` also reads in the
+        workers.
 
         Length: unknown until the end of a pass.
 
@@ -312,7 +316,7 @@ class Interleaving(FlowBase[T, E]):
 
         Source: ``interleave`` in tf.data.
 
-        Elsewhere: tensorpack none; tf.data ``interleave``; Grain
-        ``InterleaveIterDataset``; torchdata none.
+        Elsewhere: tensorpack none; tf.data ``interleave``; Grain ``InterleaveIterDataset``;
+        torchdata none.
         """
         return flow(InterleaveMap[T, B, E](self.node, func, cycle, block))

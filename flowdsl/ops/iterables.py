@@ -1,4 +1,4 @@
-"""from_iterable: the elements of an iterable, and what reads streams of every kind."""
+"""from_iterable: the elements of an iterable; and classes that read streams of every kind."""
 
 from __future__ import annotations
 
@@ -71,11 +71,12 @@ class Opened(Generic[T]):
             error.add_note(f"closing the iterator failed as well: {failed!r}")
         finally:
             del close  # a bound method keeps its object alive
+            # Release the iterator, unless something else refers to it.
             if getrefcount(self.elements) <= getrefcount(_with_one_reference.elements):
-                self.elements = iter(())  # no other reference: release the iterator
+                self.elements = iter(())
 
 
-_with_one_reference = Opened(iter([None]), False)
+_with_one_reference = Opened(iter([None]), owned=False)
 
 
 @attrs.define(eq=False, repr=False)
@@ -102,7 +103,7 @@ class Reopening(Generic[T]):
     _last: Opened[T] | None = attrs.field(default=None, init=False)
 
     def __call__(self) -> Opened[T]:
-        opened = Opened(iter(self.make()), True)
+        opened = Opened(iter(self.make()), owned=True)
         if self._last is not None and self._last.elements is opened.elements:
             raise SourceError(
                 f"from_iterable: {name_of(self.make)} returned the same iterator as for the last "
@@ -120,8 +121,11 @@ class FromIterable(Node[T, Unsized], Generic[T]):
     """The elements of an iterable, or of a new iterable for every pass."""
 
     make: Callable[[], Opened[T]]
+    """Opens the iterator of a pass."""
     replays: bool
+    """True if a second pass is possible."""
     label: str
+    """The argument, as the title shows it."""
 
     @property
     def title(self) -> str:
@@ -215,21 +219,24 @@ def from_iterable(iterable: Iterable[A] | Callable[[], Iterable[A]]) -> Flow[A, 
     refuse_splits("from_iterable: iterable", iterable)
     refuse_tables("from_iterable: iterable", iterable)
     if isinstance(iterable, Iterator):
-        return flow(FromIterable(Once(iterable, _LIVE), False, name_of(iterable)))
+        once = Once(iterable, refusal=_SECOND_PASS)
+        return flow(FromIterable(once, replays=False, label=name_of(iterable)))
     if isinstance(iterable, Collection):
-        return flow(
-            FromIterable(Reopening(partial(map, read_only, iterable)), True, name_of(iterable))
-        )
+        return flow(_reopening(iterable, partial(map, read_only, iterable)))
     if isinstance(iterable, Iterable):
-        return flow(FromIterable(Reopening(iterable.__iter__), True, name_of(iterable)))
+        return flow(_reopening(iterable, iterable.__iter__))
     if callable(iterable):
-        return flow(FromIterable(Reopening(iterable), True, name_of(iterable)))
+        return flow(_reopening(iterable, iterable))
     raise InvalidFlow(
         f"from_iterable: expected an iterable or a function that makes one, got {iterable!r}"
     )
 
 
-_LIVE = (
+def _reopening(argument: object, make: Callable[[], Iterable[A]]) -> FromIterable[A]:
+    return FromIterable(Reopening(make), replays=True, label=name_of(argument))
+
+
+_SECOND_PASS = (
     "from_iterable: an iterator allows only one pass, and this is a second one; pass a function "
     "that makes a new iterator, e.g. from_iterable(lambda: open_stream())"
 )

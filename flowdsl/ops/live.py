@@ -1,8 +1,8 @@
-"""merge, latest: streams whose elements come when they come, from sensors and other programs.
+"""merge, latest: streams whose elements arrive at any time, from sensors and other programs.
 
 Other operators define which element comes next, and wait for it. Here time decides: an element is
-yielded when it has come. Two passes differ, so a flow with such an operator has no state. A thread
-reads each stream, since a stream blocks its reader.
+yielded when it has arrived. Two passes differ, so a flow with one of these operators has no state.
+Each stream has a thread that reads it, since reading a stream blocks.
 """
 
 from __future__ import annotations
@@ -54,29 +54,29 @@ F = TypeVar("F", bound=Effect)
 ROWS_AHEAD = 64
 """The number of elements of each stream that ``merge`` reads ahead."""
 _BYTES_AHEAD = 1 << 28
-"""The bytes of each stream that are read ahead; one element may be larger."""
+"""The limit in bytes of what is read ahead of each stream; one element may be larger."""
 _SECONDS_TO_CANCEL = 0.1
-"""The time between two looks whether the pass was cancelled."""
+"""How often a reader that waits checks whether the pass was cancelled."""
 
 _log = logger()
 
 
 class _Arrivals:
-    """Wakes up a reader when an element has come."""
+    """Wakes up a reader when an element has arrived."""
 
     def __init__(self) -> None:
-        self._come = threading.Event()
+        self._arrived = threading.Event()
 
     def wake(self) -> None:
         """Wake up the reader; called in the threads of the streams."""
-        self._come.set()
+        self._arrived.set()
 
     def wait(self) -> None:
         """Wait until ``wake`` is called, or the pass is cancelled."""
-        while not self._come.wait(_SECONDS_TO_CANCEL):
+        while not self._arrived.wait(_SECONDS_TO_CANCEL):
             if is_cancelled():
                 break
-        self._come.clear()
+        self._arrived.clear()
 
 
 def _nothing() -> None:
@@ -85,7 +85,7 @@ def _nothing() -> None:
 
 @attrs.frozen(eq=False, repr=False, slots=False)
 class Merge(Merging[T, E | Reordered], AnyOrder[T, E | Reordered], Generic[T, E]):
-    """The elements of several streams, each when it comes."""
+    """The elements of several streams, each when it arrives."""
 
     @property
     def title(self) -> str:
@@ -120,22 +120,22 @@ class Merge(Merging[T, E | Reordered], AnyOrder[T, E | Reordered], Generic[T, E]
             )
             for part, source in zip(self.parts, sources, strict=True)
         ]
-        numbers, waiting = count(), list(readers)
+        numbers, running = count(), list(readers)
         try:
-            while waiting:
-                came = False
-                for reader in list(waiting):
+            while running:
+                any_arrived = False
+                for reader in list(running):
                     rows = reader.take(1)
-                    if rows is None:
+                    if rows is None:  # no row has arrived
                         continue
-                    came = True
+                    any_arrived = True
                     for _, x in rows:
                         yield next(numbers), x
-                    if not rows:
-                        waiting.remove(reader)
+                    if not rows:  # the stream has ended
+                        running.remove(reader)
                         if reader.error is not None:
                             raise reader.error
-                if not came and waiting:
+                if running and not any_arrived:
                     arrivals.wait()
         finally:
             for reader in readers:
@@ -149,7 +149,7 @@ class Latest(
     AnyOrder[T, E | Resampled | Unsized],
     Generic[T, E],
 ):
-    """The last ``n`` elements that have come when one is asked for; older ones are dropped."""
+    """The last ``n`` elements that have arrived when one is requested; older ones are dropped."""
 
     source: Node[T, E]
     n: int = attrs.field(converter=plain_int, validator=at_least(1))
@@ -200,15 +200,15 @@ class Latest(
         try:
             while True:
                 rows = reader.take(1)
-                if rows is None:
+                if rows is None:  # no row has arrived
                     arrivals.wait()
                     continue
-                if not rows:
+                if not rows:  # the stream has ended
                     if reader.error is not None:
                         raise reader.error
                     return
                 position, x = rows[0]
-                retained.first = position + 1  # older ones were dropped, or yielded
+                retained.first = position + 1  # all rows up to this one were dropped or yielded
                 yield number, x
                 number += 1
         finally:
@@ -227,18 +227,18 @@ class LiveStreams(FlowBase[T, E]):
     """Operators in which time decides."""
 
     def merge(self, *others: FlowBase[T, F]) -> Flow[T, E | F | Reordered]:
-        """Yield the elements of several streams, each when it comes.
+        """Yield the elements of several streams, each when it arrives.
 
-        A thread reads each stream, at most 64 elements ahead. So a stream that is slow delays no
-        other. A stream keeps its own order. An error of a stream is raised when it comes, after the
-        elements of that stream before it. The pass ends when all streams have ended.
+        Each stream has a thread that reads it, at most 64 elements ahead. So a slow stream does not
+        delay the others. A stream keeps its own order. An error of a stream is raised as soon as
+        the earlier elements of that stream were yielded. The pass ends when all streams have ended.
 
-        Two passes may have another order, so a run has no state, and ``zip`` refuses the flow. Use
+        Two passes may differ in order, so a run has no state, and ``zip`` refuses the flow. Use
         ``interleave`` where the order should not depend on time. ``from_zmq`` merges its senders by
         itself.
 
-        Length: the sum; unknown if one is unknown. Effects: ``Reordered``. Errors: ``InvalidFlow``
-        for elements known to differ, as for ``concat``.
+        Length: the sum of the lengths; unknown if one of them is unknown. Effects: ``Reordered``.
+        Errors: ``InvalidFlow`` for elements known to differ, as for ``concat``.
 
         >>> import flowdsl as fl
         >>> camera, lidar = fl.from_iterable(lambda: "abc"), fl.from_iterable(lambda: "xyz")
@@ -259,14 +259,14 @@ class LiveStreams(FlowBase[T, E]):
         """Drop the oldest elements when the consumer is slower than the stream.
 
         A thread reads the stream without pause, and keeps the last ``n`` elements that the consumer
-        has not asked for, up to 256 MiB of them. ``on_drop`` is called with each element that is
-        dropped, in that thread; a log message at the end of the pass has their number. Put it
-        directly above the stream, and the work for each element above it. Operators such as
+        has not requested, up to 256 MiB of them. It calls ``on_drop`` with each element that it
+        drops; a log message at the end of the pass has the number of these. Put ``latest`` directly
+        above the stream, and the work for each element above ``latest``. Operators such as
         ``prefetch`` and ``batch`` above it read ahead too, so what they hold is older than the last
         ``n``.
 
-        What is dropped depends on time, so a run has no state. Messages of ``from_zmq`` that are
-        dropped count as delivered when a later one is.
+        Time decides what is dropped, so a run has no state. A dropped message of ``from_zmq``
+        counts as delivered when a later message is delivered.
 
         Length: unknown. Effects: ``Resampled`` and ``Unsized``. Errors: ``InvalidFlow`` for
         ``n < 1``; an error of the stream is raised after the elements that are kept.

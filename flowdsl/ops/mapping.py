@@ -71,7 +71,7 @@ Ts = TypeVarTuple("Ts")
 MayBeEmpty: TypeAlias = str | bytes | list[Any] | dict[Any, Any] | set[Any] | frozenset[Any]
 Truth: TypeAlias = bool | np.bool_ | Literal[0] | MayBeEmpty | re.Match[Any] | None
 """The result of a condition: a bool; or what may be empty or missing, as in ``line.strip()`` and
-``re.search(pattern, line)``. A number is more often a mistake, and so is a tuple; the 0 is that of
+``re.search(pattern, line)``. A number is more often a mistake, and so is a tuple; 0 is accepted for
 ``count and ...``."""
 
 
@@ -110,8 +110,8 @@ class StarMap(CodeTemplate[tuple[Any, ...], U, E], Generic[U, E]):
         func = self.func
         # A mock has no usable ``__code__``.
         n = func.__code__.co_argcount if type(func) is FunctionType else 2
-        each = ", ".join(f"x[{i}]" for i in range(n))
-        return f"x = {{func}}({each}) if type(x) is tuple and len(x) == {n} else {{func}}(*x)"
+        arguments = ", ".join(f"x[{i}]" for i in range(n))
+        return f"x = {{func}}({arguments}) if type(x) is tuple and len(x) == {n} else {{func}}(*x)"
 
     @cached_per_node
     def spec(self, probe: bool) -> Spec:
@@ -215,10 +215,11 @@ class FlatMap(MadeFromLatest[U, E | Unsized], Restartable[U, E | Unsized], Gener
                 yield from iterator_of_result("flat_map", self.func(x))
             except GeneratorExit:  # the pass is closed
                 raise
-            except BaseException as error:  # not ``failure``: the source's element failed
+            except BaseException as error:  # not ``error_at``: the position is the source's
                 origin = self.source.origin(epoch, position)
-                failed = ElementError(self.title, position, epoch, origin, describe_element(x))
-                raise_with_cause(failed, error)
+                raise_with_cause(
+                    ElementError(self.title, position, epoch, origin, describe_element(x)), error
+                )
 
 
 def iterator_of_result(operator: str, result: Iterable[A]) -> Iterator[A]:
@@ -235,7 +236,7 @@ def iterator_of_result(operator: str, result: Iterable[A]) -> Iterator[A]:
 
 
 def _annotation(function: object) -> Any:
-    """The annotated return type of a function; object without a useful annotation."""
+    """The annotated return type of a function; ``object`` if it cannot be read."""
     try:
         return get_type_hints(function, include_extras=True).get("return", object)
     except Exception:  # the annotation cannot be evaluated
@@ -257,8 +258,8 @@ def spec_of_items(function: object) -> Spec:
     """The spec of ``B``, for a function that returns ``Iterable[B]``, ``list[B]`` and similar."""
     hint = _annotation(function)
     origin, args = get_origin(hint), get_args(hint)
-    items = origin in _ITERABLES or (origin is tuple and args[1:] == (...,))
-    return spec_of_type(args[0], allow_subclasses=True) if items else UNKNOWN
+    has_items = origin in _ITERABLES or (origin is tuple and args[1:] == (...,))
+    return spec_of_type(args[0], allow_subclasses=True) if has_items else UNKNOWN
 
 
 # -- numbers ---------------------------------------------------------------------------------------
@@ -369,12 +370,12 @@ class Mapping(FlowBase[T, E]):
         """
         return flow(RandomMap(self.node, func, seed, self.node.depth))
 
-    # Overloads that narrow by a TypeIs would hide errors inside a lambda from mypy's users.
+    # No overload that narrows types by a TypeIs: mypy would no longer report errors in a lambda.
     @rejects_keywords(predicate="write {name}(f)", **PARALLEL_KEYWORD_ADVICE)
     def filter(self, keep: Callable[[T], Truth]) -> Flow[T, E | Unsized]:
-        """Keep the elements for which ``keep`` is true, as ``if`` would see it.
+        """Keep the elements for which ``keep`` returns a true value, as for ``if``.
 
-        So a condition may return what is empty or None where it is false: ``re.search(pattern,
+        So a condition may return an empty value or None in place of False: ``re.search(pattern,
         line)``, ``line.strip()``, ``row.get("text")``. To type checkers a number is not a
         condition.
 
@@ -397,10 +398,10 @@ class Mapping(FlowBase[T, E]):
 
     @rejects_keywords(map_func="write {name}(f)", **PARALLEL_KEYWORD_ADVICE)
     def filter_map(self, func: Callable[[T], B | None]) -> Flow[B, E | Unsized]:
-        """Apply ``func`` to every element, and leave out those for which it returns None.
+        """Apply ``func`` to every element, and leave out the elements for which it returns None.
 
         Use it to check and convert in one function, and to narrow a type, which ``filter`` cannot
-        do. In all other operators None is an element like any other.
+        do. For all other operators, None is an element like any other.
 
         Length: unknown until the end of a pass.
 
@@ -424,10 +425,9 @@ class Mapping(FlowBase[T, E]):
     def flat_map(self, func: Callable[[T], Iterable[B]]) -> Flow[B, E | Unsized]:
         """Replace every element by the elements of ``func(element)``, a list, a generator, a flow.
 
-        They are read one at a time, as the consumer requests them, in the consumer's process. An
-        empty iterable leaves its element out. An endless iterable is never left, so later elements
-        are not reached. A generator is closed at the end of the pass, even if the pass is ended
-        early.
+        These are read one at a time, as the consumer requests them, in the consumer's process. An
+        empty iterable leaves its element out. After an endless iterable, later elements are never
+        reached. A generator is closed at the end of the pass, even if the pass is ended early.
 
         Length: unknown until the end of a pass.
 

@@ -59,13 +59,13 @@ class Shuffle(ByNumber[T, E | Reordered], Generic[T, E]):
     def __attrs_post_init__(self) -> None:
         if self.source.length is None:
             endless = Endless in self.source.effects
-            has = "never ends" if endless else "has no known length"
+            reason = "never ends" if endless else "has no known length"
             collected = "fl.from_items(flow.collect()).shuffle()"
-            other = f"if they fit in memory, collect them first: {collected}"
+            if_it_fits = f"if they fit in memory, collect them first: {collected}"
             raise InvalidFlow(
-                f"shuffle: {self.source.title} {has}, and a shuffle of all elements needs to know "
-                f"how many there are. Write shuffle(buffer=n) to shuffle within a window of n "
-                f"elements; or {'put take(n) before it' if endless else other}"
+                f"shuffle: {self.source.title} {reason}, and a shuffle of all elements needs to "
+                f"know how many there are. Write shuffle(buffer=n) to shuffle within a window of n "
+                f"elements; or {'put take(n) before it' if endless else if_it_fits}"
             )
 
     @property
@@ -93,11 +93,11 @@ class Shuffle(ByNumber[T, E | Reordered], Generic[T, E]):
         # The blocks start at another offset in each epoch, so that elements get other neighbours,
         # and other elements come last, in the incomplete block.
         start = permute(np.zeros(1, np.int64), n, f"{key}/start")
-        blocks = n // self.block
-        place, within = np.divmod(position, self.block)
-        whole = place < blocks
-        place[whole] = permute(place[whole], blocks, key)
-        moved: Positions = (start + place * self.block + within) % n
+        whole_blocks = n // self.block
+        block, within = np.divmod(position, self.block)
+        in_whole = block < whole_blocks
+        block[in_whole] = permute(block[in_whole], whole_blocks, key)
+        moved: Positions = (start + block * self.block + within) % n
         return moved
 
 
@@ -152,18 +152,18 @@ class WindowShuffle(
     def rows_from(
         self, epoch: int, sources: Sequence[PassFactory], restarts: Restarts
     ) -> Iterator[Row[T]]:
-        mark = restarts.mark()  # before the operators below begin their passes
+        mark = restarts.mark()  # before ``sources[0]`` begins the passes of operators below
         restarts.note(mark, restarts.yielded, restarts.offset)
-        draws = generator(self.seed, self.salt, epoch if self.reshuffle else 0, 0)
-        window = _Window[T](self.buffer, draws, sources[0](epoch), restarts, restarts.offset)
+        draws = generator(self.seed, self.salt, epoch if self.reshuffle else 0, position=0)
+        rows = sources[0](epoch)
+        window = _Window[T](self.buffer, draws, rows, restarts, read=restarts.offset)
         window.marks.append((restarts.offset, mark))
         return enumerate(window.elements(restarts.yielded), restarts.yielded)
 
 
 _BLOCK = 64
-"""The number of draws at a time: a single one takes longer than to exchange two elements."""
-_AT_A_TIME = 1 << 20
-"""The most draws at a time that are repeated."""
+"""The number of draws at a time: a call for one draw takes longer than to exchange two elements."""
+_DRAWS_REPEATED_AT_A_TIME = 1 << 20
 
 
 @attrs.define(eq=False)
@@ -173,11 +173,11 @@ class _Window(Generic[T]):
     The problem: which elements wait in the window depends on all draws before. To resume without
     reading the pass again, the window has to be filled with the same elements.
 
-    The choice: while elements come, each draw exchanges one of the first ``buffer - 1`` elements of
-    the window with the newest one. So a slot has the element that came with the last draw of its
-    number, or its first one, and the numbers of all elements in the window follow from the draws.
-    They take nanoseconds each, and no element is computed for them. A pass begins again at the
-    oldest element in the window, and skips those that are not.
+    The choice: until the source ends, each draw exchanges one of the first ``buffer - 1`` elements
+    of the window with the newest one. So a slot has the element that was the newest when the slot
+    was drawn last, or its first element if it was never drawn. The numbers of all elements in the
+    window follow from the draws, which take nanoseconds each; no element is computed for this. A
+    pass begins again at the oldest element in the window, and skips elements that are not in it.
     """
 
     buffer: int
@@ -185,61 +185,61 @@ class _Window(Generic[T]):
     rows: Iterator[Row[T]]
     restarts: Restarts
     read: int
-    """The number of elements of the source that were read, or left out by a restart."""
+    """The number of elements of the source that were read, or come before the restart."""
     window: list[Any] = attrs.field(factory=list[Any], init=False)
     numbers: Positions = attrs.field(init=False)
     """The numbers of the elements in the first ``buffer - 1`` slots, once these are full."""
     marks: deque[tuple[int, object]] = attrs.field(factory=deque[Any], init=False)
-    """Numbers of elements, and the marks before them."""
+    """Numbers of elements, each with the mark from before that element was read."""
 
     def elements(self, yielded: int) -> Iterator[T]:
         """Yield the elements after the first ``yielded`` ones."""
         buffer, draws, begin = self.buffer, self.draws, self.read
         window = self.window = self._filled_again(yielded) if yielded else self._filled()
-        noted, every = yielded, max(2 * _BLOCK, buffer // 8)
+        last_note, every = yielded, max(2 * _BLOCK, buffer // 8)
         while True:
-            before = draws.bit_generator.state
+            state_before = draws.bit_generator.state
             if self.read > begin:
                 self._mark()
             drawn = draws.integers(buffer, size=_BLOCK)
             for count, slot in enumerate(drawn.tolist()):
                 row = next(self.rows, None)
-                if row is None:
-                    draws.bit_generator.state = before
+                if row is None:  # take back the draws that were not used
+                    draws.bit_generator.state = state_before
                     draws.integers(buffer, size=count)
                     yield from self._rest()
                     return
                 window.append(row[1])
                 del row  # the consumer releases it first
-                yield _taken(window, slot)
+                yield _taken_out(window, slot)
             self.read += _BLOCK
             self._note_draws(drawn, yielded)
             yielded += _BLOCK
-            if yielded - noted >= every:
+            if yielded - last_note >= every:
                 self._note(yielded)
-                noted = yielded
+                last_note = yielded
 
     def _rest(self) -> Iterator[T]:
         """Yield the elements in the window, when the source has ended."""
         window = self.window
         while window:
-            yield _taken(window, int(self.draws.integers(len(window))))
+            yield _taken_out(window, int(self.draws.integers(len(window))))
 
     def _note_draws(self, drawn: Positions, before: int) -> None:
-        """Note which elements came to the slots that were drawn, after ``before`` other draws."""
-        to_slot = drawn < self.buffer - 1  # else the newest element was drawn
-        came = np.flatnonzero(to_slot) + (self.buffer - 1 + before)
-        np.maximum.at(self.numbers, drawn[to_slot], came)  # a slot may be drawn several times
+        """Note which elements are in the slots that were drawn, after ``before`` other draws."""
+        to_slot = drawn < self.buffer - 1  # else the newest element itself was drawn
+        newest = np.flatnonzero(to_slot) + (self.buffer - 1 + before)
+        np.maximum.at(self.numbers, drawn[to_slot], newest)  # a slot may be drawn several times
 
     def _filled(self) -> list[T]:
         """Read the first elements; fewer than a window holds if the source has ended."""
         window: list[T] = []
-        while left := min(_BLOCK, self.buffer - 1 - len(window)):
+        while size := min(_BLOCK, self.buffer - 1 - len(window)):
             if window:
                 self._mark()
-            window += (x for _, x in islice(self.rows, left))
-            came, self.read = len(window) - self.read, len(window)
-            if came < left:
+            window += (x for _, x in islice(self.rows, size))
+            read_now, self.read = len(window) - self.read, len(window)
+            if read_now < size:
                 break
         self.numbers = np.arange(len(window))
         return window
@@ -247,10 +247,11 @@ class _Window(Generic[T]):
     def _filled_again(self, yielded: int) -> list[T]:
         """Repeat the first draws of the pass, and read the elements that are in the window then."""
         self.numbers, begin = np.arange(self.buffer - 1), self.read
-        for done in range(0, yielded, _AT_A_TIME):
-            count = min(_AT_A_TIME, yielded - done)
+        for done in range(0, yielded, _DRAWS_REPEATED_AT_A_TIME):
+            count = min(_DRAWS_REPEATED_AT_A_TIME, yielded - done)
             self._note_draws(self.draws.integers(self.buffer, size=count), done)
         window: list[Any] = [None] * len(self.numbers)
+        # The slot of each element from the restart on; -1 if it is not in the window.
         slots = np.full(self.buffer - 1 + yielded - begin, -1)
         slots[self.numbers - begin] = np.arange(len(window))
         for k in range(0, len(slots), _BLOCK):
@@ -260,10 +261,11 @@ class _Window(Generic[T]):
                 if slot >= 0:
                     window[slot] = x
                 self.read += 1
-        came = (self.numbers < self.read).tolist()  # fewer if the source has become shorter
-        return list(compress(window, came))
+        was_read = (self.numbers < self.read).tolist()  # not all if the source has become shorter
+        return list(compress(window, was_read))
 
     def _mark(self) -> None:
+        """Keep the mark from before the next element."""
         self.marks.append((self.read, self.restarts.mark()))
 
     def _note(self, yielded: int) -> None:
@@ -272,11 +274,11 @@ class _Window(Generic[T]):
         while len(marks) > 1 and marks[1][0] <= oldest:
             marks.popleft()
         number, mark = marks[0]
-        self.restarts.note(mark, yielded, number)
+        self.restarts.note(mark, yielded, offset=number)
 
 
-def _taken(window: list[A], slot: int) -> A:
-    """Take an element out of a window, and put the last one in its place."""
+def _taken_out(window: list[A], slot: int) -> A:
+    """Take an element out of a window, and put the last one into its slot."""
     window[slot], window[-1] = window[-1], window[slot]
     return window.pop()
 
@@ -297,7 +299,7 @@ class Ordering(FlowBase[T, E]):
     def shuffle(
         self, buffer: int, *, seed: int = 0, reshuffle: bool = True
     ) -> Flow[T, E | Reordered]: ...
-    @overload  # never matches: its argument is what a type checker says of any other flow
+    @overload  # matches no call: in a checker's error for other flows, its argument is the advice
     def shuffle(self, *, it_may_never_end_or_its_length_is_unknown: Never) -> Never: ...
     @rejects_keywords(  # type: ignore[misc]  # nothing reaches the last overload
         buffer_size="write shuffle(buffer={n})",
@@ -319,7 +321,7 @@ class Ordering(FlowBase[T, E]):
         ``buffer``, as needed for streams, each element is drawn from a window of ``buffer``
         elements, which are kept in memory. Every epoch has its own order, which depends on the seed
         and the number of operators below. With ``reshuffle=False`` every epoch has the order of
-        epoch 0, and no elements are kept for that, as ``cache`` above a shuffle would.
+        epoch 0; unlike with ``cache`` above a shuffle, no elements are kept for that.
 
         With ``block``, groups of ``block`` consecutive elements stay together and in order: only
         the blocks move. So a file that is larger than the memory is read in long stretches, which
@@ -348,8 +350,8 @@ class Ordering(FlowBase[T, E]):
         True
 
         Source: ``LocallyShuffleData`` of tensorpack, ``RandomShuffleQueue`` of TensorFlow,
-        ``reshuffle_each_iteration`` of tf.data; the
-        global order is a Feistel permutation, see ``randomness.permute``.
+        ``reshuffle_each_iteration`` of tf.data; the global order is a Feistel permutation, see
+        ``randomness.permute``.
 
         Elsewhere: tensorpack ``LocallyShuffleData``; tf.data ``shuffle``; Grain ``shuffle``,
         ``WindowShuffleIterDataset``; torchdata ``Shuffler``, ``RandomSampler``.

@@ -1,4 +1,4 @@
-"""pack: several sequences in a row of fixed length."""
+"""pack: put several sequences into each row of fixed length."""
 
 from __future__ import annotations
 
@@ -55,18 +55,18 @@ if TYPE_CHECKING:
 B = TypeVar("B")
 
 Fit: TypeAlias = Literal["first_fit", "best_fit"]
-"""Which of the open rows takes a sequence: the oldest, or the fullest, that has room for it."""
+"""Which open row takes a sequence, of those with room for it: the oldest or the fullest."""
 
 BINS = 64
 """The number of rows that are open at a time, unless ``bins`` is given."""
 
 ROWS_PER_FLUSH = 64
-"""For each of the ``bins``, as many rows are yielded before all open rows are, so that a run can
-resume there. Of rows that are half full on average, this costs less than a hundredth."""
+"""After this number of rows for each of the ``bins``, all open rows are yielded, so that a run can
+resume there. If open rows are half full on average, this adds less than 1 % of padding."""
 
 SEQUENCES_PER_MARK = 8
-"""The number of sequences from one mark of the source to the next, from which ``concat`` resumes: a
-mark may cost more than a short sequence."""
+"""``concat`` resumes from marks of the source; this is the number of sequences from one mark to the
+next, since a mark may cost more than a short sequence."""
 
 
 class _Piece(NamedTuple):
@@ -81,15 +81,15 @@ class _Piece(NamedTuple):
 
     @property
     def is_last(self) -> bool:
-        """True if nothing of its element comes after it."""
+        """True if the element ends with this piece."""
         return self.span.stop == sequence_length(self.span.sequence)
 
 
 _Group: TypeAlias = list[_Piece]
-"""The parts that a row is made of."""
+"""The pieces of which a row is made."""
 
 
-def _is_some_padding(node: AnyNode, field: attrs.Attribute[Padding], value: object) -> None:
+def _validate_padding_value(node: AnyNode, field: attrs.Attribute[Padding], value: object) -> None:
     validate_padding(node, field, value)
     if value is None:
         raise InvalidFlow(f"{method_name(node)}: padding must be a value, as rows may need some")
@@ -103,7 +103,7 @@ class _Pack(
 
     source: Node[Any, E]
     n: int = attrs.field(converter=plain_int, validator=at_least(1))
-    padding: Padding = attrs.field(converter=deep_copied, validator=_is_some_padding)
+    padding: Padding = attrs.field(converter=deep_copied, validator=_validate_padding_value)
     drop_remainder: bool = attrs.field(validator=validate_flag)
 
     def __attrs_post_init__(self) -> None:
@@ -123,7 +123,8 @@ class _Pack(
         return None
 
     def combined_effects(self) -> frozenset[Tag]:
-        return super().combined_effects() | ({Resampled} if self.drop_remainder else frozenset())
+        effects = super().combined_effects()
+        return effects | {Resampled} if self.drop_remainder else effects
 
     @cached_per_node
     def spec(self, probe: bool) -> Spec:
@@ -143,20 +144,20 @@ class _Pack(
         for position, group in enumerate(self._filled(epoch, read, Restarts())):
             begun.update(read.latest)
             read.latest.clear()
-            members = [
-                (begun.pop if piece.is_last else begun.__getitem__)(piece.position).places
-                for piece in group
-            ]
+            members = [begun[piece.position].places for piece in group]
+            for piece in group:
+                if piece.is_last:
+                    del begun[piece.position]
             yield position, trace(self._packed(epoch, group), members)
 
     def _filled(self, epoch: int, source: PassFactory, restarts: Restarts) -> Iterator[_Group]:
-        """The groups with entries, which are all but perhaps the last."""
+        """The groups with entries; only the last group may have none."""
         groups = self._groups(epoch, source, restarts)
         return (group for group in groups if any(piece.size for piece in group))
 
     @abstractmethod
     def _groups(self, epoch: int, source: PassFactory, restarts: Restarts) -> Iterator[_Group]:
-        """Yield the parts for each row; a sequence without entries is a part too.
+        """Yield the pieces of each row; a sequence without entries is a piece, too.
 
         The first ``restarts.offset`` entries of the source are in earlier rows.
         """
@@ -167,19 +168,21 @@ class _Pack(
             try:
                 size = self._checked(sequence_length(x))
             except SpecMismatch as error:
-                raise_with_cause(self._failure(epoch, [_Piece(position, Span(x, 0, 0))]), error)
+                piece = _Piece(position, Span(x, 0, 0))
+                raise_with_cause(self._error_of_group(epoch, [piece]), error)
             yield position, x, size
 
     def _checked(self, size: int) -> int:
+        """Return the length of a sequence, or raise if it is too long."""
         return size
 
     def _packed(self, epoch: int, group: _Group) -> Packed[Any]:
         try:
             return packed([piece.span for piece in group if piece.size], self.n, self.padding)
         except SpecMismatch as error:
-            raise_with_cause(self._failure(epoch, group), error)
+            raise_with_cause(self._error_of_group(epoch, group), error)
 
-    def _failure(self, epoch: int, group: _Group) -> ElementError:
+    def _error_of_group(self, epoch: int, group: _Group) -> ElementError:
         """An error that names the first element: the elements of a row may be far apart."""
         first = group[0].position
         elements = [piece.span.sequence for piece in group]
@@ -207,7 +210,7 @@ class PackConcatenated(_Pack[U, E | Unsized], Generic[U, E]):
         restarts.note(mark, offset=offset)
         before = 0  # entries since the mark, before the next sequence
         for number, (position, x, size) in enumerate(self._sequences(epoch, source), 1):
-            start = min(max(offset - before, 0), size)
+            start = min(max(offset - before, 0), size)  # after the entries in earlier rows
             while size - start >= room:
                 group.append(_Piece(position, Span(x, start, start + room)))
                 yield group
@@ -241,26 +244,27 @@ class PackWhole(_Pack[U, E | Reordered | Unsized], Generic[U, E]):
 
     @property
     def yields_all(self) -> bool:
-        # With ``drop_remainder`` the open rows are in no element, but this is known at the end.
-        return not self.split  # a sequence that is split is in several elements
+        # Rows that ``drop_remainder`` leaves out are known only at the end of the pass, where all
+        # rows of the source are acknowledged anyway. A sequence that is split is in several rows.
+        return not self.split
 
     def _groups(self, epoch: int, source: PassFactory, restarts: Restarts) -> Iterator[_Group]:
-        """A row is yielded when it is full, or if it is the fullest when a new one is needed."""
+        """Yield a row when it is full, or when a new one is needed and it is the fullest."""
         groups = list[_Group]()
         rooms: Positions = np.zeros(self.bins, np.int64)  # of the groups, oldest first
         restarts.note(restarts.mark())
-        to_come = self._rows_per_flush
+        until_flush = self._rows_per_flush
 
         def closed(k: int) -> _Group:
-            nonlocal to_come
-            to_come -= 1
+            nonlocal until_flush
+            until_flush -= 1
             rooms[k:-1] = rooms[k + 1 :].copy()
             return groups.pop(k)
 
         for position, x, size in self._sequences(epoch, source):
-            for start in range(0, size or 1, self.n):
+            for start in range(0, size or 1, self.n):  # one piece for an empty sequence, too
                 piece = _Piece(position, Span(x, start, min(start + self.n, size)))
-                k = self._place(rooms[: len(groups)], piece.size)
+                k = self._group_for(rooms[: len(groups)], piece.size)
                 if k is None:
                     if len(groups) == self.bins:
                         yield closed(int(rooms.argmin()))
@@ -271,10 +275,10 @@ class PackWhole(_Pack[U, E | Reordered | Unsized], Generic[U, E]):
                 rooms[k] = room = int(rooms[k]) - piece.size
                 if not room:
                     yield closed(k)
-            if to_come <= 0:
+            if until_flush <= 0:
                 yield from groups
                 groups.clear()
-                to_come = self._rows_per_flush
+                until_flush = self._rows_per_flush
                 restarts.note(restarts.mark())
         if not self.drop_remainder:
             yield from groups
@@ -283,13 +287,13 @@ class PackWhole(_Pack[U, E | Reordered | Unsized], Generic[U, E]):
     def _rows_per_flush(self) -> int:
         return ROWS_PER_FLUSH * self.bins
 
-    def _place(self, rooms: Positions, size: int) -> int | None:
-        """The number of the row that takes a part of this size; None if there is none."""
+    def _group_for(self, rooms: Positions, size: int) -> int | None:
+        """The index of the group that takes a piece of this size; None if it fits nowhere."""
         if not len(rooms):
             return None
         fits = rooms >= size
         if self.fit == "best_fit":
-            k = int(np.where(fits, rooms, self.n + 1).argmin())
+            k = int(np.where(fits, rooms, self.n + 1).argmin())  # no room is ``n + 1``
         else:
             k = int(fits.argmax())
         return k if fits[k] else None
@@ -365,7 +369,7 @@ class Packing(FlowBase[T, E]):
         padding: Padding = 0,
         drop_remainder: bool = False,
     ) -> Flow[Any, Any]:
-        """Put sequences, such as the tokens of texts, one after the other into rows of ``n``.
+        """Put sequences, such as the tokens of texts, one after another into rows of ``n`` entries.
 
         An element is an array or a list of numbers, or a tuple, dict or record of several that are
         equally long, such as tokens and the weights of their losses. A row is a ``Packed``: its
@@ -373,19 +377,19 @@ class Packing(FlowBase[T, E]):
         the row from 1, and are 0 for padding, and its ``positions`` count from 0 in each sequence.
         ``batch`` stacks the rows.
 
-        - ``"concat"`` joins all sequences and cuts the whole every ``n`` entries. All rows but the
-          last are full. A sequence that continues in the next row is a sequence of its own there:
-          its positions begin at 0 again, and so are always below ``n``.
+        - ``"concat"`` joins all sequences and cuts the result every ``n`` entries. All rows but
+          the last are full. A sequence that continues in the next row counts as a new sequence
+          there: its positions begin at 0 again, and so are always below ``n``.
         - ``"first_fit"`` and ``"best_fit"`` keep sequences whole. Up to ``bins`` rows are open at a
-          time; a sequence goes to the oldest, or to the fullest, that has room for it. If none has,
-          the fullest row is yielded, with padding. A sequence of more than ``n`` entries is an
-          error; with ``too_long="split"`` it is cut every ``n`` entries, and each part is a
-          sequence of its own. After every ``64 * bins`` rows all open rows are yielded, so that a
+          time; of the rows with room for a sequence, the oldest or the fullest takes it. If no row
+          has room, the fullest row is yielded, with padding. A sequence of more than ``n`` entries
+          is an error; with ``too_long="split"`` it is cut every ``n`` entries, and each part counts
+          as a sequence. After every ``64 * bins`` rows all open rows are yielded, so that a
           run can resume there; this costs less than 1 % more padding.
 
         At the end of a pass the rows that are not full are padded, or left out with
-        ``drop_remainder``; no row reaches into the next pass. A sequence without entries is in no
-        row. ``padding`` is as for ``padded_batch``.
+        ``drop_remainder``; no row reaches into the next pass. A sequence without entries is left
+        out. ``padding`` is as for ``padded_batch``.
 
         The share of padding is in the statistics of a run: ``run.statistics().occupancy``.
 

@@ -53,7 +53,7 @@ def validate_padding(node: AnyNode, field: attrs.Attribute[Padding], value: obje
 
 
 def plain_sizes(length: Any) -> Any:
-    """An attrs converter: Python ints for sizes of NumPy, in a copy of a tuple or dict."""
+    """An attrs converter: NumPy ints become Python ints, also in a (copied) tuple or dict."""
     if isinstance(length, tuple):
         return tuple(map(plain_sizes, length))
     if isinstance(length, dict):
@@ -61,10 +61,10 @@ def plain_sizes(length: Any) -> Any:
     return plain_int(length)
 
 
-def _is_length(node: AnyNode, field: attrs.Attribute[Any], value: object) -> None:
+def _validate_length(node: AnyNode, field: attrs.Attribute[Any], value: object) -> None:
     if isinstance(value, (tuple, dict)):
         for part in value.values() if isinstance(value, dict) else value:
-            _is_length(node, field, part)
+            _validate_length(node, field, part)
     elif value is not None and not is_int(value, 0):
         raise InvalidFlow(
             f"padded_batch: length must be an int >= 0, None, or a tuple or dict of them, got "
@@ -77,7 +77,9 @@ class PaddedBatch(Stacking[A, U, E], Generic[A, U, E]):
     """Groups of ``n`` consecutive elements, their arrays padded to one shape and stacked."""
 
     padding: Padding = attrs.field(converter=deep_copied, validator=validate_padding)
-    length_of_rows: Length = attrs.field(default=None, converter=plain_sizes, validator=_is_length)
+    length_of_rows: Length = attrs.field(
+        default=None, converter=plain_sizes, validator=_validate_length
+    )
 
     @property
     def title(self) -> str:
@@ -95,7 +97,7 @@ class PaddedBatch(Stacking[A, U, E], Generic[A, U, E]):
     @cached_per_node
     def spec(self, probe: bool) -> Spec:
         rows = self.source.spec(False)
-        if probe:  # the probed element does not determine the sizes of the others
+        if probe:  # sizes are not taken from a probe, which sees only one element
             rows = with_sizes(self.source.spec(True), rows)
         return spec_of_padded_batch(
             rows, self.size_of_each, self.padding, length=self.length_of_rows
@@ -150,8 +152,8 @@ class PaddedBatching(FlowBase[T, E]):
         are padded with ``""``.
 
         With ``length``, the first axis of each array has this size in every batch, for compilers
-        that want fixed shapes; it is one size for all arrays, or a tuple or dict with one for each
-        component, None for those that keep their size. An array that is longer is an error.
+        that want fixed shapes. It is one size for all arrays, or a tuple or dict with one for each
+        component, and None for a component that keeps its size. A longer array is an error.
 
         Length: the source's divided by ``n``, rounded up, or down with ``drop_remainder``.
 

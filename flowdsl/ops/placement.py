@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 Number: TypeAlias = int | Literal["auto"]
 """A number of workers; ``"auto"`` adjusts it to the consumer at run time."""
 
-_MOST = 1024
-"""The most workers: a larger number is a typing error, and could bring a machine down."""
+_MAX_WORKERS = 1024
+"""A larger number is a typing error, and could bring a machine down."""
 
 
 def _check_number(operator: str, name: str, value: object, least: int) -> None:
@@ -42,11 +42,12 @@ def _check_number(operator: str, name: str, value: object, least: int) -> None:
 
 def _check_count(operator: str, kind: WorkerKind, count: int | None, least: int = 0) -> None:
     _check_number(operator, kind.keyword, count, least)
-    if count is not None and count > _MOST:
-        raise InvalidFlow(f"{operator}: {kind.keyword} must be at most {_MOST}, got {count}")
+    if count is not None and count > _MAX_WORKERS:
+        raise InvalidFlow(f"{operator}: {kind.keyword} must be at most {_MAX_WORKERS}, got {count}")
 
 
 def _check_system(operator: str, kind: WorkerKind, count: int, remedy: str) -> None:
+    """Refuse workers of a kind that the operating system does not have."""
     if count and not kind.exists_here:
         raise InvalidFlow(
             f"{operator}: {kind.keyword}={count}: {kind.noun.many} need Linux; {remedy}"
@@ -56,13 +57,13 @@ def _check_system(operator: str, kind: WorkerKind, count: int, remedy: str) -> N
 def _workers(kind: WorkerKind, number: Number) -> Workers:
     """The workers of a kind that an argument of ``prefetch`` requests."""
     if isinstance(number, str) and number == "auto":
-        return Workers(kind, min(_MOST, kind.most_workers), auto=True)
+        return Workers(kind, min(_MAX_WORKERS, kind.most_workers), auto=True)
     if not is_int(number, 0):
         raise InvalidFlow(f'prefetch: {kind.keyword} must be an int >= 0 or "auto", got {number!r}')
     return Workers(kind, plain_int(number))
 
 
-def _are_possible(node: Prefetch[Any, Any], field: object, workers: Workers) -> None:
+def _validate_workers(node: Prefetch[Any, Any], field: object, workers: Workers) -> None:
     """An attrs validator: the numbers must be within their bounds."""
     kind, timeout = workers.kind, workers.timeout
     _check_count("prefetch", kind, workers.count)
@@ -72,11 +73,12 @@ def _are_possible(node: Prefetch[Any, Any], field: object, workers: Workers) -> 
         workers.count,
         f'write threads={workers.count}, or {kind.keyword}="auto", which needs no workers here',
     )
-    _check_number("prefetch", "memory", 1 if workers.memory is None else workers.memory, 1)
-    _check_number("prefetch", "deaths", workers.deaths, 1)
+    if workers.memory is not None:
+        _check_number("prefetch", "memory", workers.memory, least=1)
+    _check_number("prefetch", "deaths", workers.deaths, least=1)
     if timeout is not None:
-        number = isinstance(timeout, (int, float)) and not isinstance(timeout, bool)
-        if not number or not timeout > 0:
+        is_number = isinstance(timeout, (int, float)) and not isinstance(timeout, bool)
+        if not is_number or not timeout > 0:  # also for NaN
             raise InvalidFlow(
                 f"prefetch: timeout must be a number of seconds > 0, or None, got {timeout!r}"
             )
@@ -101,21 +103,18 @@ class Prefetch(Placement[T, E], Generic[T, E]):
     [0, 1, 2]
     """
 
-    workers: Workers = attrs.field(validator=_are_possible)
+    workers: Workers = attrs.field(validator=_validate_workers)
 
     @property
     def title(self) -> str:
-        workers, plain = self.workers, Workers()
-        limits = ("memory", "deaths", "timeout")
+        workers, default = self.workers, Workers()
+        number = "auto" if workers.auto else workers.count
         return format_call(
             "prefetch",
-            keyword_unless_default(
-                workers.kind.keyword, "auto" if workers.auto else workers.count, None
-            ),
-            *(
-                keyword_unless_default(name, getattr(workers, name), getattr(plain, name))
-                for name in limits
-            ),
+            f"{workers.kind.keyword}={number!r}",
+            keyword_unless_default("memory", workers.memory, default.memory),
+            keyword_unless_default("deaths", workers.deaths, default.deaths),
+            keyword_unless_default("timeout", workers.timeout, default.timeout),
         )
 
 
@@ -134,7 +133,7 @@ class Replicate(Copying[T, E | Resampled], Generic[T, E]):
 class Placing(FlowBase[T, E]):
     """Operators that choose the workers to run on."""
 
-    @overload  # of options of unknown types, ``**options``
+    @overload  # for ``**options`` of unknown types; ``Never`` keeps other calls away
     def prefetch(
         self,
         procs: Number | None = None,
@@ -273,19 +272,19 @@ class Placing(FlowBase[T, E]):
         and machines that join replace it. Files must have the same paths on all machines. See
         docs/more-than-one-machine.md.
 
-        A worker that dies for any reason is replaced, and its unfinished work is done again. An
-        element on which ``deaths`` workers have died raises an error that names it. A process is
+        A worker that dies for any reason is replaced, and its unfinished work is done again. If
+        ``deaths`` workers have died on an element, an error that names it is raised. A process is
         ended, and counts as dead, if it has been stopped for five seconds, or works for longer than
-        ``timeout`` seconds on an element or on one task, which is a group of elements that recently
-        took 0.15 seconds together, or a fifth of ``timeout`` if that is less. A death on several
+        ``timeout`` seconds on one task. A task is an element, or a group of elements that is
+        expected to take 0.15 seconds, or a fifth of ``timeout`` if that is less. A death on several
         elements counts for each of them.
 
         ``ordered=False`` yields elements as they are ready, each once. ``memory`` limits the bytes
         in flight, by default to 1 GiB: results, rows that are sent to workers or read ahead for
         them, and elements that an operator such as ``shuffle(buffer=...)`` keeps. A worker returns
         what it has as soon as it reaches its share, an eighth of ``memory / procs``, so each of its
-        two tasks exceeds the share by one element at most. With ``e``, the bytes of the largest
-        element together with the rows that it is made from, at most ``memory + 2 * procs * e``
+        two tasks exceeds the share by one element at most. Let ``e`` be the bytes of the largest
+        element together with the rows that it is made from: then at most ``memory + 2 * procs * e``
         bytes are in flight, even if the first million elements have a byte each and the next one
         has a gigabyte. A worker process computes an element in its own memory before it copies it
         into memory that it shares with this process, unless ``batch`` stacks it there; and it keeps
@@ -301,14 +300,14 @@ class Placing(FlowBase[T, E]):
         each ``ElementError``, and may raise; its result is ignored. The number of skipped elements
         is in ``run.statistics()``, and in a log message at the end. Rows are left out, not batches:
         operators that choose or number elements count skipped rows, and a batch is made of the
-        other rows. It is still an error if those rows do not stack, or if the function of a
+        other rows. It is still an error if the other rows do not stack, or if the function of a
         ``flat_map`` fails.
 
-        A stream is read ahead in a thread of the consumer's process, two tasks for each worker; if
-        there is no other work, there are no workers, and that thread reads 64 elements ahead. A
-        stream that waits for the consumer's response to an element needs ``procs=0``. If a source
-        is still producing an element when the run ends, the run waits for a second; after that, a
-        log message names the source, and it is closed when the element has come.
+        A thread of the consumer's process reads a stream ahead, two tasks for each worker; if there
+        is no other work, there are no workers, and that thread reads 64 elements ahead. A stream
+        that waits for the consumer's response to an element needs ``procs=0``. If a source is still
+        producing an element when the run ends, the run waits for a second. After that, a log
+        message names the source, which is closed when it has produced the element.
 
         Length: the source's; with ``on_error``, known only at the end of a pass.
 

@@ -54,9 +54,10 @@ class FromQueue(OneShot[T, Unsized], Generic[T]):
         return numbered(self, self.once, epoch)
 
 
-def _taken(get: Callable[..., Any], end: object, timeout: float | None) -> Iterator[Any]:
+def _elements(get: Callable[..., Any], end: object, timeout: float | None) -> Iterator[Any]:
+    """Yield what ``get`` returns until it is the end marker, or the queue is shut down."""
     shut_down = getattr(queue, "ShutDown", ())  # since Python 3.13
-    for taken in count():
+    for number in count():
         try:
             x = get() if timeout is None else get(timeout=timeout)
         except shut_down:
@@ -65,7 +66,7 @@ def _taken(get: Callable[..., Any], end: object, timeout: float | None) -> Itera
             if timeout is None:
                 raise
             raise SourceError(
-                f"from_queue: after {taken} elements, neither another one nor the end marker "
+                f"from_queue: after {number} elements, neither another one nor the end marker "
                 f"{end!r} came in {timeout} s; is the queue still being filled?"
             ) from error
         if _is_marker(x, end):
@@ -79,19 +80,19 @@ def _is_marker(x: Any, end: Any) -> bool:
         return True
     if type(x) is not type(end) or isinstance(x, np.ndarray):
         return False
-    parts, ends = components(x), components(end)
-    if parts is None or ends is None:
+    x_parts, end_parts = components(x), components(end)
+    if x_parts is None or end_parts is None:
         return bool(x == end)
-    return len(parts) == len(ends) and all(
-        a == b and _is_marker(value, mark)
-        for (a, value), (b, mark) in zip(parts, ends, strict=True)
+    return len(x_parts) == len(end_parts) and all(
+        x_name == end_name and _is_marker(x_part, end_part)
+        for (x_name, x_part), (end_name, end_part) in zip(x_parts, end_parts, strict=True)
     )
 
 
 def check_timeout(who: str, timeout: float | None, name: str = "timeout") -> None:
     """Refuse a timeout that is not a number of seconds above 0; None means to wait forever."""
-    number = isinstance(timeout, int | float) and not isinstance(timeout, bool)
-    if timeout is not None and not (number and 0 < timeout < float("inf")):
+    is_number = isinstance(timeout, int | float) and not isinstance(timeout, bool)
+    if timeout is not None and not (is_number and 0 < timeout < float("inf")):
         raise InvalidFlow(f"{who}: {name} must be a number of seconds > 0, got {timeout!r}")
 
 
@@ -106,16 +107,16 @@ def from_queue(
 def from_queue(
     q: Gettable[Any], *, end: object = None, timeout: float | None = None
 ) -> Flow[Any, Unsized]:
-    """Yield the elements that a producer puts into a queue, until the marker ``end`` comes.
+    """Yield the elements that a producer puts into a queue, up to the marker ``end``.
 
     ``end`` is recognized by identity, or by type and value, since a marker from another process is
-    a copy; a queue that is shut down (Python 3.13) has ended too. The elements before the marker
-    form one pass; a second pass raises ``SourceError``. The queue is read in the consumer's
+    a copy. The pass also ends when the queue is shut down (Python 3.13). The elements before the
+    marker form one pass; a second pass raises ``SourceError``. The queue is read in the consumer's
     process, only as far as the operators above read ahead, as ``prefetch`` and ``shuffle`` do. Set
     a ``timeout``, in seconds, to avoid waiting forever if the producer may die. A pass over a queue
     has no state to resume from: delivered elements have been removed from the queue.
 
-    Length: unknown until the marker comes.
+    Length: unknown until the marker is read.
 
     Effects: ``Unsized``.
 
@@ -144,10 +145,11 @@ def from_queue(
     check_timeout("from_queue", timeout)
     if isinstance(end, np.ndarray):
         raise InvalidFlow("from_queue: end must be a marker that no element equals, got an array")
-    return flow(FromQueue(type(q).__name__, Once(_taken(get, end, timeout), _TAKEN)))
+    once = Once(_elements(get, end, timeout), refusal=_SECOND_PASS)
+    return flow(FromQueue(label=type(q).__name__, once=once))
 
 
-_TAKEN = (
+_SECOND_PASS = (
     "from_queue: a queue allows only one pass, as reading removes its elements; for several "
     "passes over the same elements put cache() after it"
 )

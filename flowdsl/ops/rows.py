@@ -1,4 +1,4 @@
-# Overloads are tried in order; slices that may have no stop come first.
+# Type checkers try overloads in order: slices that may have no stop come first.
 # mypy: disable-error-code="overload-overlap"
 # pyright: reportOverlappingOverload=false
 """Rows by number: slices, and lists of positions."""
@@ -75,8 +75,8 @@ class ByNumber(IndexTransform[T, E], Generic[T, E]):
     def resolve(self, addresses: Indices) -> Indices:
         position = np.empty_like(addresses.position)
         for epoch in np.unique(addresses.epoch):
-            here = addresses.epoch == epoch
-            position[here] = self.positions(int(epoch), addresses.position[here])
+            in_epoch = addresses.epoch == epoch
+            position[in_epoch] = self.positions(int(epoch), addresses.position[in_epoch])
         return Indices(addresses.epoch, position)
 
     def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[T]]:
@@ -116,8 +116,8 @@ class Every(IndexTransform[T, E], Resumable[T, E], Generic[T, E]):
     def rows_after(
         self, epoch: int, yielded: int, ended_passes: int, sources: Sequence[PassFactory]
     ) -> Iterator[Row[T]]:
-        ahead = self.step - 1 if yielded else 0
-        every = islice(sources[0](epoch), ahead, None, self.step)
+        first = self.step - 1 if yielded else 0  # a resumed source is past the last one yielded
+        every = islice(sources[0](epoch), first, None, self.step)
         return enumerate((x for _, x in every), yielded)
 
 
@@ -145,21 +145,24 @@ RowNumbers: TypeAlias = "Sequence[int] | NDArray[np.integer[Any]]"
 """Positions of elements: a list or range of ints, or an array of them with one axis."""
 
 
-def _numbers(value: Any) -> NDArray[np.int64]:
-    """The positions as an array of ints.
+def _row_numbers(value: Any) -> NDArray[np.int64]:
+    """An attrs converter: the positions as an array of ints.
 
     Raises:
         InvalidFlow: They are something else.
     """
-    numbers = axis_of("select_rows: positions", value, "ints", "iu")
+    numbers = array_of_numbers("select_rows: positions", value, "ints", "iu")
     largest = np.iinfo(np.int64).max
     if numbers.dtype.kind == "u" and len(too_large := numbers[numbers > largest]):
         raise InvalidFlow(f"select_rows: positions contain {too_large[0]}, which no flow has")
     return numbers.astype(np.int64, casting="same_kind")
 
 
-def axis_of(argument: str, value: Any, numbers: str, kinds: str) -> NDArray[Any]:
-    """A new array, with one axis, of some kinds of NumPy's numbers: from a list or an array.
+def array_of_numbers(argument: str, value: Any, numbers: str, kinds: str) -> NDArray[Any]:
+    """A new array with one axis, from a list or an array of numbers.
+
+    ``kinds`` are the characters of the dtypes that are allowed, and ``numbers`` is the word for
+    these in messages.
 
     Raises:
         InvalidFlow: It is something else.
@@ -188,7 +191,7 @@ class SelectRows(ByNumber[T, E | Reordered | Resampled], Generic[T, E]):
     """The elements at some positions, in the order of the positions."""
 
     positional: ClassVar[bool] = True
-    numbers: NDArray[np.int64] = attrs.field(converter=_numbers, eq=id)
+    numbers: NDArray[np.int64] = attrs.field(converter=_row_numbers, eq=id)
 
     def __attrs_post_init__(self) -> None:
         rows = known_length("select_rows", self.source)
@@ -222,10 +225,12 @@ class SelectRows(ByNumber[T, E | Reordered | Resampled], Generic[T, E]):
 
     def combined_effects(self) -> frozenset[Tag]:
         inherited = self.source.effects
-        moves = bool((np.diff(self.numbers) < 0).any())
-        repeats = len(np.unique(self.numbers)) < len(self.numbers)
-        added = {Reordered: moves, Resampled: repeats or Reordered in inherited}
-        return inherited.union(tag for tag, adds in added.items() if adds)
+        effects = set(inherited)
+        if (np.diff(self.numbers) < 0).any():
+            effects.add(Reordered)
+        if len(np.unique(self.numbers)) < len(self.numbers) or Reordered in inherited:
+            effects.add(Resampled)
+        return frozenset(effects)
 
     def positions(self, epoch: int, position: Positions) -> Positions:
         return self.numbers[position]
@@ -255,23 +260,24 @@ def known_length(operator: str, source: AnyNode) -> int:
 
 
 def _spelled(rows: slice) -> str:
-    parts = (rows.start, rows.stop, *([] if rows.step is None else [rows.step]))
+    """The slice as it is written in Python."""
+    parts = [rows.start, rows.stop] if rows.step is None else [rows.start, rows.stop, rows.step]
     return f"flow[{':'.join('' if part is None else brief(part) for part in parts)}]"
 
 
 def _sliced(node: AnyNode, rows: slice) -> AnyNode:
     """The operators that together are a slice: each is arithmetic on positions."""
-    called, step = _spelled(rows), 1 if rows.step is None else rows.step
+    written, step = _spelled(rows), 1 if rows.step is None else rows.step
     for part in (rows.start, rows.stop, step):
         if part is not None and not is_int(part, 1 - POSITION_LIMIT):
-            raise InvalidFlow(f"{called}: a slice is of ints, got {brief(part)}")
+            raise InvalidFlow(f"{written}: a slice is of ints, got {brief(part)}")
     if step == 0:
-        raise InvalidFlow(f"{called}: the step must not be 0")
+        raise InvalidFlow(f"{written}: the step must not be 0")
     start, stop = rows.start or 0, rows.stop
     if step < 0 or start < 0 or (stop or 0) < 0:
-        length = known_length(called, node)
+        length = known_length(written, node)
         chosen = range(length)[rows]
-        if step < 0:
+        if step < 0:  # the same elements in ascending order; ``Backwards`` reverses them
             chosen = chosen[::-1]
         start, stop = (chosen[0], chosen[-1] + 1) if chosen else (0, 0)
         stop = None if stop == length else stop
@@ -333,9 +339,9 @@ class Rows(FlowBase[T, E]):
         and a negative step yields the elements in the opposite order; both need a known length.
         ``flow[[3, 1, 4]]`` is ``select_rows``, and ``flow[i]`` is ``at(i)``: an element of epoch 0.
 
-        Length: as many as in the same slice of a list; unknown if the source's is unknown.
+        Length: as in the same slice of a list; unknown if the source's is unknown.
 
-        Effects: as of ``skip`` and ``take``; with a negative step, ``Reordered``. Type checkers
+        Effects: as for ``skip`` and ``take``; with a negative step, ``Reordered``. Type checkers
         do not see the sign of a step: ``shard(c, 0)`` is ``flow[::c]`` with its exact type.
 
         Errors: ``InvalidFlow`` for a step of 0, for bounds that are not ints, and for negative

@@ -1,4 +1,4 @@
-"""sample: draw elements at random, by weights or all alike."""
+"""sample: draw elements at random, by weights or with equal probability."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from flowdsl.nodes import (
     uniform,
     validate_flag,
 )
-from flowdsl.ops.rows import ByNumber, axis_of, digest_of, known_length
+from flowdsl.ops.rows import ByNumber, array_of_numbers, digest_of, known_length
 
 if TYPE_CHECKING:
     from flowdsl.flow import Flow
@@ -44,10 +44,13 @@ class Odds:
     """The elements that may be drawn, and their weights."""
 
     rows: int
+    """The number of all elements."""
     possible: Positions
+    """The positions of elements with a weight above 0."""
     weights: Floats
+    """The weight of each of these."""
     ends: Floats
-    """Where each of them ends on a line on which each has the length of its weight."""
+    """The sums of the first weights, divided by the largest weight."""
 
     @classmethod
     def of(cls, value: Any) -> Odds:
@@ -56,7 +59,7 @@ class Odds:
         Raises:
             InvalidFlow: They are not numbers, or some are negative or not finite.
         """
-        weights = axis_of("sample: weights", value, "numbers", "iufb").astype(np.float64)
+        weights = array_of_numbers("sample: weights", value, "numbers", "iufb").astype(np.float64)
         bad = np.flatnonzero(~((weights >= 0) & (weights < np.inf)))
         if len(bad):
             raise InvalidFlow(
@@ -71,7 +74,7 @@ class Odds:
 
 @attrs.frozen(eq=False, repr=False, slots=False)
 class Sample(ByNumber[T, E | Reordered | Resampled], Generic[T, E]):
-    """``n`` elements drawn at random, all alike, other ones in each epoch."""
+    """``n`` elements drawn at random, with equal probability; each epoch draws its own."""
 
     order_varies_by_epoch: ClassVar[bool | None] = True
     n: int = attrs.field(converter=plain_int, validator=at_least(0))
@@ -82,15 +85,15 @@ class Sample(ByNumber[T, E | Reordered | Resampled], Generic[T, E]):
     numbers."""
 
     def __attrs_post_init__(self) -> None:
-        self._check_number(known_length("sample", self.source), "")
+        self._check_number(known_length("sample", self.source))
 
-    def _check_number(self, different: int, weighted: str) -> None:
-        """Refuse to draw more elements than there are."""
-        if self.n > different and not (self.replacement and different):
+    def _check_number(self, candidates: int, described: str = "") -> None:
+        """Refuse to draw more elements than there are candidates."""
+        if self.n > candidates and not (self.replacement and candidates):
             hint = "" if self.replacement else "; replacement=True draws elements again"
             raise InvalidFlow(
-                f"sample: n is {self.n}, and {self.source.title} has {different} element(s)"
-                f"{weighted}{hint}"
+                f"sample: n is {self.n}, and {self.source.title} has {candidates} element(s)"
+                f"{described}{hint}"
             )
 
     @property
@@ -151,7 +154,7 @@ class WeightedSample(Sample[T, E | Reordered | Resampled], Generic[T, E]):
     def positions(self, epoch: int, position: Positions) -> Positions:
         odds, key = self.odds, self._key(epoch)
         if not self.replacement:
-            return _first(odds, self.n, key)[position]
+            return _drawn_once(odds, self.n, key)[position]
         if not self.n:
             return position
         drawn = np.searchsorted(odds.ends, uniform(position, key) * odds.ends[-1], side="right")
@@ -161,11 +164,12 @@ class WeightedSample(Sample[T, E | Reordered | Resampled], Generic[T, E]):
 
 
 @lru_cache(maxsize=2)
-def _first(odds: Odds, n: int, key: str) -> Positions:
+def _drawn_once(odds: Odds, n: int, key: str) -> Positions:
     """The positions of the ``n`` elements that are drawn without replacement, in order.
 
-    Each element waits for a time that is exponential with its weight as rate, and the first ones
-    are drawn (Efraimidis and Spirakis, "Weighted random sampling with a reservoir", 2006).
+    Each element gets an exponential waiting time, its weight being the rate. The ``n`` elements
+    that wait least are drawn (Efraimidis and Spirakis, "Weighted random sampling with a reservoir",
+    2006).
     """
     with np.errstate(over="ignore"):  # a weight may be so small that it waits forever
         waits = -np.log1p(-uniform(odds.possible, key)) / odds.weights
@@ -193,13 +197,14 @@ class Sampling(FlowBase[T, E]):
         """Draw ``n`` elements at random, by their weights, or all with the same probability.
 
         Each epoch draws its own elements. With ``replacement``, an element may be drawn any number
-        of times, and ``n`` may be larger than the length; its arrays are read-only. Without, each
-        element is drawn at most once: with ``weights``, one after another, in proportion to the
-        weights of the elements that are left. ``weights`` are numbers >= 0 of any sum; an element
-        of weight 0 is never drawn. ``1 / counts[labels]`` makes all classes equally frequent.
+        of times, and ``n`` may be larger than the length; its arrays are read-only. Without
+        ``replacement``, each element is drawn at most once: with ``weights``, one after another, in
+        proportion to the weights of the elements that are left. ``weights`` are numbers >= 0 of any
+        sum; an element of weight 0 is never drawn. ``1 / counts[labels]`` makes all classes equally
+        frequent.
 
-        Over a random-access flow, each draw is computed by itself: no element is read that is not
-        drawn, and resuming costs nothing. With ``weights`` and without ``replacement``, each epoch
+        Over a random-access flow, each draw is computed by itself: only drawn elements are read,
+        and resuming costs nothing. With ``weights`` and without ``replacement``, each epoch
         computes an order of all elements, from one random number for each. Over any other flow of
         known length the elements are collected first.
 

@@ -48,7 +48,7 @@ S = TypeVar("S")
 
 @attrs.frozen(eq=False, repr=False, slots=False)
 class Scan(MadeFromLatest[U, E], Generic[A, U, E]):
-    """An element and the next state for every element, from it and the state before."""
+    """Makes from each element and the state before it an element and the next state."""
 
     source: Node[A, E]
     func: Callable[[Any, A], tuple[Any, U]] = attrs.field(validator=validate_callable)
@@ -78,7 +78,7 @@ class Scan(MadeFromLatest[U, E], Generic[A, U, E]):
         known: Spec = UNKNOWN
         result = spec_of_result(self.func)
         if isinstance(result, StructSpec) and len(result.fields) == 2:
-            known = result.fields[1][1]
+            _, (_, known) = result.fields  # the names and specs of the state and the element
         return with_inferred(self, known, probe)
 
     def made_of(self, addresses: Indices) -> Provenance:
@@ -95,6 +95,7 @@ class Scan(MadeFromLatest[U, E], Generic[A, U, E]):
 
 
 def _pair(result: tuple[S, B]) -> tuple[S, B]:
+    """Return the result of a scan's function, or raise if it is not a pair."""
     if not isinstance(result, tuple) or len(result) != 2:
         raise SpecMismatch(
             f"the function of a scan must return a tuple of the next state and an element, got "
@@ -169,7 +170,9 @@ class SkipWhile(_While[T, E | Unsized], Resumable[T, E | Unsized], Generic[T, E]
         self, epoch: int, yielded: int, ended_passes: int, sources: Sequence[PassFactory]
     ) -> Iterator[Row[T]]:
         rows = sources[0](epoch)
-        return enumerate((x for _, x in rows) if yielded else self._elements(epoch, rows), yielded)
+        # A resumed pass has yielded elements, so it skips no others.
+        elements = (x for _, x in rows) if yielded else self._elements(epoch, rows)
+        return enumerate(elements, yielded)
 
     def _elements(self, epoch: int, rows: Iterator[Row[T]]) -> Iterator[T]:
         for position, x in rows:
@@ -187,12 +190,12 @@ class Scanning(FlowBase[T, E]):
         """Carry a state from element to element: ``state, y = func(state, x)`` yields each ``y``.
 
         Every pass begins with a copy of ``state``. ``func`` may change the state that it receives;
-        what it puts into an element should not change later. It runs in the consumer's process,
-        as every element needs the state after the elements before it; operators below and above may
-        run in workers. After a resume the delivered elements are computed again, for their state.
-        An element has the origins of ``x``; rows that are only in the state are not traced.
-        ``from_zmq`` acknowledges ``x`` with its element, so a stream that goes on with another
-        receiver begins there with ``state``.
+        what it puts into an element should not change later. It runs in the consumer's process, as
+        every element needs the state after the earlier elements; operators below and above may run
+        in workers. After a resume the delivered elements are computed again, for their state. An
+        element has the origins of ``x``; rows that are only in the state are not traced.
+        ``from_zmq`` acknowledges ``x`` when its element is delivered, so a stream that continues
+        with another receiver begins there with ``state``.
 
         Length: the source's.
 
@@ -219,7 +222,7 @@ class Scanning(FlowBase[T, E]):
     def take_while(self, keep: Callable[[T], Truth]) -> Flow[T, E | Resampled | Unsized]: ...
     @rejects_keywords(predicate="write {name}(f)")
     def take_while(self: FlowBase[Any, Any], keep: Callable[[Any], Truth]) -> Flow[Any, Any]:
-        """Yield the elements before the first one for which ``keep`` is false, as ``if`` sees it.
+        """Yield the elements before the first one for which ``keep`` returns a false value.
 
         A pass ends there, and reads no further element. It runs in the consumer's process.
 
@@ -249,7 +252,7 @@ class Scanning(FlowBase[T, E]):
     def skip_while(self, skip: Callable[[T], Truth]) -> Flow[T, E | Resampled | Unsized]: ...
     @rejects_keywords(predicate="write {name}(f)")
     def skip_while(self: FlowBase[Any, Any], skip: Callable[[Any], Truth]) -> Flow[Any, Any]:
-        """Skip elements while ``skip`` is true; yield the first other one and all after it.
+        """Skip elements as long as ``skip`` returns a true value, and yield the rest.
 
         It runs in the consumer's process.
 

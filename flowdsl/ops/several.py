@@ -1,6 +1,6 @@
 """fl.concat, fl.interleave, fl.choose, fl.mix, fl.zip: operators on a list or a dict of flows."""
 
-# The overloads of ``zip`` are tried in order, as in ``zipping``.
+# Type checkers try the overloads of ``zip`` in order, as in ``zipping``.
 # ruff: noqa: A001
 # mypy: disable-error-code="overload-overlap"
 # pyright: reportOverlappingOverload=false
@@ -293,7 +293,7 @@ def zip(*flows: Any) -> Flow[Any, Any]:
     [{'number': 0, 'letter': 'a'}, {'number': 1, 'letter': 'b'}]
     """
     if len(flows) == 1 and isinstance(flows[0], Mapping):
-        names, parts = _parts("zip", flows[0], False)
+        names, parts = _parts("zip", flows[0], with_names=False)
         return flow(ZipNamed(parts, names))
     if not flows:
         raise InvalidFlow("zip: expected one flow at least")
@@ -304,7 +304,7 @@ def zip(*flows: Any) -> Flow[Any, Any]:
 def _parts(
     operator: str, flows: Flows[Any, Any], with_names: bool
 ) -> tuple[tuple[str, ...], Parts]:
-    """The names of the flows, if they have some, and their nodes."""
+    """The names of a dict of flows, empty for a list, and the nodes of the flows."""
     if isinstance(flows, FlowBase) or not isinstance(flows, Iterable):
         raise InvalidFlow(
             f"{operator}: expected a list or dict of flows, got {type(flows).__name__}; write "

@@ -192,13 +192,17 @@ class RepeatForever(_Repeating[T, E | Resampled | Endless], Generic[T, E]):
             is_resumed = k == ended_passes and yielded  # then it has yielded elements before
             empty = not is_resumed
             for _, x in source(_inner_epoch(epoch, k)):
-                empty = empty and isinstance(x, Failed)
+                empty = empty and _is_failure(x)
                 yield x
             if empty:
                 raise EndlessFlow(
                     f"repeat: pass {k} had no elements, and continuing might never yield one; "
                     f"write repeat(n), or check what is filtered or left out"
                 )
+
+
+def _is_failure(x: object) -> bool:
+    return isinstance(x, Failed)
 
 
 @attrs.frozen(eq=False, repr=False, slots=False)
