@@ -74,10 +74,11 @@ class Fit(DataAdapter):
         self._trained: int | None = None
         """The batches of the current pass that were trained on, if ``follows`` counts them."""
         self.follows: keras.callbacks.Callback = _Follows(self)
-        """A callback of ``fit``: the data follows its epochs, whichever is the first.
+        """A callback to pass to ``fit``.
 
-        It also counts the batches that were trained on, for ``state_dict()``; list it before
-        callbacks that call that.
+        It tells this object which epoch ``fit`` begins with (``initial_epoch``), and counts the
+        batches trained on, for ``state_dict()``. List it before callbacks that call
+        ``state_dict()``.
         """
 
     @property
@@ -88,10 +89,11 @@ class Fit(DataAdapter):
     def state_dict(self, batches: int | None = None) -> dict[str, Any]:
         """Return the state after this many batches of the current pass, as plain JSON values.
 
-        By default after those that were trained on, which the callback ``follows`` counts; without
-        it, at the beginning of the epoch, with a warning if that has begun. ``batches`` counts from
-        the batch with which ``fit`` began the pass: in the method ``on_train_batch_end(self, batch,
-        logs)`` of a callback, it is ``batch + 1``. Keras itself may have read more batches.
+        By default, the state after the batches trained on, as counted by ``follows``. Without that
+        callback it is the beginning of the epoch, with a warning if the epoch has begun.
+        ``batches`` counts from the batch with which ``fit`` began the pass: in the method
+        ``on_train_batch_end(self, batch, logs)`` of a callback, it is ``batch + 1``. Keras itself
+        may have read more batches.
 
         Raises:
             InvalidFlow: ``batches`` is not an int of at least 0.
@@ -103,7 +105,7 @@ class Fit(DataAdapter):
             batches = self._trained or 0
         batches = checked_int("to_keras: batches", batches, 0)
         position = self._first + batches
-        if position == self._flow.node.length:
+        if position == self._flow.node.length:  # all batches: the next epoch begins
             return {**state_of(self._flow.node, self._epoch + 1, 0)}
         return {**state_of(self._flow.node, self._epoch, position)}
 
@@ -146,13 +148,15 @@ class Fit(DataAdapter):
     @property
     def num_batches(self) -> int | None:
         """The number of batches of an epoch, or of its rest; None if Keras must count them."""
+        # Keras passes the number of steps to its iterator, not to data adapters. The iterator
+        # reads this property, so it is found in the frame of the caller.
         if Endless in self._flow.effects and _steps_of(sys._getframe(1)) is None:
             raise InvalidFlow(
                 f"to_keras: {self._flow!r} never ends, so neither would the first epoch; pass "
                 f"steps_per_epoch=n to fit, validation_steps=n for its validation_data, or steps=n "
                 f"to evaluate and predict"
             )
-        # Keras reads this when a call of fit begins
+        # Keras reads this property when a call of fit begins
         self._length_is_of_resumed_epoch = self._epoch_has_begun = False
         length = self._flow.node.length
         if length == 0:
@@ -191,10 +195,10 @@ class Fit(DataAdapter):
             spec = self._flow.spec
         for name, part in [("", spec), *(spec.fields if isinstance(spec, StructSpec) else ())]:
             if isinstance(part, ValueSpec) or (isinstance(part, ArraySpec) and part.shape == ()):
-                raise _no_batch(name, 0)
+                raise _no_batch(name, position=0)
         if isinstance(spec, StructSpec):
-            _refuse_many(spec.form, len(spec.fields), 0)
-        signature = _tf_signature(spec, "")
+            _refuse_many_components(spec.form, len(spec.fields), position=0)
+        signature = _tf_signature(spec, name="")
         if not isinstance(spec, StructSpec):
             signature = (signature,)
         # Without prefetch(): the pump reads ahead already, and prefetch() creates extra iterators.
@@ -225,18 +229,18 @@ class Fit(DataAdapter):
         """Yield the batches of the epoch from its beginning, or from the resumed state."""
         epoch, count = self._epoch, 0
         self._passes += 1
-        if self._resumed_from is not None:
-            self._loader.load_state_dict(self._resumed_from)
-            known = None
-        else:
+        if self._resumed_from is None:
             self._loader.set_epoch(epoch)
-            known = self._counted
-        length = self._flow.node.length
-        known = known if length is None else length - self._first
+            expected = self._counted
+        else:
+            self._loader.load_state_dict(self._resumed_from)
+            expected = None  # the rest of an epoch is shorter than a counted one
+        if self._flow.node.length is not None:
+            expected = self._flow.node.length - self._first
         batches = iter(self._loader)
         while (batch := _next(batches)) is not None:
             count += 1
-            if count == known:  # Keras does not read to the end of the iterator
+            if count == expected:  # Keras does not read to the end of the iterator
                 self._completed = max(self._completed, epoch)
             yield batch
         self._completed = max(self._completed, epoch)
@@ -249,11 +253,11 @@ class Fit(DataAdapter):
             self._counted = count
 
     def _pass_of_tf(self) -> Iterator[Any]:
-        passes = self._passes + 1
+        number = self._passes + 1
         try:
             yield from self._pass()
         except Exception as error:
-            if passes == self._passes:  # ignore errors of an abandoned pass
+            if number == self._passes:  # ignore errors of an abandoned pass
                 self._error = error
 
 
@@ -262,20 +266,19 @@ _NOT_FOLLOWED = (
     "the epoch; pass fit(data, callbacks=[data.follows, ...]), before callbacks that save the state"
 )
 
-_UNKNOWN = 0
+_NOT_READ_BY_FIT = 0
+"""Returned if the reader has no ``steps_per_epoch``, so is no iterator of Keras: not None, so an
+endless flow is not refused."""
 
 
 def _steps_of(frame: FrameType) -> int | None:
-    """Return the steps of an epoch of Keras's iterator, which reads the number of batches.
-
-    Keras does not pass them to data adapters. None if an epoch has no number of steps.
-    """
-    steps: int | None = getattr(frame.f_locals.get("self"), "steps_per_epoch", _UNKNOWN)
+    """Return the ``steps_per_epoch`` of the object that runs in a frame; None if it is not set."""
+    steps: int | None = getattr(frame.f_locals.get("self"), "steps_per_epoch", _NOT_READ_BY_FIT)
     return steps
 
 
 class _Follows(keras.callbacks.Callback):
-    """Informs the data of the epochs and steps of ``fit``."""
+    """Tells the data which epoch and batch ``fit`` has reached."""
 
     def __init__(self, data: Fit) -> None:
         super().__init__()
@@ -320,7 +323,9 @@ def _causes_in_notes() -> Iterator[None]:
 
 def _batch(element: Any, position: int) -> Any:
     """Convert an element to a Keras batch: inputs, then targets, then weights; or a dict."""
-    if keras.backend.backend() != "tensorflow":  # which has strings, and whose signature names them
+    # TensorFlow accepts text, and ``_tf_signature`` names a component it cannot take; the other
+    # backends fail without naming it
+    if keras.backend.backend() != "tensorflow":
         _refuse_text(element, "", position)
     for name, part in [("", element), *(components(element) or ())]:
         if isinstance(part, int | float | np.generic | np.ndarray) and np.ndim(part) == 0:
@@ -330,7 +335,7 @@ def _batch(element: Any, position: int) -> Any:
     if isinstance(element, list):
         return tuple(element)
     if isinstance(element, (tuple, dict)) and len(element) >= 1:
-        _refuse_many(type(element), len(element), position)
+        _refuse_many_components(type(element), len(element), position)
         return element
     raise SpecMismatch(
         f"to_keras: element {position} is of type {type(element).__name__}; Keras takes an array, "
@@ -359,7 +364,7 @@ def _refuse_text(element: object, name: str, position: int) -> None:
         )
 
 
-def _refuse_many(form: type, components: int, position: int) -> None:
+def _refuse_many_components(form: type, components: int, position: int) -> None:
     if issubclass(form, tuple) and components > 3:
         raise SpecMismatch(
             f"to_keras: element {position} has {components} components, and Keras takes (inputs, "

@@ -61,7 +61,7 @@ class Inspect(IndexedMap[A, A, E], SkippedByProbe[A, E], Generic[A, E]):
             described = describe_element(x, self.max_depth, self.max_list)
             # One write, so that the lines of several processes do not mix.
             write_to_standard_error(
-                f"{self.name or 'inspect'}: element {position}<{self.num}: {described}\n"
+                f"{self.name or 'inspect'}: element {position} (of {self.num} shown): {described}\n"
             )
         return x
 
@@ -186,7 +186,7 @@ class Inspecting(FlowBase[T, E]):
         >>> flow = fl.from_items([("a", 0.5), ("b", 1.5)]).inspect(name="letters")
         >>> with contextlib.redirect_stderr(sys.stdout):
         ...     elements = flow.collect()
-        letters: element 0<1: tuple with 2 components
+        letters: element 0 (of 1 shown): tuple with 2 components
            0: str of len 1 with value 'a'
            1: float with value 0.5
 

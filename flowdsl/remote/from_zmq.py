@@ -89,7 +89,7 @@ class _Options(_OptionsOfBoth, total=False):
 _Address = str | Sequence[str]
 
 
-@overload  # of options of unknown types, ``**options``
+@overload  # for calls with ``**options``, whose names pyright does not know
 def from_zmq(
     address: _Address, *, senders: Never, **options: Unpack[_Options]
 ) -> Flow[object, Any]: ...
@@ -262,8 +262,7 @@ def from_zmq(
 
     Source: ``RemoteDataZMQ`` of tensorpack, which loses elements when a connection breaks.
 
-    Elsewhere: tensorpack ``RemoteDataZMQ``; tf.data none; Grain none;
-    torchdata none.
+    Elsewhere: tensorpack ``RemoteDataZMQ``; tf.data none; Grain none; torchdata none.
     """
     who = "from_zmq"
     several = isinstance(address, Sequence) and not isinstance(address, str | bytes)
@@ -287,7 +286,9 @@ def from_zmq(
         elements = pulled(endpoint, format, schema_check, timeout, tally)
         once = Once(elements, _SECOND_PASS, owned=True)
         return flow(
-            FromPushers[Any](endpoint.addresses_text, schema_check.spec, once, Receipts(), True)
+            FromPushers[Any](
+                endpoint.addresses_text, schema_check.spec, once, Receipts(), auto_commit=True
+            )
         )
     if not bind and senders is not None and senders != len(addresses):
         raise InvalidFlow(
@@ -304,7 +305,7 @@ def from_zmq(
 def _given(
     trusted: bool, senders: int | None, auto_commit: bool, sender_timeout: float | None
 ) -> dict[str, bool]:
-    """Return which arguments were passed that only flowdsl's own format has."""
+    """Return which of the arguments that only flowdsl's own format supports were passed."""
     return {
         "trusted": trusted,
         "senders": senders != 1,

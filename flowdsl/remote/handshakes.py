@@ -1,4 +1,4 @@
-"""Handshakes: reports failed connections, since otherwise a refused peer looks like an absent one.
+"""Handshakes: reports of failed connections; without them, a refused peer looks like an absent one.
 
 ZMQ retries a failed connection silently. Its monitor events show failures, but they identify a
 connection only when it begins and ends, see ``_Monitor``.
@@ -41,8 +41,8 @@ _CLOSED_BY_BINDING_END: Final = (
     "the other end closed the connection during the handshake, as it does if the public key given "
     "for it is wrong"
 )
-_SURE: Final = 3
-"""After this many silent failures, the other end is not merely restarting."""
+_FAILURES_BEFORE_WARNING: Final = 3
+"""A failure that may mean that the other end restarts is logged when it occurs this often."""
 
 
 @attrs.define(eq=False)
@@ -130,7 +130,7 @@ class Handshakes:
                 self._log(monitor.address, what, self.failed[monitor.address, what])
 
     def _log(self, address: str, what: str, times: int) -> None:
-        if times == (_SURE if what in (_CLOSED_BY_BINDING_END, _ENDED) else 1):
+        if times == (_FAILURES_BEFORE_WARNING if what in (_CLOSED_BY_BINDING_END, _ENDED) else 1):
             # without keys, the other end most likely just connected and left
             level = logging.WARNING if self.secured or what is not _CLOSED else logging.INFO
             _log.log(level, "%s: a handshake at %r failed: %s", self.who, address, what)

@@ -25,7 +25,7 @@ import pickle
 import struct
 from collections.abc import Callable, Sequence
 from enum import IntEnum
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import attrs
 import numpy as np
@@ -40,8 +40,16 @@ Frame: TypeAlias = bytes | memoryview
 Key: TypeAlias = int | str
 """The index of an item in a tuple or list, or the name of a component."""
 Path: TypeAlias = tuple[Key, ...]
-Route: TypeAlias = tuple[int, bytes]
-"""The route to a peer: the number of the socket, and the socket's name for the peer."""
+
+
+class Route(NamedTuple):
+    """The way to a peer: a socket, and the socket's name for the peer."""
+
+    socket: int
+    """The number of the socket."""
+    peer: bytes
+    """Empty for a socket that has only one peer."""
+
 
 VERSION: Final = 2
 NO_RECEIVER: Final = bytes(16)
@@ -57,26 +65,27 @@ _MAGIC = b"FLOW"
 _HEADER = struct.Struct("<4sBBxxI16s16sQQQQ")
 _SEAL = struct.Struct("<Q")
 _KINDS_IN_FRAMES = "iufc"
-"""The kinds of dtype for which any bytes are valid values."""
+"""The kinds of dtypes whose arrays are sent in frames: any bytes are valid values."""
 
 
 class Kind(IntEnum):
     """The kind of a message, with the fields of the header that it uses."""
 
     HELLO = 1
-    """Sender: I have elements from ``number`` on, and have sent all before ``upto``; my name, for
-    messages to people, follows."""
+    """Sender: I have elements from ``number`` on, and have sent all before ``upto``. My name, for
+    error messages and tallies, follows."""
     ELEMENT = 2
     """Sender: element ``number``."""
     PICKLED = 3
     """Sender: element ``number``, pickled."""
     END = 4
-    """Sender: there were ``number`` elements. The end counts as the item after the last one."""
+    """Sender: there were ``number`` elements. The end counts as one more item."""
     DONE = 5
     """Sender: I know that you have all elements, and I disconnect."""
     WANT = 6
-    """Receiver: ``upto`` elements are delivered, and may be forgotten; ``held`` further ones are in
-    the flow above, I expect ``number`` next, and can store ``room`` after those that are held."""
+    """Receiver: ``upto`` elements are delivered, and may be forgotten; the flow above holds the
+    next ``held`` elements. I expect ``number`` next, and can store ``room`` elements that the flow
+    above has not read."""
     AGAIN = 7
     """Receiver: like ``WANT``, but ``number`` is missing in this ``attempt``: go back to it."""
     LEAVE = 8
@@ -102,7 +111,7 @@ class MessageHeader:
     sender: bytes
     receiver: bytes = NO_RECEIVER
     attempt: int = 0
-    """The number of times the sender went back; replies repeat it, so that old ones are ignored."""
+    """How many times the sender went back; ``AGAIN`` repeats it, so that an old one is ignored."""
     number: int = 0
     upto: int = 0
     room: int = 0
@@ -267,8 +276,8 @@ def unpack(kind: Kind, frames: Sequence[Frame], trusted: bool = False) -> Any:
             f"not an element: the layout does not describe its {len(contents)} arrays"
         )
     try:
-        for place, content in zip(layout, contents, strict=True):
-            path, dtype, shape = _checked(place)
+        for described, content in zip(layout, contents, strict=True):
+            path, dtype, shape = _checked_layout(described)
             element = _with_array(element, path, array_of_bytes(dtype, shape, content))
     except (*(ValueError, TypeError, OverflowError), LookupError, RecursionError) as error:
         raise SourceError(f"not an element: {error}") from error
@@ -316,9 +325,9 @@ def _without_arrays(x: Any, path: Path, separate: dict[Path, NDArray[Any]]) -> A
     return {name: _without_arrays(v, (*path, name), separate) for name, v in parts}
 
 
-def _checked(place: Any) -> tuple[list[Key], np.dtype[Any], list[int]]:
-    """Check the layout of an array, and return its path, dtype and shape."""
-    path, empty, shape = place
+def _checked_layout(described: Any) -> tuple[list[Key], np.dtype[Any], list[int]]:
+    """Check the entry of an array in a layout, and return its path, dtype and shape."""
+    path, empty, shape = described
     wrong = (
         type(path) is not list
         or not isinstance(empty, np.ndarray)

@@ -28,7 +28,7 @@ from flowdsl.remote.zmq_ops import Encoder
 
 Format: TypeAlias = Literal["flowdsl", "zmq_ops"]
 FormatOfAll: TypeAlias = Literal["flowdsl", "zmq_ops", "bytes", "msgpack"]
-"""The formats that can be received; ``Format`` lists the ones that can be sent, too."""
+"""The formats that can be received; those in ``Format`` can also be sent."""
 
 
 def _unpacked(frame: Frame) -> Any:
@@ -43,7 +43,7 @@ PULLED: dict[str, Callable[[Frame], Any]] = {
     "bytes": bytes,
     "msgpack": _unpacked,
 }
-"""The formats of senders that push, and what decodes a frame."""
+"""The formats of senders that push, each with the function that decodes a frame."""
 
 
 def check_format(
@@ -98,7 +98,7 @@ def push(endpoint: Endpoint, elements: Iterator[object], spec: Spec, timeout: fl
         pushed = _Pushed(f"{endpoint.who}: {endpoint.addresses_text}", link, timeout)
         for frame in _frames_of(elements, Encoder(spec), pushed):
             pushed.put(frame)
-        pushed.settle()
+        pushed.wait_until_accepted()
         link.close(LINGER)
     return pushed.count
 
@@ -126,7 +126,7 @@ class _Pushed:
         while self.waiting and self.waiting[0].done:
             self.waiting.popleft()
 
-    def settle(self) -> None:
+    def wait_until_accepted(self) -> None:
         """Wait until the system has accepted all elements."""
         self.since = monotonic()
         while self.waiting:
@@ -158,7 +158,7 @@ def _frames_of(elements: Iterator[object], encode: Encoder, pushed: _Pushed) -> 
             yield pack_numbered(lambda x: Packed(Kind.ELEMENT, (encode(x),)), x, i).frames[0]
     except Exception as error:
         try:
-            pushed.settle()
+            pushed.wait_until_accepted()
         except SourceError as late:
             error.add_note(str(late))
         raise

@@ -37,7 +37,7 @@ class Tally:
     senders: dict[str, int] = attrs.field(factory=dict[str, int])
     """Elements yielded to the flow above, by the name of each sender: ``host:pid (id)``."""
     acknowledged: dict[str, int] = attrs.field(factory=dict[str, int])
-    """Elements that were delivered, by sender: it will not send them to another receiver."""
+    """Elements that were delivered, by sender; a sender does not send these to another receiver."""
     ended: int = 0
     """The number of senders whose elements have all arrived."""
     stopped: dict[str, str] = attrs.field(factory=dict[str, str])
@@ -49,26 +49,27 @@ class Tally:
     unclaimed: int = 0
     """Elements addressed to another receiver, and ignored."""
     refused: int = 0
-    """Messages of strangers, who do not speak this protocol or version; they are ignored."""
+    """Messages of strangers, which speak another protocol or version; they are ignored."""
     damaged: int = 0
     """Messages whose bytes changed on the way; they are sent again."""
     _heard: dict[str, float] = attrs.field(factory=dict[str, float], init=False, repr=False)
 
     @property
     def ages(self) -> dict[str, float]:
-        """The seconds since each sender was last heard, without those that have ended.
+        """The seconds since each sender was last heard, for the senders that have not ended.
 
-        A sender that waits says so several times a second; one that computes an element is silent.
+        A sender that waits says so several times a second. While it computes an element, it is
+        silent.
         """
         now = monotonic()
         return {name: now - heard for name, heard in [*self._heard.items()]}
 
     def hear(self, sender: str) -> None:
-        """Note that a message of a sender has come."""
+        """Record that a message of a sender has arrived."""
         self._heard[sender] = monotonic()
 
     def forget(self, sender: str) -> None:
-        """Note that no more messages of a sender are expected."""
+        """Record that no more messages of a sender are expected."""
         self._heard.pop(sender, None)
 
 
@@ -83,26 +84,30 @@ class SenderRecord:
     taken: int
     """The number of the sender's items that the flow above has read, including its end."""
     delivered: int
-    """The number of these that were delivered to the consumer."""
+    """The number of its items that were delivered to the consumer."""
     said: str = ""
-    """The name that the sender said."""
+    """The name by which the sender introduced itself."""
     reported: tuple[int, int] = (-1, -1)
     """The numbers of items delivered and taken that were last reported; -1 before any report."""
     attempt: int = 0
+    """The ``attempt`` of the sender's latest message."""
     gap: bool = False
+    """True if an element is missing before one that has arrived."""
     owed: bool = True
-    """True if the sender waits for a reply."""
+    """True if a reply to the sender is due."""
     has_end: bool = False
     """True if the last item was taken: the sender has ended, or its flow has failed."""
     ended: bool = False
+    """True if the flow of the sender has ended, and all its elements were taken."""
     closed: bool = False
     """True if the sender confirmed that the receiver has all its elements."""
     refused: bool = False
     """True if its messages were malformed, so that no more of them are read."""
     stopped: str | None = None
+    """The reason why the sender cannot continue; None if it can."""
     heard: float = attrs.field(factory=monotonic)
     silent: bool = False
-    """True if it was reported that nothing has been heard from it for long."""
+    """True if the silence of the sender was reported."""
 
     @property
     def name(self) -> str:
@@ -163,7 +168,7 @@ class ReceiveState:
             known = next((r for r in self.records.values() if r.route == route), None)
             if known is not None:
                 self.refuse(known, str(error))
-            elif not route[1]:  # the end that this one connected to, as its user asked
+            elif not route.peer:  # the only peer of its socket, at an address that the user passed
                 raise
             else:
                 self._refuse_stranger(route, frames, error)
@@ -194,7 +199,7 @@ class ReceiveState:
         else:
             self._accept(record, header, frames)
 
-    def hand_on(self) -> Item:
+    def take(self) -> Item:
         """Remove and return the first ready item, and count it as taken."""
         item = self.ready.popleft()
         if item.kind in (Kind.ELEMENT, Kind.PICKLED):
@@ -216,7 +221,7 @@ class ReceiveState:
         return item
 
     def acknowledge(self, delivered: int) -> None:
-        """Note that the first ``delivered`` elements that were taken were delivered.
+        """Record that ``delivered`` of the elements that were taken are delivered, the first ones.
 
         The end of a sender is delivered with its last element.
         """
@@ -234,7 +239,7 @@ class ReceiveState:
         self.refuse(item.record, reason)
 
     def refuse(self, record: SenderRecord, reason: str) -> None:
-        """Stop listening to a sender whose messages are malformed; its elements so far count.
+        """Ignore all further messages of a sender, as one was malformed.
 
         Raises:
             SourceError: The pass cannot end without this sender.
@@ -266,7 +271,7 @@ class ReceiveState:
     def newly_silent(self, seconds: float, since: float) -> Iterator[SenderRecord]:
         """Yield the senders that have been silent for longer than this, each once.
 
-        A sender cannot have been heard before ``since``, when this end began to listen.
+        The silence of a sender begins at ``since`` or later: before, this end did not listen.
         """
         now = monotonic()
         for record in self.records.values():
@@ -276,15 +281,15 @@ class ReceiveState:
                 yield record
 
     def owe_all(self) -> None:
-        """Owe each known sender a message with the position of this receiver."""
+        """Let ``replies`` yield a message with this receiver's position for each known sender."""
         for record in self.records.values():
             record.owed |= not record.closed
 
     def replies(self, all_of_them: bool = True) -> Iterator[Reply]:
-        """Yield the messages to senders that wait for a reply.
+        """Yield the messages to senders to which a reply is due.
 
-        With ``all_of_them``, also the messages to senders of which elements were taken that were
-        not reported yet.
+        With ``all_of_them``, also report to each sender what was taken and delivered since the last
+        report.
         """
         yield from self._replies_to_others.items()
         self._replies_to_others.clear()
@@ -333,10 +338,10 @@ class ReceiveState:
         )
 
     def _accept(self, record: SenderRecord, header: MessageHeader, frames: list[Frame]) -> None:
-        """Accept the next item of a sender; note a missing or repeated one."""
+        """Accept the next item of a sender; record if items are missing, or repeated."""
         record.attempt = max(record.attempt, header.attempt)
         if header.kind is Kind.HELLO:
-            record.attempt = header.attempt  # less than before, if the sender was started again
+            record.attempt = header.attempt  # a sender that was started again counts from 0
             record.gap |= header.upto > record.expected
             record.owed = True
         elif header.number > record.expected:
@@ -373,7 +378,7 @@ class ReceiveState:
             self._replies_to_others[route] = [want.encode()]
 
     def _admit(self, route: Route, header: MessageHeader, said: str) -> SenderRecord | None:
-        """Add a new sender, or refuse it if ``senders`` have been admitted."""
+        """Add a new sender; refuse it if there are ``senders`` already."""
         if self.senders is not None and len(self.records) >= self.senders:
             reason = (
                 f"it takes {self.senders} sender{'s' if self.senders > 1 else ''} and already has "
@@ -382,17 +387,31 @@ class ReceiveState:
             )
             self._replies_to_others[route] = self._refusal(header.sender, reason)
             return None
-        number = header.number
-        record = SenderRecord(header.sender, route, number, number, number, said)
+        record = SenderRecord(
+            header.sender,
+            route,
+            expected=header.number,
+            taken=header.number,
+            delivered=header.number,
+            said=said,
+        )
         self.records[header.sender] = record
         self.tally.senders[record.name] = self.tally.acknowledged[record.name] = 0
         self.tally.earlier += header.number
         return record
 
     def _message(self, kind: Kind, record: SenderRecord) -> list[Frame]:
-        held, room = record.taken - record.delivered, self.hwm
-        position = record.attempt, record.expected, record.delivered, room, held
-        return [MessageHeader(kind, record.sender, self.me, *position).encode()]
+        header = MessageHeader(
+            kind,
+            record.sender,
+            self.me,
+            attempt=record.attempt,
+            number=record.expected,
+            upto=record.delivered,
+            room=self.hwm,
+            held=record.taken - record.delivered,
+        )
+        return [header.encode()]
 
 
 def _named(sender: bytes, said: str = "") -> str:
@@ -406,7 +425,7 @@ def _named(sender: bytes, said: str = "") -> str:
 
 
 def _acknowledge_end(record: SenderRecord) -> None:
-    """Count the end of a sender as delivered, if all its elements were."""
+    """Count the end of a sender as delivered once all its elements are."""
     if record.has_end and record.delivered == record.taken - 1:
         record.delivered, record.owed = record.taken, True
 

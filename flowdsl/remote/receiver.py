@@ -28,7 +28,7 @@ _log = logger()
 _SILENCE = 30.0
 """The seconds after which a silent sender is reported, unless ``sender_timeout`` is given."""
 _LONG_PAUSE = 1.0
-"""A pause of listening after which the age of a sender's last message says nothing about it."""
+"""After such a pause of this end, messages may be waiting: no sender has been silent yet."""
 
 
 @attrs.define(eq=False)
@@ -44,11 +44,11 @@ class Receiver:
     sender_timeout: float | None = None
     receipts: Receipts = attrs.field(factory=Receipts)
     _beat: float = attrs.field(factory=monotonic, init=False)
-    """The time of the last beat between two elements."""
+    """The time when a message to each sender was last made due, between two elements."""
     _listened: float = attrs.field(factory=monotonic, init=False)
     """The time when this end last listened."""
     _listens_since: float = attrs.field(factory=monotonic, init=False)
-    """The time since when it has listened without a long pause."""
+    """The time from which on this end has listened without a long pause."""
     _since: float = attrs.field(factory=monotonic, init=False)
     """The time when the pass began."""
 
@@ -63,7 +63,7 @@ class Receiver:
             while not receive_state.ended:
                 if not receive_state.ready:
                     self._wait(link, receive_state)
-                item = receive_state.hand_on()
+                item = receive_state.take()
                 self._owe_beat(receive_state)
                 _answer(link, receive_state, all_of_them=False)
                 if item.kind in (Kind.ELEMENT, Kind.PICKLED):
@@ -83,15 +83,15 @@ class Receiver:
                 receive_state.acknowledge(receipts.delivered)
         except BaseException as error:
             if isinstance(error, GeneratorExit) or is_cancelled():
-                receipts.park(self._until_settled(link, receive_state))
+                receipts.park(self._until_delivered(link, receive_state))
             else:
                 self._leave(link, receive_state, error, culprit)
             raise
         receipts.exhausted = True
-        receipts.park(self._until_settled(link, receive_state))
+        receipts.park(self._until_delivered(link, receive_state))
 
-    def _until_settled(self, link: Link, receive_state: ReceiveState) -> Generator[None]:
-        """Acknowledge elements, at each step, until all were delivered or this is closed."""
+    def _until_delivered(self, link: Link, receive_state: ReceiveState) -> Generator[None]:
+        """Acknowledge elements, at each step, until all are delivered or this is closed."""
         receipts = self.receipts
         with link:
             try:
@@ -107,10 +107,10 @@ class Receiver:
             _part(link, receive_state)
 
     def _owe_beat(self, receive_state: ReceiveState) -> None:
-        """Once in a beat, owe each sender a message, which says that this receiver is alive.
+        """Once in a beat, make a message to each sender due: it says that this receiver is alive.
 
-        The operators above may hold elements for longer than a sender's ``timeout``, in which there
-        is nothing else to say.
+        The operators above may hold elements for longer than a sender's ``timeout``. No other
+        message is due during this time.
         """
         if (now := monotonic()) - self._beat > BEAT:
             self._beat = now
@@ -123,7 +123,7 @@ class Receiver:
         error: BaseException,
         culprit: SenderRecord | None = None,
     ) -> None:
-        """Send the last messages to the senders and close the sockets, before the end of the pass.
+        """Send the last messages to the senders and close the sockets, after an error.
 
         ``culprit`` is the sender of an invalid element, if there is one.
         """
@@ -187,7 +187,7 @@ class Receiver:
             _log.warning("%s; others may continue%s", text, advice)
 
     def _check_failed(self, receive_state: ReceiveState) -> None:
-        """Record failed senders; raise an error if their elements are awaited."""
+        """Record failed senders; raise an error if the pass cannot end without them."""
         for record in receive_state.records.values():
             if record.stopped is None:
                 continue
@@ -236,7 +236,7 @@ def _greet(link: Link, receive_state: ReceiveState) -> None:
 
 
 def _part(link: Link, receive_state: ReceiveState) -> None:
-    """Confirm to the senders that all elements arrived, and wait briefly for their last message."""
+    """Tell the senders that all elements have arrived, and wait briefly for their last message."""
     until = monotonic() + LINGER
     while (
         not all(record.closed for record in receive_state.records.values()) and monotonic() < until

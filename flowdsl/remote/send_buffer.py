@@ -2,10 +2,10 @@
 
 An element stays in the buffer until the receiver acknowledges that it was delivered: its consumer
 has asked for the next element, or has committed it. Two limits apply. ``hwm`` limits the elements
-that the receiver's flow has not read yet. The elements that this flow has read and not delivered
-are those that its operators hold, as many as they need; only their bytes are limited, by
-``MAX_HELD_BYTES``. One limit for both would end in a deadlock: a batch of more than ``hwm``
-elements would wait for elements that the sender may not send.
+that the receiver's flow has not read yet. This flow may have read elements that it has not
+delivered, because its operators hold them; these are limited only in bytes, by ``MAX_HELD_BYTES``.
+One limit for both would end in a deadlock: a batch of more than ``hwm`` elements would wait for
+elements that the sender may not send.
 
 If elements are lost with a connection, the receiver requests the first missing one, and the sender
 goes back to it. The receiver recognises duplicates by their number, and discards them.
@@ -47,7 +47,7 @@ class SendBuffer:
     hwm: int
     serve: bool
     """True if another receiver may continue after one has disconnected."""
-    gone: Callable[[Route], bool]
+    is_gone: Callable[[Route], bool]
     """Returns True if a receiver can no longer be reached."""
     me: bytes = attrs.field(factory=lambda: secrets.token_bytes(16))
     receiver: bytes = NO_RECEIVER
@@ -55,12 +55,14 @@ class SendBuffer:
     name: str = ""
     """The name of this sender in messages and tallies of the receiver."""
     first: int = 0
-    """The number of the first element; not 0 if an earlier sender has sent those before it."""
+    """The number of the first element; above 0 if this sender continues from a state."""
     base: int = attrs.field(default=attrs.Factory(lambda self: self.first, takes_self=True))
-    """The number of items that were delivered; the end counts as an item."""
+    """The number of the first item that was not delivered; the end counts as an item."""
     cursor: int = attrs.field(default=attrs.Factory(lambda self: self.first, takes_self=True))
     """The number of the next element to send."""
     attempt: int = 0
+    """How many times this sender went back. Receivers repeat it in ``AGAIN``, so that an old
+    request is recognised."""
     room: int = 0
     """The number of elements that the receiver can store after those that its flow holds."""
     held: int = 0
@@ -72,11 +74,12 @@ class SendBuffer:
     count: int | None = None
     """The total number of elements, once it is known."""
     refused: int = 0
-    """Messages of strangers, who do not speak this protocol or version; they are ignored."""
+    """The number of messages of strangers, which speak another protocol or version; they are
+    ignored."""
     refusals: str = ""
-    """These messages, to append to an error message."""
+    """A description of these messages, to append to an error message."""
     deserted: bool = False
-    """True if the receiver left after taking all elements so far, and no other may follow."""
+    """True if the receiver left when it had all elements so far, and no other may follow."""
 
     @property
     def full(self) -> bool:
@@ -100,9 +103,10 @@ class SendBuffer:
             SourceError: The only receiver has left, or its flow holds too many bytes.
         """
         if self.deserted:
-            raise self._left_early()
+            raise self._left_too_early()
         self.items.append(item)
         self.nbytes += item.nbytes
+        # elements within ``hwm`` may have any size: the user has limited their number
         if self.nbytes > MAX_HELD_BYTES and self.held > self.hwm:
             raise SourceError(
                 f"the receiver has read {self.held} elements and delivered none of them to its "
@@ -122,15 +126,15 @@ class SendBuffer:
         else:
             self.items.append(Packed(Kind.FAILED, (encode_reason(failure),)))
 
-    def due(self) -> list[Frame] | None:
+    def next_message(self) -> list[Frame] | None:
         """Return the next message, if there is one and the receiver has room for it."""
-        place = self.cursor - self.base
-        if self.route is None or place >= min(len(self.items), self.held + self.room):
+        index = self.cursor - self.base
+        if self.route is None or index >= min(len(self.items), self.held + self.room):
             return None
-        item = self.items[place]
+        item = self.items[index]
         return [self._header(item.kind, self.cursor).encode(), *item.frames]
 
-    def sent(self) -> None:
+    def mark_sent(self) -> None:
         """Record that the message from ``due`` was sent."""
         self.cursor += 1
 
@@ -157,7 +161,8 @@ class SendBuffer:
         try:
             header = _header_of_a_receiver(frames[0])
         except SourceError as error:
-            if not route[1] or route == self.route:
+            # a socket with one peer (no name): it is no stranger, so its bad message is an error
+            if not route.peer or route == self.route:
                 raise
             return self._refuse_stranger(error)
         if header.kind is Kind.STOP:
@@ -176,12 +181,12 @@ class SendBuffer:
             self.base = header.upto
             self.cursor = max(self.cursor, self.base)  # it may have gone back too far
         if header.kind is Kind.LEAVE:
-            self._left()
+            self._receiver_left()
             return None
         self.room = header.room
         self.held = max(0, min(header.upto + header.held - self.base, len(self.items)))
-        is_news = header.kind is Kind.AGAIN and header.attempt == self.attempt
-        if is_news and self.base <= header.number < self.cursor:
+        is_current_request = header.kind is Kind.AGAIN and header.attempt == self.attempt
+        if is_current_request and self.base <= header.number < self.cursor:
             self.cursor = header.number
             self.attempt += 1
         return None
@@ -207,7 +212,7 @@ class SendBuffer:
         if header.kind is Kind.LEAVE:
             return None
         if self.receiver != NO_RECEIVER and self.route is not None:
-            if not self.gone(self.route):
+            if not self.is_gone(self.route):
                 refusal = (
                     f"the sender serves another receiver, which has acknowledged "
                     f"{self.acknowledged} elements; it "
@@ -216,7 +221,7 @@ class SendBuffer:
                 answer = MessageHeader(Kind.REFUSE, self.me, header.receiver)
                 return [answer.encode(), encode_reason(refusal)]
             try:
-                self._left()  # it was killed, or its last message was lost
+                self._receiver_left()  # it was killed, or its last message was lost
             except SourceError:
                 self.receiver, self.route = header.receiver, route  # the error is sent to it
                 raise
@@ -227,21 +232,22 @@ class SendBuffer:
         self.attempt += 1
         return self.hello()
 
-    def _left(self) -> None:
+    def _receiver_left(self) -> None:
+        """Forget the receiver; raise SourceError if it misses elements and no other may follow."""
         self._forget()
         if self.count is not None and self.base == self.count:
             self.items.clear()
-            self.base += 1  # the receiver has all elements, and did not ask for the end
+            self.base += 1  # the receiver has all elements: it left before the end was sent
         elif not self.serve and self.base > self.first:
             if self.items or self.count is not None:
-                raise self._left_early()
-            self.deserted = True  # not an error if the flow has no more elements
+                raise self._left_too_early()
+            self.deserted = True  # an error only if the flow has more elements
         else:
             _log.info(
                 "send_zmq: the receiver left; the next one continues with element %d", self.base
             )
 
-    def _left_early(self) -> SourceError:
+    def _left_too_early(self) -> SourceError:
         return SourceError(
             f"the receiver left after it had acknowledged {self.base} elements, before the "
             f"end; pass serve=True to continue with the next receiver"

@@ -102,10 +102,7 @@ class Sending(FlowBase[T, E]):
         """
         from flowdsl.remote.pushing import Format, check_format, push
         from flowdsl.remote.sender import Progress, send, sender_of
-        from flowdsl.remote.sockets import (
-            Endpoint,
-            check_flags,
-        )  # imports ZMQ, which few flows need
+        from flowdsl.remote.sockets import Endpoint, check_flags  # need ZMQ
 
         who = "send_zmq"
         endpoint = Endpoint(who, (address,), bind, hwm, security, insecure, on_bound)
@@ -118,7 +115,7 @@ class Sending(FlowBase[T, E]):
         begun = self.epoch(0) if state is None else flow(self.node).resume(state)
         with closing(begun) as elements:
             if format == "zmq_ops":
-                return push(endpoint, elements, self.node.spec(False), timeout)
+                return push(endpoint, elements, self.node.spec(probe=False), timeout)
             run = cast("Resumed", elements)  # the run of a flow
             me = sender_of({} if state is None else state)
             start = 0 if state is None else run.position

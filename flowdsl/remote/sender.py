@@ -57,7 +57,7 @@ class Progress:
         self.report(self.run.position, monotonic())
 
     def mark(self, number: int) -> None:
-        """Note that element ``number`` is about to be computed."""
+        """Record that element ``number`` is about to be computed."""
         if number % _MARK_INTERVAL == 0:
             self.run.mark(self.reported)
 
@@ -69,7 +69,7 @@ class Progress:
 
 
 def sender_of(state: Mapping[str, object]) -> bytes:
-    """Return the id of the sender whose state this is; a new id if the state has none.
+    """Return the id of the sender that the state is from; a new id if the state has none.
 
     Raises:
         StateMismatch: The value under ``sender`` is not 32 hexadecimal digits.
@@ -109,8 +109,8 @@ class _Connection:
         """Send and listen until ``done()`` is True, or for ``limit`` seconds.
 
         Raises:
-            SourceError: The receiver cannot continue, or for too long it has taken and acknowledged
-                no element, and not reported that its flow holds some.
+            SourceError: The receiver cannot continue; or for too long it has not taken or
+                acknowledged an element, nor reported that its flow holds some.
         """
         buffer, link, began = self.buffer, self.link, monotonic()
         since = began
@@ -122,20 +122,20 @@ class _Connection:
             if done() and may_skip_listening and now - self.listened < _LISTEN_INTERVAL:
                 return  # listening after each element would cost more than sending it
             self.listened = now
-            news = link.receive(0 if done() else BEAT)
-            before = buffer.base + buffer.held, buffer.receiver
-            for route, frames in news:
+            messages = link.receive(0 if done() else BEAT)
+            progress_before = buffer.base + buffer.held, buffer.receiver
+            for route, frames in messages:
                 self._process(route, frames)
-            holds = buffer.held > 0 and any(route == buffer.route for route, _ in news)
+            holds_some = buffer.held > 0 and any(route == buffer.route for route, _ in messages)
             if self.progress is not None:
                 self.progress.report(buffer.acknowledged, now)
             self._transmit()
-            if not news and now - self.announced > BEAT:
+            if not messages and now - self.announced > BEAT:
                 self._announce()
                 self.announced = now
             if done() or now - began > limit:
                 return
-            if holds or before != (buffer.base + buffer.held, buffer.receiver):
+            if holds_some or progress_before != (buffer.base + buffer.held, buffer.receiver):
                 since = now
             elif self.timeout is not None and now - since > self.timeout:
                 raise self._timed_out()
@@ -153,11 +153,11 @@ class _Connection:
 
     def _transmit(self) -> None:
         buffer = self.buffer
-        while (frames := buffer.due()) is not None:
+        while (frames := buffer.next_message()) is not None:
             assert buffer.route is not None
             if not self.link.send(buffer.route, frames):
                 return
-            buffer.sent()
+            buffer.mark_sent()
 
     def _process(self, route: Route, frames: list[Frame]) -> None:
         with self._naming_address():
@@ -199,7 +199,7 @@ _MARK_INTERVAL: Final = 16
 """Elements between two resume points: above a filter, a resume computes at most this many again."""
 _SECONDS_TO_REPORT: Final = 2.0
 """Seconds to wait until the receiver knows that the flow failed."""
-_ONLY_PEER: Route = (0, b"")
+_ONLY_PEER = Route(socket=0, peer=b"")
 """The route to the peer of a connecting socket, even if it has not answered yet."""
 
 
@@ -222,11 +222,8 @@ def send(
         SourceError: There is no sign of a receiver for ``timeout`` seconds, or it leaves early.
         SpecMismatch: An element cannot be sent.
     """
-    kind, dump = (
-        zmq.ROUTER if endpoint.bind else zmq.DEALER,
-        pack_trusted if trusted else _packing(),
-    )
-    with Link(endpoint, kind) as link:
+    dump = pack_trusted if trusted else _packing()
+    with Link(endpoint, zmq.ROUTER if endpoint.bind else zmq.DEALER) as link:
 
         def is_gone(route: Route) -> bool:
             # A DEALER has one peer at a time: if another receiver answers, the last one is gone.
@@ -271,7 +268,7 @@ def _marked(elements: Iterator[object], progress: Progress, start: int) -> Itera
 
 
 def _packing() -> Callable[[object], Packed]:
-    # A message has tuples without names, like a file.
+    # A message has tuples without names, as a file has: all must have the same names.
     tuple_names = SameTupleNames()
 
     def dump(element: object) -> Packed:

@@ -43,14 +43,15 @@ LINGER: Final = 1.0
 LINGER_OF_ERRORS: Final = 0.2
 """Seconds to wait for the last messages after an error or Ctrl-C, while the user waits."""
 _MAX_AT_ONCE = 1000
-_SOCKETS, _SOCKETS_AN_ADDRESS = 1000, 4
+_SOCKETS, _SOCKETS_PER_ADDRESS = 1000, 4
 """The limit on sockets of a context: a base, and four per address, two of them monitors."""
-_FILES, _FILES_AN_ADDRESS = 9, 4
-"""What a context of libzmq opens, and each of its sockets with one peer."""
+_FILES, _FILES_PER_ADDRESS = 9, 4
+"""The descriptors that a context of libzmq opens, and that each socket with one peer opens."""
 _SECONDS_TO_LOOK_UP = 1.0
 """Seconds that an error waits for the addresses of hosts, which a name server may not answer."""
 _DOMAIN = "flowdsl"
 _SECOND = 1000
+"""A second in ZMQ's unit of time."""
 
 
 @attrs.frozen
@@ -125,9 +126,11 @@ class Link:
         """``kind`` is the ZMQ socket type. Raises SourceError if an address is not available."""
         self._endpoint = endpoint
         count = len(endpoint.addresses)
-        check_room(endpoint.who, threads=2, descriptors=_FILES + _FILES_AN_ADDRESS * count)
+        check_room(endpoint.who, threads=2, descriptors=_FILES + _FILES_PER_ADDRESS * count)
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._context.set(zmq.MAX_SOCKETS, _SOCKETS + _SOCKETS_AN_ADDRESS * len(endpoint.addresses))
+        self._context.set(
+            zmq.MAX_SOCKETS, _SOCKETS + _SOCKETS_PER_ADDRESS * len(endpoint.addresses)
+        )
         self._sockets: list[zmq.Socket[bytes]] = []
         self._poller = zmq.Poller()
         self._handshakes = Handshakes(endpoint.who, endpoint.bind, endpoint.security is not None)
@@ -137,8 +140,8 @@ class Link:
         self._sealing: set[Route] = set()
         """The routes by which a sealed message has arrived."""
         self.addresses_peers = kind == zmq.ROUTER
-        """True for a ROUTER socket: it may have several peers, and messages carry a peer's name. A
-        DEALER socket has one peer, which needs no name and can be reached before it answers."""
+        """True for a ROUTER socket: it may have several peers, and messages carry a peer's name.
+        A DEALER socket has one peer, which needs no name and can be reached before it answers."""
         self._authenticator: ThreadAuthenticator | None = None
         try:
             if endpoint.bind and endpoint.security is not None:
@@ -217,7 +220,7 @@ class Link:
 
     def address(self, route: Route) -> str:
         """Return the address at which a message arrived, as the user wrote it."""
-        return self._endpoint.addresses[route[0]]
+        return self._endpoint.addresses[route.socket]
 
     @property
     def refusals(self) -> str:
@@ -243,7 +246,7 @@ class Link:
 
     def routes(self) -> list[Route]:
         """Return the routes of connecting sockets, even if no peer has answered yet."""
-        return [(k, b"") for k in range(len(self._sockets))]
+        return [Route(k, peer=b"") for k in range(len(self._sockets))]
 
     def receive(self, seconds: float, most: int = _MAX_AT_ONCE) -> list[tuple[Route, list[Frame]]]:
         """Return the waiting messages, or the next ones to arrive within this many seconds.
@@ -267,7 +270,7 @@ class Link:
                     frames = _frames(socket)
                 except zmq.Again:
                     break
-                messages += self._unsealed((k, name), frames)
+                messages += self._unsealed(Route(k, name), frames)
         return messages
 
     def _unsealed(self, route: Route, frames: list[Frame]) -> list[tuple[Route, list[Frame]]]:
@@ -282,7 +285,7 @@ class Link:
             return [(route, frames[:-1])]
         if route not in self._sealing and not may_be_sealed(frames):
             return [(route, frames)]
-        self._count_damaged(route[0])
+        self._count_damaged(route.socket)
         return []
 
     def _count_damaged(self, k: int) -> None:
@@ -296,12 +299,11 @@ class Link:
 
     def send(self, route: Route, frames: Sequence[Frame]) -> bool:
         """Send a message if that does not block; return True if it was sent."""
-        k, name = route
-        parts = [name, *frames] if self.addresses_peers else list(frames)
+        parts = [route.peer, *frames] if self.addresses_peers else list(frames)
         if self._seals:
             parts.append(seal(frames))
         try:
-            self._sockets[k].send_multipart(parts, zmq.NOBLOCK, copy=False)
+            self._sockets[route.socket].send_multipart(parts, zmq.NOBLOCK, copy=False)
         except zmq.Again:
             return False
         except zmq.ZMQError as error:
@@ -347,7 +349,7 @@ class Link:
 
 
 def _look_up(host: str, reasons: dict[str, str]) -> None:
-    """Note why a host has no address, if it has none."""
+    """Add to ``reasons`` why a host has no address, if it has none."""
     try:
         socketlib.getaddrinfo(host, None)
     except OSError as error:

@@ -66,7 +66,7 @@ class Encoder:
 
         Raises:
             SpecMismatch: As in ``encode``; or the components differ from the flow's spec, or from
-                those of the first element.
+                the components of the first element.
         """
         if self._order is None:
             spec = UNKNOWN if isinstance(element, list) else spec_of(element)
@@ -88,7 +88,7 @@ def _is_plain(spec: Spec) -> bool:
 
 
 def encode(element: object) -> bytes:
-    """Encode one element, whose components are arrays or numbers; names are left out.
+    """Encode one element of arrays or numbers; names are left out.
 
     An array keeps its dtype; an int is int64, a float float64, a bool bool (tensorpack casts them
     to int32 and float32).

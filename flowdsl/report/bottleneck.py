@@ -1,11 +1,11 @@
 """Find the bottleneck of a run from the shares of its time.
 
-Problem: name the part of a run that limits its speed, and predict the effect of a change. Comparing
-the costs of operators is not enough, as they run in different numbers of workers, at the same time.
-So shares of time are compared. A run has two kinds of resource: the workers of each stage, and the
-one thread that iterates. That thread's time is split into the consumer's own work on the elements,
-reading for the workers, operators that workers do not run, and handing elements over; the rest is
-waiting.
+The problem: name the part of a run that limits its speed, and predict the effect of a change.
+Comparing the costs of operators is not enough, as they run in different numbers of workers, at the
+same time. So shares of time are compared. A run has two kinds of resource: the workers of each
+stage, and the one thread that iterates. That thread's time is split into the consumer's own work on
+the elements, reading for the workers, operators that workers do not run, and handing elements over;
+the rest is waiting.
 
 In the long run, a part that is busy for a share ``u`` of the time can sustain at most ``1 / u``
 times the current rate. So the part with the greatest share is the bottleneck, the next greatest
@@ -38,7 +38,7 @@ SIMILAR_FACTOR = 1.15
 """Two parts are equally limiting if relieving one of them gains less than this factor."""
 
 UNEVEN = 0.3
-"""A worker is a straggler if its busy time exceeds the average by at least this share of it."""
+"""A worker is a straggler if it is busy longer than the average by at least this share."""
 
 SLOW_ELEMENT = 10
 """Slow elements are the cause if they take at least this many times the median."""
@@ -47,8 +47,8 @@ WORTHWHILE = 1.15
 """The least speed-up for which advice is worthwhile."""
 
 NEAR_GREATEST = 0.8
-"""Of several readings, the first is named whose share is at least this part of the greatest one: a
-later reading includes the earlier ones."""
+"""If workers of several stages wait for reading, the first stage with a share of at least this part
+of the greatest share is named: a later stage's reading includes the earlier ones."""
 
 
 def verdict(statistics: RunStatistics, cores: int | None = None) -> Verdict:
@@ -299,10 +299,9 @@ class Diagnosis:
         known = all(s.costs for s in hosted.values())
         effect = f"would give {'about' if known else 'up to'} {about(expected)} elements/s"
         if self.shares.pools:
-            placed = any(not stage.copies for stage in self.shares.pools.values())
-            advice = (
-                f"A prefetch after it in the chain{', rather than before it,' * placed} {effect}."
-            )
+            has_prefetch = any(not stage.copies for stage in self.shares.pools.values())
+            instead = ", rather than before it," if has_prefetch else ""
+            advice = f"A prefetch after it in the chain{instead} {effect}."
         else:
             advice = f"prefetch(procs={workers}) at its end {effect}"
             if workers == self.phrasing.cores:
@@ -327,7 +326,7 @@ class Diagnosis:
         greatest = max(read.values())
         k = next(k for k, part in read.items() if part >= NEAR_GREATEST * greatest)
         spent, headroom = self.shares.thread["input"], inverse(self.shares.greatest_other("input"))
-        # Stages are numbered sources first: one without workers before this one is its input.
+        # Stages are numbered from the sources: the one before, if without workers, is its input.
         supply = self.run.stages[k - 1] if k and self.run.stages[k - 1].kind is None else None
         operator, subject = self.phrasing.operator(supply) if supply else (None, None)
         subject = subject or f"The input of {name(self.run.stages[k])}"
@@ -344,10 +343,8 @@ class Diagnosis:
         return self._make_verdict("input", finding, advice, headroom, stage=at, operator=operator)
 
     def _handing_over_verdict(self) -> Verdict:
-        spent, headroom = (
-            self.shares.thread["handing over"],
-            inverse(self.shares.greatest_other("handing over")),
-        )
+        spent = self.shares.thread["handing over"]
+        headroom = inverse(self.shares.greatest_other("handing over"))
         k = max(self.shares.pools, key=lambda j: self.shares.pools[j].delivered)
         finding = (
             "Handing elements over from workers to the consumer limits the run to "
@@ -389,16 +386,16 @@ class Diagnosis:
                 "apart from the consumer."
             )
             return self._make_verdict("consumer", finding, advice, headroom)
-        able = f"The flow alone could give about {about(rate * headroom)}"
+        possible = f"The flow alone could give about {about(rate * headroom)}"
         if headroom > 100:
-            able = "The flow alone could give more than 100 times this rate"
-        advice = f"{able}: nothing in it needs to change."
+            possible = "The flow alone could give more than 100 times this rate"
+        advice = f"{possible}: nothing in it needs to change."
         if len(self.shares.pools) == 1:
             ((k, stage),) = self.shares.pools.items()
             enough = max(1, math.ceil(1.2 * stage.utilisation * len(stage.workers)))
             adjustable = stage.copies != "passes" and not stage.auto
             if enough < len(stage.workers) and adjustable:
-                advice = f"{able}; {self.phrasing.prefetch(k, enough)} would do."
+                advice = f"{possible}; {self.phrasing.prefetch(k, enough)} would do."
                 return self._make_verdict(
                     "consumer", finding, advice, headroom, expected=rate, workers=enough
                 )
@@ -453,6 +450,6 @@ class Diagnosis:
 
 
 def _busiest(stage: StageStatistics) -> float:
-    """The share of the run's time in which the stage's busiest worker was busy."""
+    """Return the share of the run's time in which the stage's busiest worker was busy."""
     most = max((worker.busy for worker in stage.workers), default=0.0)
     return most / stage.seconds if stage.seconds else 0.0

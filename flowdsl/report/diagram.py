@@ -53,7 +53,7 @@ class Box:
     """The index in ``Diagram.entries`` of the figures of the elements that leave the box."""
 
     def by_entry(self) -> dict[int, tuple[Operator, ...]]:
-        """The operators of each entry in this box and its sources."""
+        """Return the operators of each entry in this box and its sources."""
         entries: dict[int, tuple[Operator, ...]] = {}
         for source in self.sources:
             entries |= source.by_entry()
@@ -72,11 +72,11 @@ class Diagram:
 
     root: Box
     entries: tuple[StageNumbers | StageStatistics, ...]
-    """Sources first. An entry for a stage is its numbers in the statistics of a run, several if it
-    has copies. An entry for operators that the consumer hosts is their statistics, still empty."""
+    """The entries, sources first. For a stage, the numbers of its copies in the statistics of a
+    run; for operators that the consumer hosts, their statistics, still empty."""
 
     def arrange(self, statistics: RunStatistics) -> RunStatistics:
-        """The statistics of a run, with one stage for each of ``entries``."""
+        """Return the statistics of a run with one stage for each of ``entries``."""
         numbers = [k for entry in self.entries if isinstance(entry, tuple) for k in entry]
         assert len(numbers) == len(statistics.stages), "these are the figures of another plan"
         operators = self.root.by_entry()
@@ -95,7 +95,7 @@ class Diagram:
 
 
 def diagram_of(plan: Plan[Any]) -> Diagram:
-    """The diagram of a plan.
+    """Return the diagram of a plan.
 
     >>> import flowdsl as fl
     >>> from flowdsl.plan.lower import plan_of
@@ -129,7 +129,7 @@ class _Drawing:
             return self._copied(part)
         if isinstance(
             part.top.node, Identity
-        ):  # it sets the workers or the order, and does not compute elements
+        ):  # it sets workers or the order, and computes nothing
             return self._box(part.sources[0])
         return self._thread_box(part.top, [self._box(source) for source in part.sources])
 
@@ -149,7 +149,7 @@ class _Drawing:
         )
 
     def _ahead(self, part: Base) -> Box:
-        """The box of a part that a thread reads ahead, if it runs in this process."""
+        """Return the box of a part; a thread reads it ahead if this process computes it."""
         box = self._box(part)
         if isinstance(part, Lookup) or box.receives is not None:
             return box
@@ -168,7 +168,7 @@ class _Drawing:
         return self._thread_box(part.top, [box])
 
     def _thread_box(self, step: Step, below: list[Box]) -> Box:
-        """A box of an operator in the consumer's thread, with operators below it that run there."""
+        """Return the box of a hosted operator, with the operators below it that are hosted too."""
         lines: list[Operator] = []
         sources: list[Box] = []
         for k, box in enumerate(below):
@@ -196,7 +196,7 @@ class _Drawing:
 
 
 def _lines(steps: Iterable[Step], top: Step, entry: int | None) -> Iterator[Operator]:
-    """The lines of a box, each with its depth relative to the box's last operator."""
+    """Yield the lines of a box, each with its depth relative to the box's last operator."""
     for step in steps:
         node, depth = step.node, step.depth - top.depth
         yield Operator(node.title, _note(node), depth, entry, step.number)

@@ -57,7 +57,7 @@ _DARK = """
 .flowdsl .handing { fill: #d29922; }
 """
 
-_WIDE, _MONO = 0.56, 0.605
+_PROPORTIONAL, _MONOSPACED = 0.56, 0.605
 """The width of a character relative to its height: on average, and in a monospaced font."""
 
 _SIZES = {"large": 14, "small": 11}
@@ -85,7 +85,7 @@ class Drawing:
         if radius:
             attributes["rx"] = radius
         self._add("rect", kind, **attributes)
-        self._reach(x + width, y + height)
+        self._grow_to(x + width, y + height)
 
     def text(self, x: float, y: float, text: str, kind: str = "", whole: str | None = None) -> None:
         """Draw a line of text; ``whole`` is the full text of a line that was cut, as a tooltip."""
@@ -93,7 +93,7 @@ class Drawing:
         shape.text = _clean(text)
         if whole is not None and whole != text:
             ElementTree.SubElement(shape, "title").text = _clean(whole)
-        self._reach(x if "end" in kind else x + text_width(text, kind), y + 4)
+        self._grow_to(x if "end" in kind else x + text_width(text, kind), y + 4)
 
     def arrow(self, x: float, top: float, to: float, bottom: float) -> None:
         """Draw an arrow downwards, curved if it does not end straight below its start."""
@@ -109,7 +109,7 @@ class Drawing:
         self._add("path", "tip", d=tip)
 
     def svg(self) -> str:
-        """The picture as SVG, dark if the reader's device is in dark mode."""
+        """Return the picture as SVG, dark if the reader's device is in dark mode."""
         width, height = _number(self.width), _number(self.height)
         root = ElementTree.Element(
             "svg",
@@ -137,22 +137,22 @@ class Drawing:
         self._shapes.append(shape)
         return shape
 
-    def _reach(self, x: float, y: float) -> None:
+    def _grow_to(self, x: float, y: float) -> None:
         self.width, self.height = max(self.width, x), max(self.height, y)
 
 
 def text_width(text: str, kind: str = "") -> float:
-    """The approximate width of a text.
+    """Return the approximate width of a text.
 
     >>> text_width("mmmm", "mono") > text_width("mmmm") > text_width("mm")
     True
     """
     height = next((size for name, size in _SIZES.items() if name in kind), 12)
-    return len(text) * height * (_MONO if "mono" in kind else _WIDE)
+    return len(text) * height * (_MONOSPACED if "mono" in kind else _PROPORTIONAL)
 
 
 def cut(text: str, width: float, kind: str = "") -> str:
-    """The text, its end cut off if it does not fit in ``width``.
+    """Return the text, with its end cut off if it does not fit in ``width``.
 
     >>> cut("from_lmdb('digits.lmdb')", 80), cut("batch(32)", 80)
     ('from_lmdb(…', 'batch(32)')
@@ -164,7 +164,7 @@ def cut(text: str, width: float, kind: str = "") -> str:
 
 
 def lines(text: str, width: float, kind: str = "") -> Iterable[str]:
-    """The text broken into lines that fit in ``width``."""
+    """Return the text in lines that fit in ``width``."""
     return wrap(text, max(20, int(width / text_width("x", kind))))
 
 
@@ -173,5 +173,5 @@ def _clean(text: str) -> str:
 
 
 def _number(value: float) -> str:
-    """A number in short form, the same on every machine."""
+    """Return a number in short form, the same on every machine."""
     return f"{value:.1f}".removesuffix(".0")

@@ -15,7 +15,7 @@ from flowdsl.report.picture import picture
 
 
 def plan_bundle(flow: FlowBase[Any, Any]) -> dict[str, str]:
-    """The representations of a flow by MIME type; only text if an operator cannot be planned.
+    """Return the representations of a flow by MIME type; only text if it cannot be planned.
 
     >>> import flowdsl as fl
     >>> bundle = plan_bundle(fl.from_range(3).map(abs))

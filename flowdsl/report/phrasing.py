@@ -13,8 +13,7 @@ from flowdsl.statistics.run import RunStatistics
 from flowdsl.statistics.stages import StageStatistics
 
 MAX_WORKERS = 64
-"""The most workers to advise on the basis of a forecast alone."""
-
+"""The limit on the number of workers that a verdict advises: it is only a forecast."""
 
 _FULL = 0.75
 """Workers that compute on at least this share of the free cores are limited by the cores."""
@@ -32,7 +31,7 @@ class Phrasing:
         return self.shares.run
 
     def operator(self, stage: StageStatistics) -> tuple[str | None, str]:
-        """The title of a stage's most costly operator, if known, and the name to show for it."""
+        """Return the title of a stage's costliest operator, if known, and the name to show."""
         if not stage.costs:
             only = stage.operators[0] if len(stage.operators) == 1 else None
             return only, only or name(stage)
@@ -43,7 +42,7 @@ class Phrasing:
         return worst.title, worst.title
 
     def calls(self, stage: StageStatistics, operator: str | None) -> str:
-        """The rate at which an operator is called; empty if about once per element."""
+        """Return the rate of an operator's calls; empty if it is called about once per element."""
         cost = next((c for c in stage.costs if c.title == operator), None)
         if cost is None or not self.run.seconds:
             return ""
@@ -51,17 +50,17 @@ class Phrasing:
         return "" if 0.8 < calls / self.run.rate < 1.25 else f" ({number(calls)} calls/s)"
 
     def rate_of_rest(self, headroom: float) -> str:
-        """A phrase with the possible rate without the part that limits."""
+        """Return a phrase with the rate that the other parts could reach."""
         if headroom > 100:
             return "the rest could go more than 100 times as fast"
         return f"the rest could go up to about {about(self.run.rate * headroom)} elements/s"
 
     def keyword(self, k: int) -> str:
-        """The ``prefetch`` keyword for the stage's kind of worker; ``procs`` without workers."""
+        """Return the ``prefetch`` keyword of a stage's workers; ``procs`` if it has none."""
         return (self.run.stages[k].kind or PROCESSES).keyword
 
     def prefetch(self, k: int, workers: int) -> str:
-        """The call of ``prefetch`` that sets the stage's number of workers."""
+        """Return the call of ``prefetch`` that sets the stage's number of workers."""
         stage = self.run.stages[k]
         call = f"prefetch({self.keyword(k)}={workers})"
         plain = len(self.shares.pools) == 1 and not stage.copies
@@ -72,19 +71,19 @@ class Phrasing:
         return stage.ordered and stage.copies != "passes"
 
     def bound(self) -> str:
-        """The number of cores as a phrase."""
+        """Return the number of cores as a phrase."""
         return f"{self.cores} core{'s' if self.cores > 1 else ''}"
 
     def all_cores(self) -> str:
-        """A phrase for all cores, with its verb."""
+        """Return a phrase for all cores, with its verb."""
         return "the only core is" if self.cores == 1 else f"all {self.cores} cores are"
 
     def fixed_operators(self, hosted: Mapping[int, StageStatistics]) -> set[str]:
-        """The operators of these stages that workers cannot run."""
+        """Return the operators of these stages that workers cannot run."""
         return {title for stage in hosted.values() for title in stage.stays}
 
     def fixed_share(self, hosted: Mapping[int, StageStatistics]) -> float:
-        """The known share of these stages' cost that cannot be moved to workers."""
+        """Return the known share of these stages' cost that cannot be moved to workers."""
         fixed = self.fixed_operators(hosted)
         if fixed and all(set(s.operators) <= fixed for s in hosted.values()):
             return 1.0
@@ -93,7 +92,7 @@ class Phrasing:
         return sum(c.seconds for c in costs if c.title in fixed) / total if total else 0.0
 
     def most_busy_workers(self, k: int) -> float:
-        """The number of workers of a stage that the machine can keep busy."""
+        """Return the number of workers of a stage that the machine can keep busy."""
         stage = self.run.stages[k]
         if stage.computing is not None and stage.computing < 0.1:
             return MAX_WORKERS
@@ -105,11 +104,11 @@ class Phrasing:
         free = max(1.0, self.cores - round(taken))
         computed = stage.utilisation * len(stage.workers) * (stage.computing or 0.0)
         if len(stage.workers) >= free and computed >= _FULL * free:
-            return len(stage.workers)  # they wait for cores
+            return len(stage.workers)  # more workers would wait for cores
         return free if stage.computing is None else free / stage.computing
 
     def costliest(self, hosted: Mapping[int, StageStatistics], spent: float) -> int | None:
-        """The stage that takes most of ``spent``; stages that were not timed share the rest."""
+        """Return the stage that takes most of ``spent``; untimed stages share the rest equally."""
         known = {k: sum(cost.seconds for cost in s.costs) for k, s in hosted.items() if s.costs}
         rest = spent * self.run.seconds - sum(known.values())
         untimed = len(hosted) - len(known)

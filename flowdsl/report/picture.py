@@ -21,10 +21,10 @@ _WIDTH = 460.0
 _LINE = 21.0
 _HEAD = 30.0
 _PAD = 12.0
-_GAP = 20.0
+_GAP_ACROSS = 20.0
 """The space between boxes side by side."""
 
-_WAY = 40.0
+_GAP_DOWN = 40.0
 """The space between a box and the one below it."""
 
 _MARGIN = 20.0
@@ -43,7 +43,7 @@ class Figures:
     """The figures of a run to draw on a plan."""
 
     statistics: RunStatistics
-    """The run's statistics with the diagram's stages, from ``Diagram.over``."""
+    """The run's statistics with the diagram's stages, from ``Diagram.arrange``."""
     verdict: Verdict
 
 
@@ -84,7 +84,7 @@ pre {{ overflow-x: auto; font-size: 12px; margin-top: 2rem; }}
 
 
 def page(svg: str, tables: str) -> str:
-    """A picture and tables as an HTML page."""
+    """Return a picture and tables as an HTML page."""
     return _PAGE.format(title="A flow's profile", svg=svg, tables=escape(tables))
 
 
@@ -112,17 +112,16 @@ class _Picture:
 
     def _placed(self, box: Box) -> _Placed:
         sources = tuple(map(self._placed, box.sources))
-        span = sum(source.span for source in sources) + _GAP * max(0, len(sources) - 1)
+        span = sum(source.span for source in sources) + _GAP_ACROSS * max(0, len(sources) - 1)
         height = _HEAD + _LINE * len(box.operators) + _PAD + _LINE * len(list(self._facts(box)))
         return _Placed(box, sources, max(_WIDTH, span), height)
 
     def _tall(self, placed: _Placed) -> float:
-        above = max(map(self._tall, placed.sources), default=-_WAY if self._begins(placed) else 0)
-        return above + _WAY + placed.height
-
-    def _begins(self, placed: _Placed) -> bool:
-        """Return True if no arrow leads to the box, not even an arrow of positions."""
-        return placed.box.receives is None and not placed.sources
+        """Return the height of a box, the boxes above it, and the arrows that lead to it."""
+        if placed.sources:
+            return max(map(self._tall, placed.sources)) + _GAP_DOWN + placed.height
+        has_arrow = placed.box.receives is not None  # of positions
+        return placed.height + (_GAP_DOWN if has_arrow else 0)
 
     # -- drawing -------------------------------------------------------------------------------
 
@@ -133,14 +132,14 @@ class _Picture:
         self._box(placed.box, center - _WIDTH / 2, top, placed.height)
         x = left
         for source in placed.sources:
-            above = self._draw(source, x, top - _WAY)
+            above = self._draw(source, x, top - _GAP_DOWN)
             to = center + (above - center) * 0.35 if len(placed.sources) > 1 else center
-            self._on.arrow(above, top - _WAY, to, top)
-            self._label(above, top - _WAY / 2 + 2, self._flow(source.box), before=above < to)
-            x += source.span + _GAP
+            self._on.arrow(above, top - _GAP_DOWN, to, top)
+            self._label(above, top - _GAP_DOWN / 2 + 2, self._flow(source.box), before=above < to)
+            x += source.span + _GAP_ACROSS
         if placed.box.receives == "positions" and not placed.sources:
-            self._on.arrow(center, top - _WAY + 14, center, top)
-            self._label(center, top - _WAY / 2 + 6, "positions")
+            self._on.arrow(center, top - _GAP_DOWN + 14, center, top)
+            self._label(center, top - _GAP_DOWN / 2 + 6, "positions")
         return center
 
     def _box(self, box: Box, x: float, y: float, height: float) -> None:
@@ -169,7 +168,7 @@ class _Picture:
 
     def _operator(self, line: Operator, x: float, y: float, whole: float) -> None:
         on, cost = self._on, self._cost(line)
-        hot = self._names(line)
+        hot = self._is_named(line)
         left, right = x + _PAD + 14 * line.depth, x + _WIDTH - _PAD
         room = right - left - (_BAR + 86 if cost else text_width(line.note, "small") + 10)
         room = max(room, 120.0)
@@ -188,7 +187,7 @@ class _Picture:
         )
 
     def _facts(self, box: Box) -> Iterator[Callable[[float, float], None]]:
-        """Functions that draw the lines under the operators of a box."""
+        """Yield functions that draw the lines under the operators of a box."""
         stage = self._stage(box)
         if stage is None or not stage.workers or not stage.seconds:
             return
@@ -222,11 +221,11 @@ class _Picture:
     def _consumer(self, center: float, top: float) -> float:
         """Draw the consumer, below the plan; return its lower edge."""
         on, x = self._on, center - _WIDTH / 2
-        on.arrow(center, top, center, top + _WAY)
+        on.arrow(center, top, center, top + _GAP_DOWN)
         run = self._figures.statistics if self._figures else None
         rate = f"{number(run.rate)} elements/s" if run else "elements"
-        self._label(center, top + _WAY / 2 + 2, rate)
-        y = top + _WAY
+        self._label(center, top + _GAP_DOWN / 2 + 2, rate)
+        y = top + _GAP_DOWN
         if self._figures is None:
             on.box(x, y, _WIDTH, _HEAD, "box", 8)
             on.text(x + _PAD, y + 20, "the consumer", "strong")
@@ -270,7 +269,8 @@ class _Picture:
 
     def _label(self, x: float, y: float, text: str, before: bool = False) -> None:
         """Draw a label beside an arrow, on the side away from its target."""
-        self._on.text(x - 10 if before else x + 10, y, text, "small faint" + " end" * before)
+        kind = "small faint end" if before else "small faint"
+        self._on.text(x - 10 if before else x + 10, y, text, kind)
 
     # -- figures -------------------------------------------------------------------------------
 
@@ -289,7 +289,7 @@ class _Picture:
             return False
         return any(line.entry == verdict.stage for line in box.operators)
 
-    def _names(self, line: Operator) -> bool:
+    def _is_named(self, line: Operator) -> bool:
         if self._figures is None or line.entry != self._figures.verdict.stage:
             return False
         return line.title == self._figures.verdict.operator
@@ -299,11 +299,11 @@ class _Picture:
 
 
 def _costs_by_line(box: Box, statistics: RunStatistics) -> dict[int, OperatorCost]:
-    """The cost of each operator; operators with the same title are matched in order."""
+    """Return the cost of each operator; operators with the same title are matched in order."""
     by_line: dict[int, OperatorCost] = {}
-    left = {k: list(stage.costs) for k, stage in enumerate(statistics.stages)}
+    unmatched = {k: list(stage.costs) for k, stage in enumerate(statistics.stages)}
     for line in box.operators:
-        costs = [] if line.entry is None else left[line.entry]
+        costs = [] if line.entry is None else unmatched[line.entry]
         cost = next((c for c in costs if c.title == line.title), None)
         if cost is not None:
             costs.remove(cost)

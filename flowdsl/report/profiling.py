@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_LOOK, _PATIENCE = 0.02, 1.0
-"""Seconds between two checks that all workers have started, and the longest wait for that."""
+_SECONDS_BETWEEN_CHECKS, _MAX_WARMUP = 0.02, 1.0
+"""Seconds between two checks whether all workers have started, and the limit on waiting for it."""
 
 
 @attrs.frozen(repr=False)
@@ -140,7 +140,7 @@ class _Watch(Generic[T]):
     done: bool = False
 
     def measure(self, run: Run[T]) -> RunStatistics:
-        """The statistics of a pass, without the warm-up, up to its end or the deadline."""
+        """Run a pass to its end or the deadline; return its statistics without the warm-up."""
         before: RunStatistics | None = None
         clock, step = time.perf_counter, self.step
         next_check, warmup_deadline = 0.0, None
@@ -154,10 +154,10 @@ class _Watch(Generic[T]):
                         self.done = True
                         break
                 elif now >= next_check:
-                    next_check = now + _LOOK
-                    warmup_deadline = warmup_deadline or now + min(self.seconds, _PATIENCE)
+                    next_check = now + _SECONDS_BETWEEN_CHECKS
+                    warmup_deadline = warmup_deadline or now + min(self.seconds, _MAX_WARMUP)
                     before = run.statistics()
-                    if now >= warmup_deadline or at_work(before):
+                    if now >= warmup_deadline or all_at_work(before):
                         self.deadline = now + self.seconds
         seen = run.statistics()
         if self.deadline is None:  # a pass shorter than the warm-up counts as a whole
@@ -168,7 +168,7 @@ class _Watch(Generic[T]):
         return since(seen, before)
 
 
-def at_work(seen: RunStatistics) -> bool:
-    """Return True if all workers have made an element; a stage that has not started has none."""
+def all_at_work(seen: RunStatistics) -> bool:
+    """Return True if all workers of all stages have made an element."""
     pools = [stage.workers for stage in seen.stages if stage.kind is not None]
     return all(workers and all(worker.elements for worker in workers) for workers in pools)

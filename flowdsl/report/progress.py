@@ -44,7 +44,7 @@ class Watched(Iterable[T], Generic[T]):
 
     def __iter__(self) -> Iterator[T]:
         """Iterate over the rest; if no bar can be shown, return the run itself, at no cost."""
-        console = _seen(self.console)
+        console = _console_for(self.console)
         return self.run if console is None else _drawn(self.run, self.description, console)
 
 
@@ -68,7 +68,7 @@ def progress(run: Run[T] | FlowBase[T, Effect], description: str = "") -> Iterab
     Source: ``tqdm``; ``rich.progress.track``.
     """
     if isinstance(run, FlowBase):
-        run = iter(run)  # type: ignore[assignment]  # a flow's passes are runs; Flow says so, above
+        run = iter(run)  # type: ignore[assignment]  # only Flow, in a higher layer, says that it is a run
     if not isinstance(run, Run):
         raise InvalidFlow(f"progress: expected a flow, or a run of one, got {run!r}")
     if not isinstance(description, str):
@@ -81,22 +81,22 @@ def _drawn(run: Run[T], description: str, console: Console) -> Iterator[T]:
 
     clock = time.monotonic
     with Bar(run, description, console) as bar:
-        last, due, many = clock(), 0.0, 1
+        last, due, count = clock(), 0.0, 1
         ended = False
         while not ended:
             before = run.position
-            yield from islice(run, many)
-            ended = run.position < before + many
+            yield from islice(run, count)
+            ended = run.position < before + count
             now = clock()
-            many = min(2 * many, MAX_PER_LOOK) if now - last < QUICK else 1
+            count = min(2 * count, MAX_PER_LOOK) if now - last < QUICK else 1
             last = now
             if now >= due:
                 bar.draw()
                 due = now + EVERY
 
 
-def _seen(console: Console | None) -> Console | None:
-    """The console to draw on, or None if it cannot show a bar."""
+def _console_for(console: Console | None) -> Console | None:
+    """Return the console to draw on; None if it cannot show a bar."""
     if console is None and not is_terminal(sys.stderr) and "IPython" not in sys.modules:
         return None
     from flowdsl.report.progress_bar import shows, standard_error

@@ -40,7 +40,7 @@ def shows(console: Console) -> bool:
 
 @cache
 def standard_error() -> Console:
-    """The console on standard error, shared by all bars to keep them from overlapping."""
+    """Return the console on standard error, which all bars share so that they do not overlap."""
     return Console(stderr=True)
 
 
@@ -74,7 +74,7 @@ class Bar:
             *(columns if description else columns[1:]),
             console=console,
             auto_refresh=False,  # no thread: the user's loop draws
-            redirect_stdout=console.is_jupyter or is_terminal(sys.stdout),  # not if it is a file
+            redirect_stdout=console.is_jupyter or is_terminal(sys.stdout),  # a file stays as it is
         )
         total = self._before.length
         self._task = self._progress.add_task(description, total=total, rate="")

@@ -46,8 +46,8 @@ class Shares:
         consumer = min(1.0, self.run.consumer_seconds / seconds)
         work = max(0.0, 1 - consumer - self.blocked)
         own = [0.0, *self.inputs.values()]
-        both = sum(own)  # for branches; in a chain, a later reading includes the earlier one
-        read = min(work, both if both <= work else max(own))
+        total = sum(own)  # right for branches; in a chain, a later reading includes the earlier one
+        read = min(work, total if total <= work else max(own))
         if not self.pools:
             inline = work
         elif all(stage.costs for stage in self.hosted.values()):
@@ -69,7 +69,7 @@ class Shares:
         return read
 
     def greatest_other(self, but: Part | int) -> float:
-        """The greatest share of a stage or of the consumer's thread, except of ``but``."""
+        """Return the greatest share of a stage or of the consumer's thread, without ``but``."""
         stages = [s.utilisation for k, s in self.pools.items() if k != but]
         parts = sum(part for what, part in self.thread.items() if what != but)
         return max([parts, *stages])
@@ -81,5 +81,5 @@ class Shares:
 
 
 def inverse(busy: float) -> float:
-    """The factor on the current rate that a part could sustain, from its busy share of the time."""
+    """Return how many times the current rate a part could sustain that is ``busy`` this share."""
     return 1 / busy if busy > 0 else math.inf

@@ -26,7 +26,7 @@ def together(first: RunStatistics, other: RunStatistics) -> RunStatistics:
 
 
 def since(now: RunStatistics, then: RunStatistics) -> RunStatistics:
-    """The difference between a run's current statistics and its earlier statistics ``then``."""
+    """Return a run's current statistics minus its earlier statistics ``then``."""
     return _combined(now, then, -1)
 
 
@@ -74,7 +74,7 @@ def _stage(first: StageStatistics, other: StageStatistics, sign: int) -> StageSt
     filled = first.fill * first.seconds + sign * other.fill * other.seconds
     workers = list(zip_longest(first.workers, other.workers, fillvalue=WorkerStatistics(0, 0.0)))
     if sign < 0:
-        del workers[len(first.workers) :]  # the other workers were stopped in the meantime
+        del workers[len(first.workers) :]  # workers that were stopped in the meantime
     staffed = None if first.staffed is None else first.staffed + sign * (other.staffed or 0.0)
     return attrs.evolve(
         first,
@@ -99,9 +99,9 @@ def _worker(first: WorkerStatistics, other: WorkerStatistics, sign: int) -> Work
 
 def _times(first: Bins, other: Bins, sign: int) -> Bins:
     total = Counter(dict(first))
-    for place, count in other:
-        total[place] += sign * count
-    return tuple(sorted((place, count) for place, count in total.items() if count > 0))
+    for bin_number, count in other:
+        total[bin_number] += sign * count
+    return tuple(sorted((bin_number, count) for bin_number, count in total.items() if count > 0))
 
 
 def _costs(
@@ -119,7 +119,7 @@ def _costs(
 def _occupancy(
     first: tuple[Occupancy, ...], other: tuple[Occupancy, ...], sign: int
 ) -> tuple[Occupancy, ...]:
-    """Combine the occupancy of the same operators; other ones are of another plan."""
+    """Combine the occupancy of the same operators; others belong to another plan."""
     if [one.step for one in first] != [one.step for one in other]:
         return first or other
     return tuple(
@@ -133,7 +133,7 @@ def _occupancy(
 def _filtered(
     first: tuple[Filtered, ...], other: tuple[Filtered, ...], sign: int
 ) -> tuple[Filtered, ...]:
-    """Combine the counts of the same filters; other ones are of another plan."""
+    """Combine the counts of the same filters; others belong to another plan."""
     if [one.step for one in first] != [one.step for one in other]:
         return first or other
     return tuple(

@@ -70,7 +70,8 @@ class SharedArrays:
 
     def _copy(self, buffers: Sequence[memoryview]) -> None:
         fd = os.memfd_create("flowdsl", os.MFD_CLOEXEC)
-        weakref.finalize(self, os.close, fd).atexit = False
+        closing = weakref.finalize(self, os.close, fd)
+        closing.atexit = False  # workers may open the memory by its path until this process ends
         sizes = tuple(buffer.nbytes for buffer in buffers)
         self.layout = BufferLayout(f"/proc/{os.getpid()}/fd/{fd}", sizes)
         os.posix_fallocate(fd, 0, self.layout.ends[-1])
@@ -79,7 +80,7 @@ class SharedArrays:
             np.frombuffer(new, np.uint8)[:] = np.frombuffer(old, np.uint8)
 
     def holds(self, buffers: Sequence[memoryview]) -> bool:
-        """Return True if the contents equal these buffers."""
+        """Return True if the buffers in shared memory have the same contents as these."""
         mine = self.layout.buffers(self._memory)
         return len(mine) == len(buffers) and all(
             np.array_equal(np.frombuffer(x, np.uint8), np.frombuffer(y, np.uint8))
@@ -94,11 +95,13 @@ def mapped(layout: BufferLayout) -> list[memoryview]:
     return layout.buffers(memory)
 
 
-def reduced(array: np.memmap[Any, Any]) -> tuple[Callable[..., Any], tuple[Any, ...]] | None:
+def pickled_as_file(
+    array: np.memmap[Any, Any],
+) -> tuple[Callable[..., Any], tuple[Any, ...]] | None:
     """Return the ``__reduce__`` tuple that maps an array's file; None if its values must be sent.
 
-    The values must be sent if the map is copy-on-write, or if the file has no name any more: the
-    file may then not contain the values that the function saw.
+    The values must be sent if the map is copy-on-write, which hides changes from the file, or if
+    the file was deleted: a file of that name may hold other values.
     """
     root = array
     while isinstance(root.base, np.memmap):
@@ -125,11 +128,11 @@ def _mapped_file(
     return np.ndarray.__new__(np.memmap, shape, dtype, whole, offset, strides)
 
 
-def reduced_tensor(value: object) -> tuple[Callable[..., Any], tuple[Any, ...]] | None:
+def pickled_as_array(value: object) -> tuple[Callable[..., Any], tuple[Any, ...]] | None:
     """Return the ``__reduce__`` tuple that creates a large PyTorch tensor from a NumPy array.
 
-    None if the value is not such a tensor, or cannot be represented as an array. PyTorch's own
-    pickling would copy its values into the pickle.
+    Return None if the value is not such a tensor, or cannot be represented as an array. PyTorch's
+    own pickling would copy the values of the tensor into the pickle.
     """
     torch = sys.modules.get("torch")
     if torch is None or type(value) is not getattr(torch, "Tensor", None):
@@ -139,8 +142,8 @@ def reduced_tensor(value: object) -> tuple[Callable[..., Any], tuple[Any, ...]] 
         array = tensor.numpy()  # raises on another device, with a gradient, or for some dtypes
     except (RuntimeError, TypeError):
         return None
-    whole = array.flags.c_contiguous and not vars(tensor)  # else strides or attributes are lost
-    return (_tensor, (array,)) if whole and array.nbytes >= LARGE else None
+    is_lossless = array.flags.c_contiguous and not vars(tensor)  # no strides or attributes to lose
+    return (_tensor, (array,)) if is_lossless and array.nbytes >= LARGE else None
 
 
 def _tensor(array: np.ndarray[Any, Any]) -> Any:

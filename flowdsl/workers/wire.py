@@ -38,7 +38,7 @@ from flowdsl.workers.pickling import (
     made_of,
     send_the_script,
 )
-from flowdsl.workers.shared_arrays import LARGE, reduced, reduced_tensor
+from flowdsl.workers.shared_arrays import LARGE, pickled_as_array, pickled_as_file
 from flowdsl.workers.slabs import WORTH_SHARING, Extent, Slabs
 
 Frame: TypeAlias = bytes | memoryview
@@ -229,9 +229,9 @@ class _ProgramPickler(_Pickler):
             from flowdsl.workers.hashes import warn_of_hash  # here: it needs Linux, as processes do
 
             warn_of_hash(obj)
-        if isinstance(obj, np.memmap) and (how := reduced(obj)) is not None:
+        if isinstance(obj, np.memmap) and (how := pickled_as_file(obj)) is not None:
             return how
-        if (how := reduced_tensor(obj) or made_of(obj)) is not None:
+        if (how := pickled_as_array(obj) or made_of(obj)) is not None:
             return how
         return super().reducer_override(obj)
 

@@ -29,7 +29,7 @@ from flowdsl import ElementError, Exact, Flow, InvalidFlow, NotShippable, Source
 from flowdsl.datasets.arrays import as_arrays
 from flowdsl.testing import check_source
 from flowdsl.testing.elements import same
-from flowdsl.workers.shared_arrays import LARGE, reduced_tensor
+from flowdsl.workers.shared_arrays import LARGE, pickled_as_array
 
 
 class Squares(Dataset[tuple[torch.Tensor, int]]):
@@ -228,7 +228,7 @@ class TestWorkers:
 
     def test_large_tensors_are_in_shared_memory(self) -> None:
         x = torch.arange(LARGE, dtype=torch.uint8).reshape(4, -1)
-        assert reduced_tensor(x) is not None
+        assert pickled_as_array(x) is not None
         flow = fl.from_dataset(TensorDataset(x, torch.arange(4)))
         got = flow.prefetch(procs=2).collect()
         assert same(got, flow.collect())
@@ -245,7 +245,7 @@ class TestWorkers:
         ],
     )
     def test_other_tensors_are_pickled_by_pytorch(self, tensor: object) -> None:
-        assert reduced_tensor(tensor) is None
+        assert pickled_as_array(tensor) is None
 
 
 class Columns(Dataset[Any]):

@@ -181,10 +181,10 @@ class TestInspect:
         out, err = capsys.readouterr()
         assert out == ""
         assert err == (
-            "letters: element 0<2: tuple with 2 components\n"
+            "letters: element 0 (of 2 shown): tuple with 2 components\n"
             "   0: int with value 0\n"
             "   1: str of len 1 with value 'a'\n"
-            "letters: element 1<2: tuple with 2 components\n"
+            "letters: element 1 (of 2 shown): tuple with 2 components\n"
             "   0: int with value 1\n"
             "   1: str of len 1 with value 'a'\n"
         )
@@ -194,7 +194,9 @@ class TestInspect:
         self, num: int, lines: int, capsys: pytest.CaptureFixture[str]
     ) -> None:
         assert fl.from_range(4).inspect(num).collect() == [0, 1, 2, 3]
-        expected = [f"inspect: element {i}<{num}: int with value {i}" for i in range(lines)]
+        expected = [
+            f"inspect: element {i} (of {num} shown): int with value {i}" for i in range(lines)
+        ]
         assert capsys.readouterr().err.splitlines() == expected
 
     def test_inspect_passes_on_its_limits(self, capsys: pytest.CaptureFixture[str]) -> None:
@@ -202,14 +204,14 @@ class TestInspect:
         source.inspect(max_list=1).collect()
         source.inspect(max_depth=1).collect()
         assert capsys.readouterr().err.splitlines() == [
-            "inspect: element 0<1: tuple with 2 components",
+            "inspect: element 0 (of 1 shown): tuple with 2 components",
             "   0: list of len 2",
             "      0: int with value 1",
             "      ...",
             "   1: tuple with 1 component",
             "      0: list of len 1",
             "         0: int with value 3",
-            "inspect: element 0<1: tuple with 2 components",
+            "inspect: element 0 (of 1 shown): tuple with 2 components",
             "   0: list of len 2",
             "   1: tuple with 1 component",
         ]
@@ -221,8 +223,8 @@ class TestInspect:
         for rows in (flow.__iter__, lambda: (x for _, x in flow.node.reference(0))):
             assert list(rows()) == [7, 8]
             assert capsys.readouterr().err.splitlines() == [
-                "inspect: element 0<2: int with value 7",
-                "inspect: element 1<2: int with value 8",
+                "inspect: element 0 (of 2 shown): int with value 7",
+                "inspect: element 1 (of 2 shown): int with value 8",
             ]
 
     def test_inspect_describes_only_epoch_0(self, capsys: pytest.CaptureFixture[str]) -> None:
@@ -230,7 +232,7 @@ class TestInspect:
         assert list(flow.epoch(1)) == [0, 1]
         assert capsys.readouterr().err == ""
         assert flow.repeat(3).collect() == [0, 1] * 3
-        assert capsys.readouterr().err == "inspect: element 0<1: int with value 0\n"
+        assert capsys.readouterr().err == "inspect: element 0 (of 1 shown): int with value 0\n"
 
     def test_inspect_writes_once_per_element(self, monkeypatch: pytest.MonkeyPatch) -> None:
         written: list[str] = []
@@ -247,7 +249,7 @@ class TestInspect:
         flow = fl.from_range(6).map(str).inspect(3).prefetch(procs=1)
         assert flow.collect() == list("012345")
         assert sorted(capfd.readouterr().err.splitlines()) == [
-            f"inspect: element {i}<3: str of len 1 with value '{i}'" for i in range(3)
+            f"inspect: element {i} (of 3 shown): str of len 1 with value '{i}'" for i in range(3)
         ]
 
     def test_probes_are_not_described(self, capsys: pytest.CaptureFixture[str]) -> None:

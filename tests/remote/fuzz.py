@@ -32,7 +32,15 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 import flowdsl as fl
 from flowdsl.errors import FlowError, SourceError
 from flowdsl.remote import zmq_ops
-from flowdsl.remote.message import Kind, MessageHeader, decode_reason, pack, pack_trusted, unpack
+from flowdsl.remote.message import (
+    Kind,
+    MessageHeader,
+    Route,
+    decode_reason,
+    pack,
+    pack_trusted,
+    unpack,
+)
 from flowdsl.remote.receive_state import ReceiveState, Tally
 from flowdsl.remote.send_buffer import SendBuffer
 from flowdsl.storage import codec
@@ -46,7 +54,7 @@ MAX_BYTES_BESIDES = 300_000
 MAX_SECONDS = 2.0
 _HANG_SECONDS = 60
 _NUMBERS = [0, 1, 127, 255, 2**15, 2**31 - 1, 2**31, 2**32 - 1, 2**63 - 1, 2**63, 2**64 - 1]
-_HERE = (0, b"peer")
+_HERE = Route(0, b"peer")
 _ME, _THEM = b"m" * 16, b"t" * 16
 
 
@@ -136,7 +144,7 @@ def _received(frames: Frames) -> object:
     receive_state.receive(_HERE, list(frames))
     opened = []
     while receive_state.ready:
-        item = receive_state.hand_on()
+        item = receive_state.take()
         if item.kind in (Kind.ELEMENT, Kind.PICKLED):
             opened.append(unpack(item.kind, item.frames))
     list(receive_state.replies())
@@ -151,7 +159,7 @@ def _heard(frames: Frames) -> object:
     for x in range(3):
         buffer.put(pack(x))
     buffer.receive(_HERE, [MessageHeader(Kind.WANT, _THEM, _ME, room=2).encode()])
-    buffer.sent()
+    buffer.mark_sent()
     answer = buffer.receive(_HERE, list(frames))
     assert buffer.base <= buffer.cursor <= buffer.base + len(buffer.items)
     assert buffer.base + len(buffer.items) == 3

@@ -26,7 +26,7 @@ from flowdsl.remote.receive_state import ReceiveState, Tally
 from flowdsl.remote.send_buffer import SendBuffer
 from tests.sampling import examples
 
-HERE: Route = (0, b"")
+HERE: Route = Route(0, b"")
 
 
 def never(_: Route) -> bool:
@@ -60,10 +60,10 @@ class Network:
             self.buffer.end()
 
     def send(self) -> None:
-        frames = self.buffer.due()
+        frames = self.buffer.next_message()
         if frames is not None:
             self.up.append(frames)
-            self.buffer.sent()
+            self.buffer.mark_sent()
 
     def say_hello(self) -> None:
         self.up.append(self.buffer.hello())
@@ -78,7 +78,7 @@ class Network:
 
     def take(self) -> None:
         if self.receive_state.ready:
-            item = self.receive_state.hand_on()
+            item = self.receive_state.take()
             if item.kind is not Kind.END:
                 self.got.append(unpack(item.kind, item.frames))
             if self.delivers_at_once:
@@ -119,7 +119,7 @@ class Network:
         """Kill the sender, and start it again from its last state, with the same id."""
         old = self.buffer
         first = min(old.base, self.count)
-        self.buffer = SendBuffer(old.hwm, old.serve, old.gone, old.me, first=first)
+        self.buffer = SendBuffer(old.hwm, old.serve, old.is_gone, old.me, first=first)
         self.made = first
         self.cut_with_a_rest()
 
@@ -137,7 +137,7 @@ STEPS: list[Callable[[Network], None]] = [
 
 
 def network(count: int, sender_hwm: int, receiver_hwm: int) -> Network:
-    buffer = SendBuffer(sender_hwm, serve=False, gone=never)
+    buffer = SendBuffer(sender_hwm, serve=False, is_gone=never)
     return Network(count, buffer, ReceiveState(1, receiver_hwm, Tally()))
 
 
@@ -207,7 +207,7 @@ def test_the_next_receiver_gets_what_the_first_did_not_take(
     count: int, steps: list[Callable[[Network], None]], says_so: bool
 ) -> None:
     net = network(count, 4, 4)
-    net.buffer.serve, net.buffer.gone = True, always
+    net.buffer.serve, net.buffer.is_gone = True, always
     for step in (Network.say_hello, *steps):
         step(net)
     net.cut()
@@ -259,7 +259,7 @@ LEFT_EARLY = (
 def met(serve: bool, gone: bool, taken: int) -> tuple[SendBuffer, ReceiveState]:
     """A sender with a receiver that has taken some elements; and another receiver."""
     net = network(9, 4, 4)
-    net.buffer.serve, net.buffer.gone = serve, lambda _: gone
+    net.buffer.serve, net.buffer.is_gone = serve, lambda _: gone
     net.say_hello()
     while net.buffer.acknowledged < taken or not net.receive_state.records:
         for step in STEPS[:6]:
@@ -272,7 +272,7 @@ def met(serve: bool, gone: bool, taken: int) -> tuple[SendBuffer, ReceiveState]:
 @pytest.mark.parametrize(("serve", "taken"), [(False, 0), (True, 2)])
 def test_a_new_receiver_replaces_a_dead_one(serve: bool, taken: int) -> None:
     buffer, other = met(serve, True, taken)
-    reply = buffer.receive((0, b"other"), other.greeting())
+    reply = buffer.receive(Route(0, b"other"), other.greeting())
     assert reply is not None
     other.receive(HERE, reply)
     assert other.records[buffer.me].expected == buffer.cursor == taken
@@ -281,7 +281,7 @@ def test_a_new_receiver_replaces_a_dead_one(serve: bool, taken: int) -> None:
 @pytest.mark.parametrize(("serve", "taken"), [(False, 0), (True, 2)])
 def test_a_second_receiver_is_refused(serve: bool, taken: int) -> None:
     buffer, other = met(serve, False, taken)
-    reply = buffer.receive((0, b"other"), other.greeting())
+    reply = buffer.receive(Route(0, b"other"), other.greeting())
     assert reply is not None
     with pytest.raises(SourceError) as caught:
         other.receive(HERE, reply)
@@ -294,9 +294,9 @@ def test_a_second_receiver_is_refused(serve: bool, taken: int) -> None:
 def test_a_new_receiver_that_would_miss_elements_is_an_error() -> None:
     buffer, other = met(serve=False, gone=True, taken=2)
     with pytest.raises(SourceError) as caught:
-        buffer.receive((0, b"other"), other.greeting())
+        buffer.receive(Route(0, b"other"), other.greeting())
     assert str(caught.value) == LEFT_EARLY
-    assert buffer.route == (0, b"other")
+    assert buffer.route == Route(0, b"other")
     with pytest.raises(SourceError) as caught:  # the new receiver gets the reason
         other.receive(HERE, buffer.stop(LEFT_EARLY))
     assert str(caught.value) == f"the sender {buffer.me[:4].hex()} failed: {LEFT_EARLY}"
@@ -306,7 +306,7 @@ def test_a_new_receiver_that_accepts_failing_senders() -> None:
     buffer, _ = met(serve=False, gone=True, taken=2)
     other = ReceiveState(None, 4, Tally())
     with pytest.raises(SourceError):
-        buffer.receive((0, b"other"), other.greeting())
+        buffer.receive(Route(0, b"other"), other.greeting())
     other.receive(HERE, buffer.stop("why"))
     assert other.tally.stopped == {buffer.me[:4].hex(): "why"}
 
@@ -317,7 +317,7 @@ def test_a_sender_has_a_name_for_people() -> None:
     for i, name in enumerate(names):
         buffer = SendBuffer(4, False, lambda _: False, bytes([i]) * 16, name=name)
         buffer.receiver = state.me
-        state.receive((0, b"%d" % i), buffer.hello())
+        state.receive(Route(0, b"%d" % i), buffer.hello())
     *plain, strange = state.tally.senders
     assert plain == ["web-3:17 (00000000)", "web-3:17 (01010101)", "02020202"]
     assert strange.startswith("ab[2J\N{BLACK STAR}xxx")
@@ -326,14 +326,14 @@ def test_a_sender_has_a_name_for_people() -> None:
 
 
 def test_a_new_receiver_after_one_took_all_elements() -> None:
-    buffer = SendBuffer(4, serve=False, gone=lambda _: True)
+    buffer = SendBuffer(4, serve=False, is_gone=lambda _: True)
     buffer.put(pack("only"))
     buffer.end()
     first, other = ReceiveState(1, 4, Tally()), ReceiveState(1, 4, Tally())
     buffer.receive(HERE, first.greeting())
     buffer.receive(HERE, [MessageHeader(Kind.WANT, buffer.me, buffer.receiver, upto=1).encode()])
     assert (buffer.finished, buffer.route) == (False, HERE)
-    assert buffer.receive((0, b"other"), other.greeting()) is None
+    assert buffer.receive(Route(0, b"other"), other.greeting()) is None
     assert (buffer.finished, buffer.acknowledged) == (True, 1)
 
 
@@ -348,7 +348,7 @@ def test_a_receiver_that_leaves_early_is_an_error() -> None:
 
 @pytest.mark.parametrize("ended", [True, False])
 def test_a_receiver_may_leave_after_the_last_element(ended: bool) -> None:
-    buffer = SendBuffer(4, serve=False, gone=never)
+    buffer = SendBuffer(4, serve=False, is_gone=never)
     receive_state = ReceiveState(1, 4, Tally())
     buffer.put(pack("only"))
     if ended:
@@ -362,7 +362,7 @@ def test_a_receiver_may_leave_after_the_last_element(ended: bool) -> None:
 
 
 def test_a_receiver_that_leaves_before_more_elements_is_an_error() -> None:
-    buffer = SendBuffer(4, serve=False, gone=never)
+    buffer = SendBuffer(4, serve=False, is_gone=never)
     buffer.put(pack("first"))
     buffer.receive(HERE, ReceiveState(1, 4, Tally()).greeting())
     buffer.receive(HERE, [MessageHeader(Kind.LEAVE, buffer.me, buffer.receiver, upto=1).encode()])
@@ -409,7 +409,7 @@ def test_taken_elements_are_not_sent_again() -> None:
         net.take()
     net.buffer.receive(HERE, [header(net, Kind.WANT, number=2, upto=2).encode()])
     assert (net.buffer.base, net.buffer.cursor) == (2, 2)
-    due = net.buffer.due()
+    due = net.buffer.next_message()
     assert due is not None
     assert MessageHeader.decode(due[0]).number == 2
 
@@ -430,7 +430,7 @@ def test_elements_for_another_receiver_are_not_taken() -> None:
 
 def test_a_surplus_sender_is_refused_and_others_continue() -> None:
     receive_state = ReceiveState(1, 4, Tally())
-    first, second = (SendBuffer(4, serve=False, gone=never) for _ in range(2))
+    first, second = (SendBuffer(4, serve=False, is_gone=never) for _ in range(2))
     for buffer in (first, second):
         buffer.receive(HERE, receive_state.greeting())
         receive_state.receive(HERE, buffer.hello())
@@ -450,7 +450,7 @@ def test_a_surplus_sender_is_refused_and_others_continue() -> None:
 
 def test_a_refused_sender_does_not_end_the_pass() -> None:
     receive_state = ReceiveState(1, 4, Tally())
-    first, second = (SendBuffer(4, serve=False, gone=never) for _ in range(2))
+    first, second = (SendBuffer(4, serve=False, is_gone=never) for _ in range(2))
     for buffer in (first, second):
         buffer.receive(HERE, receive_state.greeting())
         receive_state.receive(HERE, buffer.hello())
@@ -460,10 +460,10 @@ def test_a_refused_sender_does_not_end_the_pass() -> None:
 
 def test_messages_for_another_receiver_are_ignored() -> None:
     receive_state = ReceiveState(1, 4, Tally())
-    buffer = SendBuffer(4, serve=False, gone=never)
+    buffer = SendBuffer(4, serve=False, is_gone=never)
     buffer.put(pack(1))
     buffer.receive(HERE, ReceiveState(1, 4, Tally()).greeting())
-    element = buffer.due()
+    element = buffer.next_message()
     assert element is not None
     receive_state.receive(HERE, element)
     assert (list(receive_state.ready), receive_state.tally.unclaimed) == ([], 1)
@@ -481,7 +481,7 @@ STRAY = [
 def test_an_invalid_message_of_a_stranger_ends_no_pass(
     frames: list[Frame], senders: int | None
 ) -> None:
-    receive_state, buffer = ReceiveState(senders, 4, Tally()), SendBuffer(4, False, gone=never)
+    receive_state, buffer = ReceiveState(senders, 4, Tally()), SendBuffer(4, False, is_gone=never)
     for route in (STRANGER, HERE):
         buffer.put(pack(1))
         buffer.receive(HERE, receive_state.greeting())
@@ -491,18 +491,18 @@ def test_an_invalid_message_of_a_stranger_ends_no_pass(
     assert (receive_state.tally.refused, buffer.refused) == (2, 2)
 
 
-STRANGER: Route = (0, b"stranger")
+STRANGER: Route = Route(0, b"stranger")
 
 
 @pytest.mark.parametrize("frames", STRAY, ids=["of others", "of a receiver", "of a version"])
 def test_a_sender_whose_messages_become_malformed_is_refused_by_name(frames: list[Frame]) -> None:
-    first, second = (SendBuffer(4, serve=False, gone=never) for _ in range(2))
-    routes: list[Route] = [(0, b"first"), (0, b"second")]
+    first, second = (SendBuffer(4, serve=False, is_gone=never) for _ in range(2))
+    routes: list[Route] = [Route(0, b"first"), Route(0, b"second")]
 
     def met(senders: int | None) -> ReceiveState:
         receive_state = ReceiveState(senders, 4, Tally())
         for buffer, route in zip((first, second), routes, strict=True):
-            buffer.receive((0, b""), receive_state.greeting())
+            buffer.receive(Route(0, b""), receive_state.greeting())
             receive_state.receive(route, buffer.hello())
         return receive_state
 
@@ -513,7 +513,7 @@ def test_a_sender_whose_messages_become_malformed_is_refused_by_name(frames: lis
     ((route, refusal),) = receive_state.replies()
     assert route == routes[0]
     with pytest.raises(SourceError, match="the receiver refused: "):
-        first.receive((0, b""), refusal)
+        first.receive(Route(0, b""), refusal)
     with pytest.raises(SourceError, match=f"the sender {first.me[:4].hex()}: "):
         met(senders=2).receive(routes[0], frames)
 
@@ -539,13 +539,13 @@ def test_a_reason_is_one_printable_line() -> None:
 
 
 def test_the_receiver_limits_the_elements_sent() -> None:
-    buffer = SendBuffer(5, serve=False, gone=never)
+    buffer = SendBuffer(5, serve=False, is_gone=never)
     for i in range(5):
         buffer.put(Packed(Kind.ELEMENT, (bytes([i]),)))
-    assert buffer.due() is None  # nobody is there
+    assert buffer.next_message() is None  # nobody is there
     buffer.receive(HERE, ReceiveState(1, 2, Tally()).greeting())
     sent = 0
-    while buffer.due() is not None:
-        buffer.sent()
+    while buffer.next_message() is not None:
+        buffer.mark_sent()
         sent += 1
     assert sent == 2

@@ -16,6 +16,7 @@ import zmq
 
 import flowdsl as fl
 from flowdsl import InvalidFlow, SourceError, SpecMismatch
+from flowdsl.remote.message import Route
 from flowdsl.remote.receive_state import ReceiveState, SenderRecord, Tally
 
 
@@ -97,7 +98,7 @@ class TestSilence:
 
     def test_each_silence_is_reported_once_and_not_before_this_end_listened(self) -> None:
         state = ReceiveState(2, 10, Tally())
-        record = SenderRecord(b"1" * 16, (0, b""), 0, 0, 0)
+        record = SenderRecord(b"1" * 16, Route(0, b""), 0, 0, 0)
         record.heard = now = time.monotonic()
         record.heard -= 100
         state.records[record.sender] = record

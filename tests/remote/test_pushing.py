@@ -69,7 +69,7 @@ def pushed(link: Link, timeout: float | None, count: int) -> pushing._Pushed:
 @pytest.mark.parametrize("timeout", [1, None])
 def test_a_slow_receiver_is_waited_for(clock: Clock, timeout: float | None) -> None:
     sent = pushed(Link(clock, lambda: True, waits=2), timeout, 30)
-    sent.settle()
+    sent.wait_until_accepted()
     assert (len(sent.waiting), clock.now) == (0, 30.0)
 
 
@@ -89,7 +89,7 @@ def test_a_full_socket_is_waited_for_while_elements_leave_it(clock: Clock) -> No
 
 def test_no_timeout_waits_forever(clock: Clock) -> None:
     sent = pushed(Link(clock, lambda: True, waits=100_000), None, 1)
-    sent.settle()
+    sent.wait_until_accepted()
     assert clock.now == 50_000
 
 
@@ -98,7 +98,7 @@ def test_a_timeout_without_progress_is_an_error(clock: Clock) -> None:
     frames: Any = sent.waiting
     frames[1].done = True  # by another connection
     with pytest.raises(SourceError) as caught:
-        sent.settle()
+        sent.wait_until_accepted()
     assert str(caught.value) == "send_zmq: 'a': after 1 elements, nobody received for 2 s"
     assert clock.now == 3.0  # the first look saw one go
 

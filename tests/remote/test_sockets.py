@@ -1008,7 +1008,7 @@ class TestZmqOps:
             with link(False) as one, link(False) as two, link(False) as three:
                 routes = set[Route]()
                 for there in (one, two, three):
-                    assert there.send((0, b""), [b"here I am"])
+                    assert there.send(Route(0, b""), [b"here I am"])
                 while len(routes) < 3:
                     routes |= {route for route, _ in here.receive(WAIT)}
             assert eventually(lambda: not any(here.send(route, [b"?"]) for route in routes))

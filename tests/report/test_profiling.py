@@ -19,7 +19,7 @@ from flowdsl import Flow, FlowError, InvalidFlow, Profile
 from flowdsl.effects import Exact
 from flowdsl.elements.specs import Spec, spec_of
 from flowdsl.nodes import IndexedSource
-from flowdsl.report.profiling import at_work
+from flowdsl.report.profiling import all_at_work
 from flowdsl.report.verdict import Limit
 from flowdsl.statistics.stages import WorkerStatistics
 from tests.report.books import run, stage
@@ -284,10 +284,10 @@ def test_warm_up_ends_when_each_worker_made_an_element() -> None:
     working, here = stage("f", busy=(1.0, 1.0)), stage("g")
     starting = attrs.evolve(working, workers=(WorkerStatistics(3, 1.0), WorkerStatistics(0, 0.0)))
     to_come = attrs.evolve(working, workers=())  # as of copies, which begin one after another
-    assert at_work(run(here))
-    assert at_work(run(working, here))
-    assert not at_work(run(working, starting))
-    assert not at_work(run(working, to_come))
+    assert all_at_work(run(here))
+    assert all_at_work(run(working, here))
+    assert not all_at_work(run(working, starting))
+    assert not all_at_work(run(working, to_come))
 
 
 def test_skips_of_many_passes_are_listed_up_to_the_limit() -> None:

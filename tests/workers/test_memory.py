@@ -187,9 +187,9 @@ class TestElementsThatGrow:
         for i in range(JUMP + 100):
             assert len(next(run)) == (4 if i < JUMP else MIB)
             if i >= JUMP:
-                (at_work,) = run._execution.pools
+                (all_at_work,) = run._execution.pools
                 largest = 2.2 * MIB  # a result with its row
-                assert at_work._budget.in_flight <= memory + 2 * procs * largest
+                assert all_at_work._budget.in_flight <= memory + 2 * procs * largest
         assert list(run) == []
 
     def test_private_memory_and_slabs_of_workers(self) -> None:

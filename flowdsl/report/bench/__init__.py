@@ -6,6 +6,6 @@
 ``costs``      samples of several processes, and the file that keeps them
 ``comparing``  two sets of costs: what has become slower
 
-The machine's speed and its load change a time by half; they change the time of the reference,
-measured in short turns between those of the flow, by about as much.
+The speed and the load of the machine change a time by half. They change the time of the reference
+by about as much, because it runs in short turns between the turns of the flow.
 """

@@ -10,7 +10,8 @@ from flowdsl.errors import InvalidArgument
 from flowdsl.report.bench.costs import FlowCosts, PartCosts
 
 LEAST_SHARE = 0.02
-"""An operator with a smaller share of the flow's time raises no alarm: mostly, a clock is timed."""
+"""An operator with a smaller share of the flow's time raises no alarm: its time is mostly the time
+of reading the clock."""
 
 _SUSPICIOUS = 0.5
 """A change of more than this part of the limit is measured again."""
@@ -30,9 +31,9 @@ class Change:
 
     @property
     def contention(self) -> float:
-        """How much slower memory is, beside the reference, than then: 1 if it is not slower.
+        """How much slower memory has become, compared to the reference: 1 if it is not slower.
 
-        Programs that fill caches and memory slow a part by up to this factor, beside the reference.
+        Other programs that fill caches and memory slow a part by up to this factor.
         """
         return max(1.0, self.now.memory / self.before.memory)
 
@@ -53,16 +54,16 @@ class Change:
         return self.share >= LEAST_SHARE
 
     def is_slower(self, limit: float) -> bool:
-        """True if it is slower by more than a share ``limit``, and than noise explains."""
+        """Return True if it is slower by more than the share ``limit``, and by more than noise."""
         return self.counts and self.relative > max(limit, self.noise)
 
     def is_suspicious(self, limit: float) -> bool:
-        """True if the part should be measured again before it is called slower, or not."""
+        """Return True if the part should be measured again before it is judged."""
         return self.counts and self.relative > _SUSPICIOUS * limit
 
 
 def changes(before: FlowCosts, now: FlowCosts) -> list[Change]:
-    """The changes of all parts.
+    """Return the changes of all parts.
 
     Raises:
         InvalidArgument: The costs are of another flow; the message names the operator that differs.

@@ -53,7 +53,7 @@ class FlowCosts(msgspec.Struct, frozen=True):
     """The costs of a flow's parts."""
 
     operators: tuple[str, ...]
-    """What identifies the flow: its operators and the rows of its sources, as in a state."""
+    """The fingerprints that identify the flow: of its operators and sources, as in a state."""
     parts: tuple[PartCosts, ...]
 
     def __getitem__(self, part: Part) -> PartCosts:
@@ -78,7 +78,7 @@ class Costs(msgspec.Struct, frozen=True, kw_only=True):
     """The flows, by the names under which they were measured."""
 
     def save(self, path: Path) -> None:
-        """Write the costs as JSON, indented, since a repository keeps it."""
+        """Write the costs as JSON, indented so that a repository shows which lines changed."""
         path.write_bytes(msgspec.json.format(msgspec.json.encode(self), indent=1) + b"\n")
 
 
@@ -86,7 +86,7 @@ def load(path: Path) -> Costs:
     """Read a file of costs.
 
     Raises:
-        InvalidArgument: It is not one, or was written by another version.
+        InvalidArgument: It is another file, or was written by another version.
     """
     try:
         costs = msgspec.json.decode(path.read_bytes(), type=Costs)
@@ -104,7 +104,7 @@ def load(path: Path) -> Costs:
 
 
 def costs_of(node: AnyNode, processes: Iterable[Sequence[Sample]]) -> FlowCosts:
-    """The costs of a flow, from the samples of each process."""
+    """Return the costs of a flow, from the samples of each process."""
     by_part: dict[Part, list[Sample]] = {}
     for samples in processes:
         for sample in samples:

@@ -1,4 +1,4 @@
-"""The reference workload, in whose time all costs are given, and the clock of a turn.
+"""The reference workload, whose time is the unit of all costs, and the clock of a turn.
 
 A change of the workload would change every ratio, so it needs another ``VERSION``.
 """
@@ -17,18 +17,17 @@ VERSION = 1
 _VECTOR = np.arange(64, dtype=np.float32)
 _IN_CACHE = np.zeros(1 << 16, np.uint8)
 
-
 _COPIED = 1 << 21
 _FROM, _TO = np.zeros(1 << 24, np.uint8), np.ones(1 << 24, np.uint8)
 _starts = cycle(range(0, len(_FROM), _COPIED))
 
 _MOST_WAITED = 0.95
-"""The greatest share of waiting that is left out: the system counts a wait when it ends, so that it
-may be longer than the time in which it is seen."""
+"""The limit on the share of waiting that is subtracted. The system counts a wait when it ends, so a
+wait may have begun before the work, and be longer than the work."""
 
 
 def reference() -> None:
-    """About a millisecond of Python, small arrays, and memory in the cache."""
+    """Compute for about a millisecond: Python, small arrays, and memory in the cache."""
     total = 0
     for i in range(1500):
         row = {"pair": (i, i), "single": (i,)}
@@ -40,15 +39,15 @@ def reference() -> None:
 
 
 def memory() -> None:
-    """Some tenths of a millisecond of copying in memory that no cache of a core holds."""
+    """Copy for some tenths of a millisecond, in memory that does not fit into a core's cache."""
     start = next(_starts)
     np.copyto(_TO[start : start + _COPIED], _FROM[start : start + _COPIED])
 
 
 def timed(work: Callable[[], object]) -> tuple[float, float]:
-    """Run some work; return its seconds, and the share of them that it waited for a core.
+    """Run some work; return its seconds without waiting for a core, and the share of that waiting.
 
-    The seconds are those on a core, and those of waiting for anything else, such as a file.
+    Waiting for anything else, such as a file, is part of the seconds.
     """
     waited = _waited()
     began = time.perf_counter()
@@ -59,7 +58,7 @@ def timed(work: Callable[[], object]) -> tuple[float, float]:
 
 
 def _waited() -> float:
-    """The seconds for which this thread was ready to run, and waited for a core."""
+    """Return the seconds for which this thread was ready to run, and waited for a core."""
     try:
         with open("/proc/thread-self/schedstat", "rb") as file:
             return int(file.read().split()[1]) / 1e9

@@ -1,9 +1,9 @@
 """The costs of a flow's parts, measured in this process: one sample.
 
-A pass begins at the first element, is made in short turns, and is repeated: turn by turn the same
-elements. Before and after each turn the reference runs, and a cost is divided by its mean time. A
-sample of a part is the mean, over the turns of a pass, of the median of these ratios; of each turn,
-only the half of the repetitions counts that waited least for a core.
+A pass begins at the first element and runs in short turns. It is repeated, so each turn runs on the
+same elements again. The reference runs before and after each turn, and a cost is divided by its
+mean time. For each turn of a pass, the median of these ratios is taken, over the half of the
+repetitions that waited least for a core. A sample of a part is the mean of these medians.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from flowdsl.runtime.random_access import part_read_once, without_placements
 from flowdsl.runtime.run import Run
 
 Kind: TypeAlias = Literal["operator", "flow", "transport"]
-"""What a part is:
+"""The kind of a part:
 
 ``operator``   one operator, without the operators below it
 ``flow``       all operators together, with flowdsl's own work between them, in one process
-``transport``  moving the elements of a stage from a worker to the consumer, but for the sockets
+``transport``  moving the elements of a stage from a worker to the consumer, without the sockets
 """
 
 KINDS: tuple[Kind, ...] = ("operator", "flow", "transport")
@@ -47,7 +47,7 @@ _TURN, _PASS, _TRANSPORT_PASS = 0.002, 0.1, 0.012
 
 _LEAST_REPETITIONS = 4
 _MOST_REPLAYED, _MOST_BYTES = 64, 1 << 20
-"""The most elements, and their most bytes, that are replayed to measure the transport."""
+"""The limits on the elements, and on their bytes, that are replayed to measure the transport."""
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -60,10 +60,11 @@ class Part(msgspec.Struct, frozen=True):
 
 
 class Size(msgspec.Struct, frozen=True):
-    """How much of a flow a repetition runs: a number of turns, of a number of elements each."""
+    """How much of a flow a repetition runs."""
 
     turns: int
     elements: int
+    """The number of elements in each turn."""
 
 
 class Sample(msgspec.Struct, frozen=True):
@@ -85,7 +86,7 @@ def sample(
     kinds: Collection[Kind] = KINDS,
     sizes: Mapping[Part, Size] | None = None,
 ) -> list[Sample]:
-    """Measure the parts of an endless flow for about some seconds each kind.
+    """Measure the parts of an endless flow, for about ``seconds`` for each kind of part.
 
     Pass the sizes of an earlier sample to compare the samples.
 
@@ -105,7 +106,7 @@ def sample(
     if "transport" in kinds:
         for stage in _stages_in_processes(plan_of(node)):
             found += _transport(stage, sizes, seconds)
-    return [one for one in found if one.part.kind in kinds]
+    return [sample for sample in found if sample.part.kind in kinds]
 
 
 _WHOLE = Part("flow", 0, "the flow, in one process")
@@ -124,7 +125,7 @@ class _Turn:
     memory: float
     """The seconds of copying in memory before it."""
     waited: float
-    """The greatest share of waiting for a core, of the turn and of the reference beside it."""
+    """The share of waiting for a core: the greatest of the turn and of the reference around it."""
 
 
 def _turns(work: Callable[[], object], count: int) -> Iterator[_Turn]:
@@ -159,7 +160,10 @@ class _Ratios:
 
 
 def _calm(repetitions: list[tuple[float, float]]) -> float:
-    """The median ratio of the repetitions that waited least for a core; without the first."""
+    """Return the median ratio of the repetitions that waited least for a core.
+
+    The first repetition is left out, as it fills caches.
+    """
     calm = sorted(repetitions[1:])[: max(_LEAST_REPETITIONS - 1, len(repetitions) // 2)]
     return float(np.median([ratio for _, ratio in calm]))
 
@@ -196,16 +200,16 @@ def _skip(run: Run[Any], size: Size) -> None:
 
 
 def _costs(run: Run[Any]) -> dict[Part, float]:
-    """The seconds that each operator has taken so far."""
+    """Return the seconds that each operator has taken so far."""
     now = run.statistics()
     costs = [*(cost for stage in now.stages for cost in stage.costs), *now.hosted]
     return {Part("operator", cost.step, cost.title): cost.seconds for cost in costs if cost.step}
 
 
 def _size_of(plan: Plan[Any]) -> Size:
-    """Turns of about ``_TURN`` seconds, and a pass of about ``_PASS``; of one element at least."""
+    """Return the size of a pass of about ``_PASS`` seconds, in turns of about ``_TURN``."""
     with Run(plan) as run:
-        next(run)  # files are opened, functions are compiled
+        next(run)  # opens files, and compiles functions
         elements, spent = 1, _seconds(partial(_skip, run, Size(1, 1)))
         while spent < _TURN:
             elements *= 2
@@ -240,9 +244,8 @@ class _Replay(IndexedSource[Any]):
 
     def open(self) -> Callable[[int], Any]:
         elements = self.elements
-        return lambda i: read_only(
-            elements[i % len(elements)]
-        )  # or a message contains it only once
+        # a new view each time: a message contains an object only once
+        return lambda i: read_only(elements[i % len(elements)])
 
 
 @attrs.frozen(eq=False, repr=False, slots=False)
@@ -274,7 +277,7 @@ def _transport(stage: Stage, sizes: Mapping[Part, Size], seconds: float) -> list
 
 
 def _passes(elements: list[Any], count: int) -> Callable[[], object]:
-    """A function that moves so many elements from a worker; its shared memory is kept."""
+    """Return a function that moves ``count`` elements from a worker, which keeps its memory."""
     plan = plan_of(_InAWorker(_Replay(elements, count)))
     return lambda: deque(Run(plan), maxlen=0)
 
@@ -294,7 +297,7 @@ def _transport_size(elements: list[Any]) -> Size:
     count = ELEMENTS_PER_TASK
     while True:
         run_pass = _passes(elements, count)
-        run_pass()  # shared memory is made
+        run_pass()  # creates shared memory
         if _seconds(run_pass) > _TRANSPORT_PASS:
             return Size(1, count)
         count *= 2
