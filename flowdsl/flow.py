@@ -192,9 +192,9 @@ class Flow(
             raise InvalidFlow(f"epochs: n must be an int >= 0, got {n!r}")
         if resume is None:
             return (self.epoch(k) for k in range(n))
-        from flowdsl.runtime.state import place_of
+        from flowdsl.runtime.state import resumed_from
 
-        epoch, position, resume_point = place_of(self.node, resume)
+        epoch, position, resume_point = resumed_from(self.node, resume)
         if epoch >= n:
             raise InvalidFlow(
                 f"epochs: the state is in epoch {epoch}, so n must be at least {epoch + 1}, got "
@@ -228,9 +228,9 @@ class Flow(
         of another file's rows. Functions are compared by name, and items in memory by how many
         there are.
         """
-        from flowdsl.runtime.state import place_of
+        from flowdsl.runtime.state import resumed_from
 
-        return self._run(*place_of(self.node, state))
+        return self._run(*resumed_from(self.node, state))
 
     def end_workers(self) -> None:
         """End worker processes that wait for the next pass over this flow.

@@ -24,7 +24,7 @@ from flowdsl.plan.tree import walk
 from flowdsl.resources.streams import logger
 from flowdsl.runtime.resume_points import BEGINNING, ResumePoint
 from flowdsl.runtime.run import Run
-from flowdsl.runtime.state import place_of, state_of
+from flowdsl.runtime.state import resumed_from, state_of
 from flowdsl.workers import worker_cache
 
 if TYPE_CHECKING:
@@ -207,7 +207,7 @@ class Loader(Generic[X]):
             StateMismatch: The state belongs to another flow, or is not a state. The loader is then
                 unchanged.
         """
-        self._continue_at(self.begin(*place_of(self._flow.node, state)))
+        self._continue_at(self.begin(*resumed_from(self._flow.node, state)))
 
     def statistics(self) -> RunStatistics | None:
         """Return the statistics of the current or last pass; None before the first."""

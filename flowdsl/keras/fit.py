@@ -28,7 +28,7 @@ from flowdsl.errors import FlowError, InvalidFlow, SpecMismatch
 from flowdsl.feeding.converting import describe_component
 from flowdsl.feeding.loader import Loader
 from flowdsl.nodes import FlowBase, checked_int
-from flowdsl.runtime.state import place_of, state_of
+from flowdsl.runtime.state import resumed_from, state_of
 
 if TYPE_CHECKING:
     from flowdsl.flow import Flow
@@ -114,7 +114,7 @@ class Fit(DataAdapter):
         """The position of the first batch of the current epoch: above 0 if it was resumed."""
         if self._resumed_from is None:
             return 0
-        _, position, _ = place_of(self._flow.node, self._resumed_from)
+        _, position, _ = resumed_from(self._flow.node, self._resumed_from)
         return position
 
     def load_state_dict(self, state: Mapping[str, object]) -> None:

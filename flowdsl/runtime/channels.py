@@ -120,8 +120,8 @@ ROWS_AHEAD = 64
 
 
 ROWS_PER_NOTE = 32
-"""A thread notes the places of a ``Restartable`` operator after this many rows: the rows since then
-are rows to compute again, which its place counts."""
+"""A thread notes the places of a ``Restartable`` operator after this many rows. The rows since the
+last note are added to its place, as rows that a resume computes again."""
 
 
 @attrs.frozen(eq=False)
@@ -147,13 +147,13 @@ class StageChannel:
         return None
 
     def placing(self) -> Placing | None:
-        """Return what returns the places of the operators from here down; None if unknown.
+        """Return a function that returns the places of operators from here down; None if unknown.
 
-        They end with the first operator whose elements are numbered: the places below it follow.
+        They end with the first operator that is read by position: the places below follow from it.
         """
         pool, progress = self.runner, self.progress
         if isinstance(pool, Inline):
-            pool.counts = True
+            pool.counts_elements = True
         if pool.by_position:
             return lambda: progress.places_at(pool.next_position)
         own, (channel, notes) = self.placed, self.streams[0]
@@ -176,7 +176,10 @@ class StageChannel:
         return tuple(found)
 
     def _own_places(self) -> Iterator[Place]:
-        """Yield the places of the operators in a stage over a stream: all follow from the last."""
+        """Yield the places of the operators in a stage over a stream, the last operator first.
+
+        All follow from the number of elements that the stage has yielded.
+        """
         place = self.progress.place(self.runner.next_position)
         for node in self.placed or ():
             yield place
@@ -243,7 +246,7 @@ class Reading(chain[Row[Any]]):
             self._rows.close()
         except Exception as error:
             if isinstance(error, ValueError) and str(error) == "generator already executing":
-                return  # a thread waits in it, and closes it when its element has come
+                return  # another thread waits for an element in it, and then closes it
             self._failed(error)
 
     def __del__(self) -> None:
@@ -256,6 +259,7 @@ def _closable(rows: Iterator[Row[Any]]) -> Iterator[Row[Any]]:
 
 
 _Reader: TypeAlias = WholePass | LookingBack | StillUsed | OutOfOrder
+"""Follows which rows of its source an operator is finished with."""
 
 
 @attrs.define(eq=False)
@@ -274,15 +278,18 @@ class HostedChannel:
     """The time spent on its rows, including time in the operators below; None if not timed."""
     filter: HostedFilter | None = None
     """Counts what the operator keeps; None if it is not a filter."""
-    _reading: list[tuple[int, _Reader]] = attrs.field(factory=list[Any], init=False)
-    """What follows the rows that the operator reads, with the number of the operator's source."""
+    _readers: list[tuple[int, _Reader]] = attrs.field(factory=list[Any], init=False)
+    """The number of a source of the operator, and what follows the rows read from it."""
     _out_of_order: dict[int, OutOfOrder] = attrs.field(factory=dict[int, OutOfOrder], init=False)
-    """What follows the rows of each source of an operator that yields them in another order."""
+    """By the number of the source, what follows rows that the operator yields in another order."""
     _retained: Retained | None = attrs.field(default=None, init=False)
     """What the operator may still use of its source, if a source is followed."""
     _open: WeakSet[Reading] = attrs.field(factory=WeakSet[Reading], init=False)
+    """The rows of the operator that are not closed yet."""
     _occupied: int = attrs.field(default=0, init=False)
+    """The entries of its elements that are not padding, if it pads them."""
     _entries: int = attrs.field(default=0, init=False)
+    """All entries of its elements, if it pads them."""
 
     def follow(self, source: AnyNode) -> Delivered | None:
         """Return what is delivered of ``source`` from now on; None if it is not read here."""
@@ -294,15 +301,15 @@ class HostedChannel:
         for k, channel in enumerate(self.sources):
             if (below := channel.follow(source)) is not None:
                 count = self._followed(k, below.count)
-                self._reading.append((k, end := WholePass()))
+                self._readers.append((k, end := WholePass()))
                 return below.after(count, end)
         return None
 
     @any_depth
     def placing(self) -> Placing | None:
-        """Return what returns the places of the operators from here down; None if unknown.
+        """Return a function that returns the places of operators from here down; None if unknown.
 
-        They end with the first operator whose elements are numbered: the places below it follow.
+        They end with the first operator that is read by position: the places below follow from it.
         """
         node, progress = self.step.node, self.progress
         if progress is None:
@@ -322,23 +329,23 @@ class HostedChannel:
         return ROWS_PER_NOTE if isinstance(self.step.node, Restartable) else 1
 
     def _followed(self, k: int, count: Callable[[], int]) -> Callable[[], int]:
-        """Return the operator's answer; ``count`` is the answer of its source ``k``."""
+        """Return the operator's answer to ``follow``; ``count`` is that of its source ``k``."""
         node = self.step.node
         if node.looks_back == 0:
             return count
         if node.looks_back is not None:
-            self._reading.append((k, looking_back := LookingBack(count, node.looks_back)))
+            self._readers.append((k, looking_back := LookingBack(count, node.looks_back)))
             return looking_back
         if isinstance(node, Retaining):
             self._retained = self._retained or Retained(is_followed=True)
-            self._reading.append((k, still_used := StillUsed(count, self._retained)))
+            self._readers.append((k, still_used := StillUsed(count, self._retained)))
             return still_used
         if isinstance(node, Traceable) and node.yields_all:
             if k not in self._out_of_order:
                 self._out_of_order[k] = OutOfOrder()
-                self._reading.append((k, self._out_of_order[k]))
+                self._readers.append((k, self._out_of_order[k]))
             return self._out_of_order[k].follow(count)
-        return lambda: 0
+        return lambda: 0  # nothing is known to be delivered before the end of the pass
 
     def rows(self, epoch: int) -> Iterator[Row[Any]]:
         """Iterate over the rows of one pass, from the place where the run begins or resumes."""
@@ -346,44 +353,49 @@ class HostedChannel:
             raise self.failures.pop(0)
         node = self.step.node
         sources: list[PassFactory] = [source.rows for source in self.sources]
-        for k, reader in self._reading:
+        for k, reader in self._readers:
             sources[k] = reader.reading(sources[k])
         if self.filter is not None:
             sources[0] = self.filter.seeing(sources[0])
-        if self._out_of_order and isinstance(node, Traceable):
-            rows = without_numbers(self._read(node.rows_with_places(epoch, sources)))
-        elif self._retained is not None and isinstance(node, Retaining):
-            rows = self._read(node.rows_retaining(epoch, sources, self._retained))
-        elif self.progress is not None and isinstance(node, Resumable):
-            delivered, source_pass = self.progress.begin()
-            rows = self._read(node.rows_after(epoch, delivered, source_pass, sources))
-            rows = self.progress.counted(rows)
-        elif self.progress is not None and isinstance(node, Restartable):
-            restarts, again = self.progress.begin_again()
-            rows = self._read(node.rows_from(epoch, sources, restarts))
-            rows = self.progress.counted(rows)
-            rows = islice(rows, again, None) if again else rows
-        elif isinstance(node, SkipFailed):
-            report = partial(self.report_skip, self.step)
-            rows = self._read(node.rows_reporting(epoch, sources, report))
-        else:
-            rows = self._read(node.rows(epoch, sources))
-        for _, reader in self._reading:
+        rows = self._node_rows(epoch, sources)
+        for _, reader in self._readers:
             if isinstance(reader, LookingBack | StillUsed):
-                rows = chain(rows, reader.ending())
+                rows = chain(rows, reader.forget_at_end())
         if self.filter is not None:
             rows = self.filter.keeping(rows)
         if isinstance(node, Padded):
             rows = self._measured(node, rows)
         return rows if self.timer is None else self.timer.timed(rows)
 
+    def _node_rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[Any]]:
+        """Begin a pass over the operator, with what this run needs of it besides its elements."""
+        node = self.step.node
+        if self._out_of_order and isinstance(node, Traceable):
+            return without_numbers(self._closing(node.rows_with_places(epoch, sources)))
+        if self._retained is not None and isinstance(node, Retaining):
+            return self._closing(node.rows_retaining(epoch, sources, self._retained))
+        if self.progress is not None and isinstance(node, Resumable):
+            yielded, source_pass = self.progress.begin()
+            rows = self._closing(node.rows_after(epoch, yielded, source_pass, sources))
+            return self.progress.counted(rows)
+        if self.progress is not None and isinstance(node, Restartable):
+            restarts, again = self.progress.begin_again()
+            rows = self._closing(node.rows_from(epoch, sources, restarts))
+            rows = self.progress.counted(rows)
+            return islice(rows, again, None) if again else rows
+        if isinstance(node, SkipFailed):
+            report = partial(self.report_skip, self.step)
+            return self._closing(node.rows_reporting(epoch, sources, report))
+        return self._closing(node.rows(epoch, sources))
+
     def _measured(self, node: Padded[Any, Any], rows: Iterator[Row[Any]]) -> Iterator[Row[Any]]:
+        """Yield the rows, and count the entries of their elements that are not padding."""
         for row in rows:
             occupied, entries = node.occupied(row[1])
             self._occupied += occupied
             self._entries += entries
             yield row
-            del row  # the consumer releases it first
+            del row  # else this frame would keep the row alive
 
     @property
     def occupancy(self) -> Occupancy | None:
@@ -392,8 +404,9 @@ class HostedChannel:
             return None
         return Occupancy(self.step.node.title, self._occupied, self._entries, self.step.number)
 
-    def _read(self, rows: Iterator[Row[Any]]) -> Iterator[Row[Any]]:
-        reading = Reading(rows, partial(_failed, self.step, self.failures))
+    def _closing(self, rows: Iterator[Row[Any]]) -> Iterator[Row[Any]]:
+        """Return the rows, which ``end`` closes if they are still open."""
+        reading = Reading(rows, partial(_record_failure, self.step, self.failures))
         self._open.add(reading)
         return reading
 
@@ -436,7 +449,9 @@ class AheadChannel:
 
     source: Channel
     below: ThreadChannels
+    """The channels that the thread reads, ``source`` among them."""
     memory: int
+    """The maximum bytes of the rows that are read ahead."""
     timer: TimeSpent | None = None
     """The time spent waiting for its rows; None unless the operator above it is timed."""
     _yielded: int = attrs.field(default=0, init=False)
@@ -464,20 +479,20 @@ class AheadChannel:
         notes = self._notes
         reader: ReadAhead[Any] = ReadAhead(
             self.step.node.title,
-            lambda: notes.rows(epoch),
-            self.below.end,
-            lambda: ROWS_AHEAD,
-            nbytes_of,
-            self.memory,
+            begin=lambda: notes.rows(epoch),
+            close=self.below.end,
+            max_rows=lambda: ROWS_AHEAD,
+            size=nbytes_of,
+            nbytes=self.memory,
         )
         self._reader = reader
         try:
             while rows := self._next(reader):
-                rows.reverse()
+                rows.reverse()  # so that `pop` takes the oldest
                 while rows:
                     self._yielded += 1
                     yield rows.pop()  # a local variable would keep the element alive
-            self._notes.begin()  # the thread has ended
+            self._notes.begin()  # the thread has ended, so its notes describe no later row
         finally:
             reader.stop()
 
@@ -488,9 +503,9 @@ class AheadChannel:
         return self._notes.delivered(below, lambda: self._yielded)
 
     def placing(self) -> Placing | None:
-        """Return what returns the places after the last row that this channel yielded, or None.
+        """Return a function that returns the places after the last row that this channel yielded.
 
-        The thread's operators themselves may be further.
+        The operators in the thread may be further. None if they have no places.
         """
         if (below := self.source.placing()) is None:
             return None
@@ -502,6 +517,7 @@ class AheadChannel:
         return 1
 
     def _next(self, reader: ReadAhead[Any]) -> list[Row[Any]]:
+        """Wait for rows and return them; an empty list is the end of the pass."""
         while (rows := reader.take(ROWS_AHEAD)) is None:
             reader.wait()
         if not rows and reader.error is not None:
@@ -521,6 +537,7 @@ class AheadChannel:
         """None: the operators that the thread runs report their own."""
 
     filter = None
+    """The operators that the thread runs count what they keep themselves."""
 
 
 @any_depth
@@ -530,7 +547,8 @@ def placed_operators(channel: Channel) -> PlacedOperators | None:
     None if a pass cannot begin at their places.
     """
     found = list[tuple[Sequence[AnyNode], OperatorProgress]]()
-    below: tuple[PlacedOperators, ...] = ()  # of an operator that merges several flows
+    below: tuple[PlacedOperators, ...] = ()
+    """The operators in each flow that the last one found combines, if it combines several."""
     while True:
         if isinstance(channel, AheadChannel):
             channel = channel.source
@@ -540,14 +558,13 @@ def placed_operators(channel: Channel) -> PlacedOperators | None:
                 found.append(([node], channel.progress))
             elif not passes_on(node):
                 return None
-            first, *others = channel.sources
-            if others:
+            if len(channel.sources) > 1:
                 parts = [placed_operators(source) for source in channel.sources]
                 below = tuple(part for part in parts if part is not None)
                 if node.indexable or len(below) < len(parts):
                     return None
                 break
-            channel = first
+            (channel,) = channel.sources
         elif channel.runner.by_position:
             found.append(([channel.step.node], channel.progress))
             break
@@ -565,7 +582,7 @@ def placed_operators(channel: Channel) -> PlacedOperators | None:
 
 
 def _placing_of_all(sources: Sequence[Channel]) -> Placing | None:
-    """Return what returns the places of all sources, in their order; None if one is unknown."""
+    """Return a function that returns the places of all sources; None if one is unknown."""
     answers = [answer for source in sources if (answer := source.placing()) is not None]
     if len(answers) < len(sources):
         return None
@@ -582,10 +599,10 @@ def _placing_of_all(sources: Sequence[Channel]) -> Placing | None:
 def _noted_places(
     notes: RowNotes, channel: Channel, below: Placing, rows_delivered: Callable[[], int]
 ) -> Placing:
-    """Return what returns the places after the rows that were delivered, of those read ahead.
+    """Return a function that returns the places after the delivered rows of a thread.
 
-    ``below`` is the answer of ``channel``, which a thread reads. It is asked directly before the
-    thread begins a pass: the last pass may have been abandoned, with notes of its own.
+    The thread reads ``channel``, and ``below`` returns the channel's current places. They are the
+    result until the thread begins a pass, since older notes may be of a pass that was abandoned.
     """
     operators = placed_operators(channel)
     assert operators is not None  # as ``below`` is known
@@ -610,7 +627,8 @@ def is_timed(step: Step) -> bool:
     return not is_of_prefetch(step.node)
 
 
-def _failed(step: Step, failures: list[FlowError], error: Exception) -> None:
+def _record_failure(step: Step, failures: list[FlowError], error: Exception) -> None:
+    """Record that a generator of an operator raised an error as it was closed."""
     message = f"{step.node.title} failed as it was closed: {error!r}"
     if isinstance(error, ElementError):  # its message names the operator already
         message = f"{error}; it was being closed"

@@ -5,12 +5,12 @@ ahead: operators buffer elements, threads and workers hold them. If rows were ac
 are read, a consumer that stops would lose all that was read ahead.
 
 The choice: a row counts as delivered once the consumer is finished with every element that was made
-from it. Between two elements of the run, each channel returns how many rows of the source, from the
-first, no later element can be made from (``follow``):
+from it. Between two elements of the run, each channel answers how many rows at the beginning of the
+source are used up, so that no later element can be made from them (``follow``):
 
 - Most operators in the consumer's thread hold nothing between two elements, so their answer is the
   answer of their source. Some need the last few elements that they read (``Node.looks_back``), so
-  theirs is what their source answered before these.
+  they repeat what their source answered before these.
 - Some know which rows they may still use (``Retaining``), such as windows of several streams. Their
   answer is what their source answered before the first of these.
 - A buffer such as ``shuffle`` yields the elements in another order. They are numbered as they enter
@@ -49,6 +49,8 @@ class WholePass:
     reached: bool = False
 
     def reading(self, source: PassFactory) -> PassFactory:
+        """Return the source, which sets ``reached`` at the end of a pass."""
+
         def read(epoch: int) -> Iterator[Row[Any]]:
             yield from source(epoch)
             self.reached = True
@@ -61,12 +63,15 @@ class Delivered:
     """What a channel has delivered of a source's rows, between two rows of the channel."""
 
     count: Callable[[], int]
-    """Returns the number of rows of the source, from the first, that are delivered."""
+    """Returns how many rows at the beginning of the source are delivered."""
     ends: tuple[WholePass, ...] = ()
     """The ends of the passes that the operators between the source and this channel read."""
 
     def after(self, count: Callable[[], int], end: WholePass) -> Delivered:
-        """Return what a reader of the channel has delivered, which has the answer ``count``."""
+        """Return what an operator above the channel has delivered, which answers ``count()``.
+
+        It reads the channel to ``end``.
+        """
         return Delivered(count, (*self.ends, end))
 
     @property
@@ -77,10 +82,11 @@ class Delivered:
 
 @attrs.define(eq=False)
 class RowNotes:
-    """Notes what the channel below answers after the rows that a thread reads ahead from it."""
+    """Notes the answers of the channel below after rows that a thread reads ahead from it."""
 
     rows_below: PassFactory
     end: WholePass = attrs.field(factory=WholePass)
+    """Whether the thread has read the pass to its end."""
     every: int = 1
     """The number of rows from one note to the next."""
     leave_out: int = 0
@@ -88,22 +94,24 @@ class RowNotes:
     is_resumed: Callable[[], bool] = lambda: False
     """Returns True if the operators below are about to begin at places of a state."""
     _answers: list[Callable[[], Any]] = attrs.field(factory=list[Callable[[], Any]])
+    """Return the answers to note."""
     _noted: deque[tuple[int, tuple[Any, ...]]] = attrs.field(factory=deque[Any])
-    """Numbers of rows, and the answers after as many."""
+    """The notes, the oldest first: a number of rows, and the answers after that many rows."""
 
     def follow(
         self, answer: Callable[[], A], rows_delivered: Callable[[], int]
     ) -> Callable[[], tuple[A, int] | None]:
-        """Return what returns a noted answer, and ``rows_delivered()`` less the rows before it.
+        """Note what ``answer`` returns; return a function that looks it up.
 
-        It returns None before the pass has begun.
+        The function returns the last answer that was noted after rows that are all delivered, and
+        the number of rows delivered since. It returns None before the pass has begun.
         """
         index = len(self._answers)
         self._answers.append(answer)
         return lambda: self._after(rows_delivered(), index)
 
     def delivered(self, below: Delivered, rows_delivered: Callable[[], int]) -> Delivered:
-        """Return what is delivered of a source once ``rows_delivered()`` of the rows are."""
+        """Return what is delivered of a source if ``rows_delivered()`` rows of this pass are."""
         noted = self.follow(below.count, rows_delivered)
         return below.after(lambda: found[0] if (found := noted()) else below.count(), self.end)
 
@@ -118,6 +126,7 @@ class RowNotes:
         return islice(rows, leave_out, None) if leave_out else rows
 
     def _noting(self, epoch: int, number: int) -> Iterator[Row[Any]]:
+        """Read a pass, and note the answers; ``number`` is the number of its first row."""
         # The operators below still answer for the previous pass until they begin the next one. In
         # a resumed run they have the places of the state before they begin, and not afterwards.
         is_resumed = self.is_resumed()
@@ -135,12 +144,13 @@ class RowNotes:
             number += self.every
             self._note(number)
             yield row
-            del row  # the consumer releases it first
+            del row  # else this frame would keep the row alive
 
     def _note(self, number: int) -> None:
         self._noted.append((number, tuple(answer() for answer in self._answers)))
 
     def _after(self, count: int, index: int) -> tuple[Any, int] | None:
+        """Return an answer that was noted after at most ``count`` rows, and the rows since."""
         while len(self._noted) > 1 and self._noted[1][0] <= count:
             self._noted.popleft()
         if not self._noted:
@@ -156,13 +166,16 @@ class LookingBack:
     count: Callable[[], int]
     """The answer of the source."""
     rows: int
+    """The number of rows that the operator needs."""
     _before: deque[int] = attrs.field(init=False)
-    """What was delivered before each of these rows was read."""
+    """The answers of the source before each of these rows was read."""
 
     def __attrs_post_init__(self) -> None:
         self._before = deque(maxlen=self.rows)
 
     def reading(self, source: PassFactory) -> PassFactory:
+        """Return the source, whose answer is noted before each row."""
+
         def read(epoch: int) -> Iterator[Row[Any]]:
             rows = source(epoch)
             while True:
@@ -174,12 +187,13 @@ class LookingBack:
 
         return read
 
-    def ending(self) -> Iterator[Row[Any]]:
-        """Yield nothing, after the elements of the operator, which needs no rows any more."""
+    def forget_at_end(self) -> Iterator[Row[Any]]:
+        """Yield nothing, after the operator's last element: it needs no rows any more."""
         self._before.clear()
         yield from ()
 
     def __call__(self) -> int:
+        """Return the operator's answer."""
         return self._before[0] if self._before else self.count()
 
 
@@ -194,11 +208,13 @@ class StillUsed:
     """The answer of the source."""
     retained: Retained
     _before: deque[Row[int]] = attrs.field(factory=deque[Row[int]])
-    """The position of each row from the first of these, and what was delivered before it."""
+    """The position of each row that may still be used, and the source's answer before it."""
     _coming: int | None = None
-    """What was delivered before the row that is being read; None between two of them."""
+    """The source's answer before the row that is being read; None while none is being read."""
 
     def reading(self, source: PassFactory) -> PassFactory:
+        """Return the source, whose answer is noted before each row."""
+
         def read(epoch: int) -> Iterator[Row[Any]]:
             self.retained.first = 0
             rows = source(epoch)
@@ -210,18 +226,20 @@ class StillUsed:
                 self._before.append((row[0], before))
                 self._coming = None
                 yield row
-                del row  # the operator releases it first
+                del row  # else this frame would keep the row alive
 
         return read
 
-    def ending(self) -> Iterator[Row[Any]]:
-        """Yield nothing, after the elements of the operator, which needs no rows any more."""
+    def forget_at_end(self) -> Iterator[Row[Any]]:
+        """Yield nothing, after the operator's last element: it needs no rows any more."""
         self._before.clear()
         yield from ()
 
     def __call__(self) -> int:
+        """Return the operator's answer."""
         before, first = self._before, self.retained.first
-        # In this order: a row that the source has counted by now is found in one of the two.
+        # In this order: a row that the source's answer counts is then in `before`, or `_coming`
+        # is set, even if another thread reads it just now.
         count, coming = self.count(), self._coming
         while before and before[0][0] < first:
             before.popleft()
@@ -240,22 +258,26 @@ class OutOfOrder:
     _counts: list[Callable[[], int]] = attrs.field(factory=list[Callable[[], int]])
     """The answers of the channel below, one for each source that is followed."""
     _answers: deque[tuple[int, ...]] = attrs.field(factory=deque[tuple[int, ...]])
-    """What is delivered with each row, from number ``_first`` on."""
+    """What ``_counts`` answered when each row was read, from row ``_first`` on."""
     _entered: int = 0
     """The number of rows that have entered; only the reader of the source changes it."""
     _first: int = 0
+    """The number of the first row that has not left the operator."""
     _left: set[int] = attrs.field(factory=set[int])
-    """The numbers of rows from ``_first`` on that have left the operator."""
+    """The numbers of later rows that have left it."""
     _answer: tuple[int, ...] = ()
+    """The answers for the rows before ``_first``."""
 
     def follow(self, count: Callable[[], int]) -> Callable[[], int]:
         """Return the operator's answer for a source; ``count`` is the answer below it."""
         index = len(self._counts)
         self._counts.append(count)
         self._answer += (0,)
-        return lambda: self._now()[index]
+        return lambda: self._current_answer()[index]
 
     def reading(self, source: PassFactory) -> PassFactory:
+        """Return the source, with each row numbered."""
+
         def read(epoch: int) -> Iterator[Row[Any]]:
             for position, x in source(epoch):
                 self._answers.append(tuple(count() for count in self._counts))
@@ -268,7 +290,7 @@ class OutOfOrder:
         """Count a row that has left."""
         self._left.add(number)
 
-    def _now(self) -> tuple[int, ...]:
+    def _current_answer(self) -> tuple[int, ...]:
         while self._first in self._left:
             self._left.remove(self._first)
             self._answer = self._answers.popleft()
@@ -277,7 +299,7 @@ class OutOfOrder:
 
 
 def without_numbers(rows: Iterator[Row[Any]]) -> Iterator[Row[Any]]:
-    """Yield the elements of an operator without the numbers of ``OutOfOrder``, which it counts."""
+    """Yield the elements of an operator without their numbers, and count each as having left."""
     for position, x in rows:
         if isinstance(x, Traced):
             for entered, number in x.places:
@@ -294,7 +316,7 @@ class Follower:
     receipts: Receipts
     delivered: Delivered
     _noted: deque[tuple[int, int]] = attrs.field(factory=deque[tuple[int, int]])
-    """The number of each element that is not committed, and what is delivered with it."""
+    """The number of each element that is not committed, and the rows delivered with it."""
 
     def note(self, position: int) -> None:
         """Note the element that the consumer is about to get, the ``position``-th."""
@@ -316,8 +338,9 @@ class Follower:
         if not self._noted:
             self.receipts.report(self.delivered.count())
 
-    def complete(self) -> None:
+    def commit_all(self) -> None:
         """Report that the consumer is finished with all elements, after the end of the pass."""
         self.commit(POSITION_LIMIT)
-        if self.receipts.exhausted and self.delivered.is_complete:  # else a ``take`` ended it, say
+        # Otherwise an operator such as `take` has ended the pass before the end of the source.
+        if self.receipts.exhausted and self.delivered.is_complete:
             self.receipts.report(self.receipts.yielded)

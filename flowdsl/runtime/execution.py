@@ -104,10 +104,11 @@ class Execution(Generic[T]):
         """The channels of the consumer's thread, then of each thread that reads ahead."""
         self._stages: tuple[StageStatistics, ...] | None = None
         self._to_come = repeat(True, POSITION_LIMIT)
+        """A True for each element that may follow: each element delivered takes one, in C."""
         self._last_point = resume_point
         """The last resume point that was recorded."""
         self._kept_points = [resume_point]
-        """The resume points that are kept, the oldest first; initially the begin of the pass."""
+        """The resume points that are kept, the oldest first; initially that of the beginning."""
         self._current_places: Placing | None = None
         """Returns the places of the operators that have one, the flow's last operator first."""
         self._followers: list[Follower] = []
@@ -115,8 +116,9 @@ class Execution(Generic[T]):
         self.auto_commit = True
         """True if an element is delivered when the next one is requested."""
         self._when_ended = when_ended
-        warn = WeakMethod(self._warn_if_sparse)  # what this execution owns must not keep it alive
-        self._when_sparse = lambda: call() if (call := warn()) else None
+        # Filters and pools, which this execution owns, must not keep it alive.
+        warn_if_sparse = WeakMethod(self._warn_if_sparse)
+        self._when_sparse = lambda: warn() if (warn := warn_if_sparse()) else None
         self._skips = Skips()
         self._skips_ahead = False
         """True if skips below a pool may be reported before earlier elements are delivered."""
@@ -128,8 +130,11 @@ class Execution(Generic[T]):
         """True if an error ended the pass within an element, so places are no longer consistent."""
         self._forked = False
         self._began: float | None = None
+        """The time when the first element was requested."""
         self._closed: float | None = None
+        """The time when the pass ended or was closed."""
         self._outside = 0.0
+        """The seconds of the consumer's own work, if the run is profiled."""
 
     @property
     def position(self) -> int:
@@ -157,7 +162,7 @@ class Execution(Generic[T]):
             raise
         self.ended = True
         self._when_ended()
-        first = self._closed is None
+        was_closed = self._closed is not None
         try:
             self._end_passes()
         except BaseException:
@@ -168,7 +173,7 @@ class Execution(Generic[T]):
         if self.auto_commit:
             self.commit(self.position)
             self.leave()
-        if first:
+        if not was_closed:
             self._check()
             self._skips.log_total()
             self._warn_if_sparse()
@@ -212,7 +217,7 @@ class Execution(Generic[T]):
         """Return the statistics so far: the counts of each stage, and where the time was spent."""
         now = self._closed or time.perf_counter()
         outside = self._outside
-        if not self._profile:  # the last pool measures it anyway
+        if not self._profile:  # then only pools measure it, and the last one gives to the consumer
             outside = self.pools[-1].outside if self.pools else 0.0
         stages = self._stages or self._stages_now()
         return RunStatistics(
@@ -244,6 +249,7 @@ class Execution(Generic[T]):
             warn_if_sparse(self.plan, self.statistics())
 
     def _filtered(self, stages: Sequence[StageStatistics]) -> Iterator[Filtered]:
+        """Yield what the filters of each stage keep, and each filter outside of stages."""
         for (_, runner), statistics in zip(sorted(self._runners.items()), stages, strict=True):
             if (found := filtered_in(runner.stage, statistics)) is not None:
                 yield found
@@ -305,7 +311,7 @@ class Execution(Generic[T]):
         )
         if again := self.start - self._passed_over:
             self._skips.muted = not self._skips_ahead  # the earlier run has reported these skips
-            next(islice(elements, again, again), None)
+            next(islice(elements, again, again), None)  # drop this number of elements
             self._skips.muted = False
         if self._followers:
             elements = self._followed(elements)
@@ -323,7 +329,7 @@ class Execution(Generic[T]):
         (``places_from``). In an indexable flow all operators do so, from ``start``.
         """
         if self.node.indexable and isinstance(root, StageChannel) and root.runner.by_position:
-            root.begin_without_places(self.start)  # as below, for most short runs
+            root.begin_without_places(self.start)  # a short cut: what follows would do the same
             return self.start
         placed = resumable_path(self.node)
         operators = placed_operators(root) if placed or self.node.indexable else None
@@ -355,6 +361,7 @@ class Execution(Generic[T]):
             channel.runner.when_left_out = follower.left_out
 
     def _followed(self, elements: Iterator[T]) -> Iterator[T]:
+        """Yield the elements, and report to the sources which rows are delivered."""
         for position, element in enumerate(elements, self.start + 1):
             for follower in self._followers:
                 follower.note(position)
@@ -366,7 +373,7 @@ class Execution(Generic[T]):
         """Acknowledge the rows of which the first ``position`` elements were made."""
         for follower in self._followers:
             if self.ended and position >= self.position:
-                follower.complete()
+                follower.commit_all()
             else:
                 follower.commit(position)
 
@@ -383,6 +390,7 @@ class Execution(Generic[T]):
             yield element
 
     def _clocked(self, elements: Iterator[T]) -> Iterator[T]:
+        """Yield the elements, and time the consumer's work between them."""
         for element in elements:
             began = time.perf_counter()
             yield element
@@ -420,6 +428,7 @@ class Execution(Generic[T]):
     def _runner(
         self, stage: Stage, thread: ThreadChannels
     ) -> tuple[Runner, tuple[tuple[Channel, RowNotes], ...]]:
+        """Create the runner of a stage; also the channels of its streams, with notes on rows."""
         if not stage.workers.count:
             inline = Inline(stage, self._skips.report, self._profile, self._when_sparse)
             self._runners[stage.number] = inline
@@ -430,10 +439,16 @@ class Execution(Generic[T]):
         backend = worker_cache.take(self.plan, stage, self._profile)
         noted = tuple((stream, RowNotes(stream.rows)) for _, stream in streams)
         passes: tuple[PassFactory, ...] = tuple(notes.rows for _, notes in noted)
-        held = held_above(self.plan.root, stage)
-        count = worker_cache.tuned_workers(self.plan, stage)
         close = [ahead.end for ahead, _ in streams]  # there is one stream at most
-        pool = Pool(stage, passes, backend, self._skips.report, held, count, *close)
+        pool = Pool(
+            stage,
+            passes,
+            backend,
+            self._skips.report,
+            held_above(self.plan.root, stage),
+            worker_cache.tuned_workers(self.plan, stage),
+            *close,
+        )
         pool.when_sparse = self._when_sparse
         thread.pools.append(pool)
         self.pools.append(pool)

@@ -1,8 +1,8 @@
 """Filters that keep almost nothing: a run says so, once.
 
 A wrong condition, such as one that compares text with a number, looks like a slow flow: everything
-is read, and nothing comes. Nothing is counted for this but what the statistics count anyway, in
-blocks and tasks; a filter outside of stages is counted by iterators in C.
+is read, and nothing comes. In stages, this is seen from the counts that statistics have anyway, by
+blocks and tasks. A filter outside of stages is counted by iterators in C.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from flowdsl.statistics.stages import StageStatistics
 
 _log = logger()
 
-_said: WeakSet[Plan[Any]] = WeakSet()
+_warned: WeakSet[Plan[Any]] = WeakSet()
+"""The plans whose filters were logged."""
 
 
 def is_filter(node: AnyNode) -> bool:
@@ -40,14 +41,31 @@ def filtered_in(stage: Stage, statistics: StageStatistics) -> Filtered | None:
         return None
     title = " and ".join(step.node.title for step in filters)
     seen = statistics.delivered + statistics.filtered
-    return Filtered(title, statistics.delivered, seen, filters[-1].number)
+    return Filtered(title, kept=statistics.delivered, seen=seen, step=filters[-1].number)
 
 
 def warn_if_sparse(plan: Plan[Any], statistics: RunStatistics) -> None:
     """Log the filters of a plan that keep almost nothing, unless this was logged before."""
-    if statistics.sparse and plan not in _said:
-        _said.add(plan)
+    if statistics.sparse and plan not in _warned:
+        _warned.add(plan)
         _log.warning("%s", statistics.advice_on_filters)
+
+
+@attrs.frozen(eq=False)
+class _Counter:
+    """Counts elements in C: a ``compress`` takes one True for each element."""
+
+    limit: int
+    to_come: Iterator[bool]
+
+    @classmethod
+    def of(cls, limit: int) -> _Counter:
+        """Create a counter up to ``limit``."""
+        return cls(limit, repeat(True, limit))
+
+    @property
+    def count(self) -> int:
+        return self.limit - length_hint(self.to_come)
 
 
 @attrs.define(eq=False)
@@ -57,33 +75,33 @@ class HostedFilter:
     step: Step
     when_sparse: Callable[[], object]
     """Called if none of the first elements was kept."""
-    _counters: list[tuple[int, Iterator[bool], bool]] = attrs.field(factory=list[Any])
+    _seen: list[_Counter] = attrs.field(factory=list[_Counter])
+    _kept: list[_Counter] = attrs.field(factory=list[_Counter])
 
     def seeing(self, source: PassFactory) -> PassFactory:
         """Count the elements of the passes of the filter's source."""
-        first, rest = self._counter(DROPPED_IN_A_ROW, True), self._counter(POSITION_LIMIT, True)
-        to_come = chain(first, self._alarm(), rest)
+        first, rest = _Counter.of(DROPPED_IN_A_ROW), _Counter.of(POSITION_LIMIT)
+        self._seen += [first, rest]
+        to_come = chain(first.to_come, self._alarm(), rest.to_come)
         return lambda epoch: compress(source(epoch), to_come)
 
     def keeping(self, rows: Iterator[Row[Any]]) -> Iterator[Row[Any]]:
         """Count the elements that the filter yields."""
-        return compress(rows, self._counter(POSITION_LIMIT, False))
-
-    def _counter(self, limit: int, seen: bool) -> Iterator[bool]:
-        counter = repeat(True, limit)
-        self._counters.append((limit, counter, seen))
-        return counter
+        self._kept.append(kept := _Counter.of(POSITION_LIMIT))
+        return compress(rows, kept.to_come)
 
     def _alarm(self) -> Iterator[bool]:
-        if not self._count(seen=False):
+        """Yield nothing; reached between the first elements and the rest."""
+        if not sum(counter.count for counter in self._kept):
             self.when_sparse()
         yield from ()
-
-    def _count(self, seen: bool) -> int:
-        return sum(n - length_hint(counter) for n, counter, of in self._counters if of is seen)
 
     @property
     def filtered(self) -> Filtered:
         """The counts of all passes of the run so far."""
-        title, number = self.step.node.title, self.step.number
-        return Filtered(title, self._count(seen=False), self._count(seen=True), number)
+        return Filtered(
+            self.step.node.title,
+            kept=sum(counter.count for counter in self._kept),
+            seen=sum(counter.count for counter in self._seen),
+            step=self.step.number,
+        )

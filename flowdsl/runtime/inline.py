@@ -46,11 +46,15 @@ class Inline:
             stage=stage,
             report_skip=report_skip,
         )
-        self.counts = False
+        self.counts_elements = False
         """True if ``next_position`` is needed: not all programs end in a loop over positions."""
-        self._start, self._to_come = 0, repeat(True, POSITION_LIMIT)
+        self._start = 0
+        """The position at which the pass began."""
+        self._to_come = repeat(True, POSITION_LIMIT)
+        """A True for each element that may follow, if elements are counted."""
         self._began: float | None = None
         self._entered = self._done = self._stop = 0
+        """The positions in all blocks, in finished blocks, and the end of the current block."""
 
     def rows(self, epoch: int, start: int = 0) -> Iterator[Row[Any]]:
         """Iterate over the rows of one pass, beginning at position ``start``."""
@@ -61,8 +65,9 @@ class Inline:
         return self._counted(map(self._program.elements, self._blocks(epoch, start)), start)
 
     def _counted(self, blocks: Iterator[Iterable[Any]], start: int) -> Iterator[Any]:
+        """Yield the elements of the blocks; count them if this is needed."""
         rows = chain.from_iterable(blocks)
-        if not self.counts or self.stage.drops:  # else the loop over positions counts them
+        if not self.counts_elements or self.stage.drops:  # else the loop over positions counts them
             return rows
         self._start, self._to_come = start, repeat(True, POSITION_LIMIT)
         return compress(rows, self._to_come)
@@ -75,7 +80,7 @@ class Inline:
     @property
     def next_position(self) -> int | None:
         """The next position to read; None if unknown."""
-        if self.counts and not self.stage.drops:
+        if self.counts_elements and not self.stage.drops:
             return self._start + POSITION_LIMIT - length_hint(self._to_come)
         remaining = self._program.remaining
         return None if remaining is None else self._stop - remaining

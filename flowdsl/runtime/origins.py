@@ -73,43 +73,48 @@ def origins_at(node: AnyNode, position: int, epoch: int) -> list[Origin]:
     node = step.node
     if not node.indexable:
         element = element_at(plan_of(traced(step)), position, epoch, "origins")
-        return list(chain(*(_of(*place) for place in element.places)))
+        return list(chain(*(_origins(*place) for place in element.places)))
     if position < 0 or (node.length is not None and position >= node.length):
         raise beyond("origins", position, node.length, node)
-    return list(_of(step, epoch, position))
+    return list(_origins(step, epoch, position))
 
 
 # -- by arithmetic ---------------------------------------------------------------------------------
 
 
-def _of(step: Step, epoch: int, position: int, row: int | None = None) -> tuple[Origin, ...]:
-    """Return the origins of an element, or of one of its rows."""
-    at = Indices.at(epoch, [position])
-    (origins,) = _rows(step, at) if row is None else _rows(*_row(step, at, row))
+def _origins(step: Step, epoch: int, position: int, row: int | None = None) -> tuple[Origin, ...]:
+    """Return the origins of an element of a step, or of one row of the element."""
+    addresses = Indices.at(epoch, [position])
+    if row is not None:
+        step, addresses = _step_of_row(step, addresses, row)
+    (origins,) = _origins_of_each(step, addresses)
     return origins
 
 
 @any_depth
-def _row(step: Step, addresses: Indices, row: int) -> tuple[Step, Indices]:
-    """Return the address of a row of a batch, or of the element if its rows cannot be traced."""
+def _step_of_row(step: Step, addresses: Indices, row: int) -> tuple[Step, Indices]:
+    """Return the step below whose element is a row of a batch, with the element's address.
+
+    If the rows cannot be traced, return the step and the address of the whole element.
+    """
     members = step.node.made_of(addresses)
     if members is not None and isinstance(step.node, Windowed) and step.node.stacks:
         return step.sources[0], members.of(0).where(np.arange(len(members.source)) == row)
     if members is not None and isinstance(step.node, PassThrough):
         source = int(members.source[0])
-        return _row(step.sources[source], members.of(source), row)
+        return _step_of_row(step.sources[source], members.of(source), row)
     return step, addresses
 
 
 @any_depth
-def _rows(step: Step, addresses: Indices) -> list[tuple[Origin, ...]]:
-    """Return the origins of each element."""
+def _origins_of_each(step: Step, addresses: Indices) -> list[tuple[Origin, ...]]:
+    """Return the origins of each element of a step at these addresses."""
     members = step.node.made_of(addresses)
     if members is None:
         assert not step.sources, f"{step.node.title} is indexable, but of a kind without made_of"
         rows = addresses.position.tolist()
         return [(Origin(step.node.title, row, step.number),) for row in rows]
-    below = [iter(_rows(source, members.of(k))) for k, source in enumerate(step.sources)]
+    below = [iter(_origins_of_each(source, members.of(k))) for k, source in enumerate(step.sources)]
     each = (next(below[k]) for k in members.source.tolist())
     return [tuple(chain(*islice(each, count))) for count in members.counts.tolist()]
 
@@ -118,6 +123,7 @@ def _rows(step: Step, addresses: Indices) -> list[tuple[Origin, ...]]:
 
 
 def _is_known_by_position(step: Step) -> bool:
+    """Return True if arithmetic finds the origins from the position of an element."""
     return step.node.indexable or not step.sources
 
 

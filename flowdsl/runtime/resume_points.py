@@ -47,18 +47,19 @@ Place: TypeAlias = tuple[int, ...]
 """Two numbers: the operator's pass, counted within one pass of the operator above, and the number
 of elements yielded in that pass; for the part read by position, the second is its next position.
 
-A ``Restartable`` operator that is not indexable has two more. Its second number counts the elements
-yielded before the restart, the third those since then, which are computed again, and the last is
-the operator's own, of any size.
+The place of a ``Restartable`` operator that is not indexable has four numbers: its pass, the
+elements yielded before the last restart, the elements yielded since then, which a resume computes
+again, and a number of any size that the operator itself has chosen.
 """
 
 Places: TypeAlias = tuple[Place, ...]
 """The places of the operators of ``resumable_path``, in its order."""
 
 _MOST_READ = 8
-"""The most elements that an operator such as ``flat_map`` reads from one restart to the next; fewer
-if it yields more than ``ELEMENTS_PER_RESTART`` of them. To note a restart costs a microsecond or
-two, more than many functions; so a resume computes some elements again."""
+"""The maximum number of elements that an operator such as ``flat_map`` reads from one restart to
+the next; fewer if it yields more than ``ELEMENTS_PER_RESTART`` elements from them. To note a
+restart costs a microsecond or two, more than many functions; so a resume computes some elements
+again."""
 
 _MAX_PLACES = 16
 """A flow with more places than this records none, so that its state stays small."""
@@ -79,7 +80,7 @@ class ResumePoint:
             return []
         return [
             self.delivered,
-            *(part for place in self.places for n in place for part in _parts(n)),
+            *(part for place in self.places for n in place for part in _encoded(n)),
         ]
 
     @classmethod
@@ -90,12 +91,12 @@ class ResumePoint:
             ValueError: There are more or fewer integers than these operators have.
         """
         delivered, *rest = numbers
-        of_each = [4 if restarts(node) else 2 for node in path]
-        whole = list(_whole(iter(rest)))
-        if len(whole) != sum(of_each):
-            raise ValueError(f"expected {sum(of_each)} integers, got {len(whole)}")
-        integers = iter(whole)
-        return cls(delivered, tuple(tuple(islice(integers, n)) for n in of_each))
+        sizes = [4 if restarts(node) else 2 for node in path]
+        integers = list(_decoded(iter(rest)))
+        if len(integers) != sum(sizes):
+            raise ValueError(f"expected {sum(sizes)} integers, got {len(integers)}")
+        remaining = iter(integers)
+        return cls(delivered, tuple(tuple(islice(remaining, size)) for size in sizes))
 
 
 BEGINNING = ResumePoint(0)
@@ -104,10 +105,13 @@ _PART = 1 << 61
 """Each integer of a state is below twice this, as checkpoints may keep them in 64 bits."""
 
 
-def _parts(number: int) -> list[int]:
-    """Return integers for a number of any size: itself, or ``_PART`` plus their count, and digits.
+def _encoded(number: int) -> list[int]:
+    """Return small integers for a number of any size.
 
-    >>> list(_whole(iter([*_parts(7), *_parts(10**40), *_parts(_PART)]))) == [7, 10**40, _PART]
+    A number below ``_PART`` is itself. Others are ``_PART`` plus the number of digits, then digits.
+
+    >>> numbers = [*_encoded(7), *_encoded(10**40), *_encoded(_PART)]
+    >>> list(_decoded(iter(numbers))) == [7, 10**40, _PART]
     True
     """
     if number < _PART:
@@ -119,7 +123,8 @@ def _parts(number: int) -> list[int]:
     return [_PART + len(digits), *digits]
 
 
-def _whole(parts: Iterator[int]) -> Iterator[int]:
+def _decoded(parts: Iterator[int]) -> Iterator[int]:
+    """Yield the numbers that ``_encoded`` has encoded."""
     for part in parts:
         if part < _PART:
             yield part
@@ -144,11 +149,12 @@ def places_from(place: Place, nodes: Sequence[AnyNode]) -> Iterator[Place]:
 
 
 def after_more(places: Places, rows: int) -> Places:
-    """Return the places after some more rows of the first operator, if it is ``Restartable``.
+    """Return the places after ``rows`` more rows of the first operator.
 
-    Another one is asked after each row; more rows are then those that the last element lacks.
+    Only the places of a ``Restartable`` operator change. Those of any other are noted after each
+    row; further rows then belong to an element that is not yet complete.
     """
-    if not rows or not places or len(places[0]) == 2:
+    if not rows or not places or len(places[0]) == 2:  # it has no restart
         return places
     (number, yielded, again, offset), *below = places
     return (number, yielded, again + rows, offset), *below
@@ -159,8 +165,8 @@ def resumable_path(node: AnyNode) -> tuple[AnyNode, ...]:
 
     They are in depth-first order: an operator comes before its sources, and all operators of its
     first source before those of the second. Each branch ends with the part that is read by
-    position. Empty if the position of an element is enough to resume, or if some
-    operator cannot resume from a place.
+    position. Empty if the position of an element is enough to resume, or if some operator cannot
+    resume from a place.
     """
     if node.indexable:
         return ()
@@ -211,6 +217,7 @@ class OperatorProgress(Restarts):
     _skipped: int = 0
     """Elements of the current pass that were delivered before the resume, so are not counted."""
     _to_come: Iterator[bool] = attrs.field(factory=lambda: repeat(True, POSITION_LIMIT))
+    """A True for each element that may follow: ``counted`` takes one per element, in C."""
     _restart: tuple[int, int, Places] | None = None
     """The elements yielded before the last restart, its offset, and the places below."""
 
@@ -225,7 +232,8 @@ class OperatorProgress(Restarts):
         """
         self._to_come, self._restart = repeat(True, POSITION_LIMIT), None
         if self.begins_at is not None:
-            (self._number, self._skipped, *_), self.begins_at = self.begins_at, None
+            self._number, self._skipped, *_ = self.begins_at
+            self.begins_at = None
             source_place = self.below[0].begins_at if self.below else None
             return self._skipped, source_place[0] if source_place is not None else 0
         self._number, self._skipped = self._number + 1, 0
@@ -260,15 +268,16 @@ class OperatorProgress(Restarts):
     def place(self, position: int | None = None) -> Place:
         """Return the operator's place; ``position`` replaces the count of elements kept here."""
         if not self.has_begun:
-            number, yielded, again, *_ = *(self.begins_at or (0, 0)), 0
-            return number, yielded + again
+            number, yielded, *restart = self.begins_at or (0, 0)
+            since_restart = restart[0] if restart else 0
+            return number, yielded + since_restart
         return self._number, self._yielded if position is None else position
 
     def places_at(self, position: int | None) -> Places:
-        """Return the place of the part that is read by position; empty if that is None."""
-        if self._number >= 0 and self.begins_at is None:
-            return () if position is None else ((self._number, position),)
-        return (self.place(),)
+        """Return the place of the part that is read by position; empty if ``position`` is None."""
+        if self.has_begun and position is None:
+            return ()
+        return (self.place(position),)
 
     def places(self) -> Places:
         """Return the places of a ``Restartable`` operator and of those below; empty if unknown."""
@@ -294,15 +303,15 @@ class OperatorProgress(Restarts):
                 yield from source(epoch)
                 return
             mark = places_below()  # before the operators below begin their passes
-            rows, block, left = source(epoch), 1, length_hint(self._to_come)
+            rows, block, yielded = source(epoch), 1, self._yielded
             while (row := next(rows, None)) is not None:
-                self._restart = self._skipped + POSITION_LIMIT - left, 0, mark
+                self._restart = yielded, 0, mark
                 yield row
-                del row  # the reader releases it first
+                del row  # else this frame would keep the row alive
                 yield from islice(rows, block - 1)
-                left, before = length_hint(self._to_come), left
-                made = max(1, before - left)
-                block = max(1, min(_MOST_READ, block * ELEMENTS_PER_RESTART // made))
+                before, yielded = yielded, self._yielded
+                of_block = max(1, yielded - before)
+                block = max(1, min(_MOST_READ, block * ELEMENTS_PER_RESTART // of_block))
                 mark = places_below()
 
         return read
@@ -316,6 +325,7 @@ class OperatorProgress(Restarts):
 
     @property
     def _yielded(self) -> int:
+        """The number of elements of the current pass that were yielded, before a resume too."""
         return self._skipped + POSITION_LIMIT - length_hint(self._to_come)
 
 
@@ -341,10 +351,11 @@ class PlacedOperators:
             waiting.extend(reversed(part.below))
 
     def _places(self, recorded: Iterator[Place]) -> Iterator[Place]:
-        """Yield the place of each operator: a resume point has those down to the indexable part.
+        """Yield the place of each operator, in depth-first order.
 
-        ``placed_operators`` never returns an indexable operator above several flows, so the places
-        below the indexable part are one sequence.
+        ``recorded`` has the places down to the first indexable operator; those below follow from
+        that one. ``placed_operators`` never returns an indexable operator above several flows, so
+        there is one operator below another.
         """
         part = self
         while True:
@@ -361,6 +372,7 @@ class PlacedOperators:
             yield from below._places(recorded)
 
     def _nodes_below(self) -> Iterator[AnyNode]:
+        """Yield the operators below, of which there is one below another."""
         part = self
         while part.below:
             (part,) = part.below

@@ -51,7 +51,7 @@ class Skips:
             self._passes[id(step)].note(error)
         self.count += 1
         if len(self.first) < MAX_SKIPS:
-            self.first.append(Skip(str(error), _number(step, failed)))
+            self.first.append(Skip(str(error), _step_number(step, failed)))
         if node.handler is not None:
             node.handler(error)
 
@@ -64,7 +64,7 @@ class Skips:
             _log.warning("%d elements failed and were left out, the first: %s", self.count, first)
 
 
-def _number(skipping: Step, failed: Failed) -> int:
+def _step_number(skipping: Step, failed: Failed) -> int:
     """Return the number of the failed operator in ``flow.explain()``."""
     for step in walk(skipping):
         if isinstance(step.node, Attempt | AttemptToRead) and step.node.number == failed.attempt:
@@ -77,10 +77,14 @@ class _Pass:
     """Counts the skipped elements of one pass over a flow that is repeated forever."""
 
     length: int
+    """The number of elements of a pass; 0 if unknown."""
     number: int = -1
+    """The number of the last pass with a skipped element."""
     count: int = 0
+    """The number of elements of that pass that were skipped."""
 
     def note(self, error: ElementError) -> None:
+        """Count a skipped element; raise if all elements of its pass were skipped."""
         if not self.length:
             return
         # Below the ``repeat`` each pass has its own epoch; above it positions keep counting.
@@ -96,5 +100,10 @@ class _Pass:
 
 def _repeated(node: AnyNode) -> int:
     """Return the length of one pass over the flow that is repeated forever; 0 if unknown."""
-    ends = (s for p in walk(node) for s in p.sources if Endless in p.effects - s.effects)
-    return max((source.length or 0 for source in ends), default=0)
+    repeated = (
+        source
+        for part in walk(node)
+        for source in part.sources
+        if Endless in part.effects - source.effects
+    )
+    return max((source.length or 0 for source in repeated), default=0)

@@ -35,7 +35,7 @@ _ROOM = 700
 """Characters available in a state for the places and the spelling of the operators."""
 
 _MOST_OF_PLACES = _ROOM - 50
-"""Of these, the most characters for the places."""
+"""The maximum characters for the places, which leaves some for the operators."""
 
 _LEAST = 12
 """The minimum characters of a shortened operator, before whole operators are left out."""
@@ -109,7 +109,7 @@ def checksum_of(state: Mapping[str, object]) -> str:
 
 
 def _plain(value: object) -> object:
-    """Return a number of NumPy, which some checkpoints restore, as the one that was saved."""
+    """Return a JSON value: some checkpoints restore a number as an integer of NumPy."""
     return int(value) if isinstance(value, Integral) else str(value)
 
 
@@ -119,7 +119,7 @@ def _shards(node: AnyNode) -> Iterator[tuple[AnyNode, tuple[int, int]]]:
             yield part, part.shard
 
 
-def place_of(node: AnyNode, state: Mapping[str, object]) -> tuple[int, int, ResumePoint]:
+def resumed_from(node: AnyNode, state: Mapping[str, object]) -> tuple[int, int, ResumePoint]:
     """Return the epoch and position at which a flow resumes from a state, and its resume point.
 
     Raises:
@@ -134,7 +134,7 @@ def place_of(node: AnyNode, state: Mapping[str, object]) -> tuple[int, int, Resu
     else:
         resume_point = BEGINNING  # a filter lets other rows through in another shard
         if [n for n, _ in shards] != [n for n, _ in here["shards"]]:
-            position = _among_others(node, [n for n, _ in shards], position)
+            position = _resharded(node, [n for n, _ in shards], position)
     if node.length is not None and position > node.length:
         raise StateMismatch(
             f"resume: the state's position {position} is beyond the flow's {node.length} elements"
@@ -191,8 +191,8 @@ def _is_shard(value: object) -> bool:
     )
 
 
-def _among_others(node: AnyNode, shards: list[int], position: int) -> int:
-    """Return the position to resume at with another number of shards, all at ``position``."""
+def _resharded(node: AnyNode, shards: list[int], position: int) -> int:
+    """Return where to resume if all shards, of these other numbers, are at ``position``."""
     now = position_after_reshard(node, _with_shards(node, shards), position)
     if now is None:
         here = [part for part, _ in _shards(node)]

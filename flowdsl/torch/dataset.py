@@ -13,7 +13,7 @@ from flowdsl.errors import NotShippable
 from flowdsl.feeding.loader import Loader, Ranks, check_length, part_of
 from flowdsl.nodes import checked_int
 from flowdsl.ops.sharding import Even
-from flowdsl.runtime.state import place_of
+from flowdsl.runtime.state import resumed_from
 from flowdsl.torch.loader import Tensors, ranks_of, refuse_late_ranks
 from flowdsl.workers.wire import pickled, unpack
 
@@ -98,4 +98,4 @@ class DatasetPass(Iterator[X]):
         Raises:
             StateMismatch: The state belongs to another flow, or is not a state.
         """
-        self._pass = self._loader.begin(*place_of(self._node, state))
+        self._pass = self._loader.begin(*resumed_from(self._node, state))
