@@ -86,9 +86,9 @@ class Shard(IndexTransform[T, E], Resumable[T, E], Reshardable[T, E], Generic[T,
     def rows_after(
         self, epoch: int, yielded: int, ended_passes: int, sources: Sequence[PassFactory]
     ) -> Iterator[Row[T]]:
-        ahead = self.n - 1 if yielded else self.i
-        mine = islice(sources[0](epoch), ahead, None, self.n)
-        return enumerate((x for _, x in mine), yielded)
+        first = self.n - 1 if yielded else self.i  # a resumed source is past the last one yielded
+        shard = islice(sources[0](epoch), first, None, self.n)
+        return enumerate((x for _, x in shard), yielded)
 
 
 Even: TypeAlias = Literal["drop", "pad"]
@@ -97,7 +97,7 @@ Even: TypeAlias = Literal["drop", "pad"]
 
 @attrs.frozen(eq=False, repr=False, slots=False)
 class EvenShard(Shard[T, E | Resampled], Generic[T, E]):
-    """Every ``n``-th element, as many in each of the ``n`` shards."""
+    """Every ``n``-th element, where all ``n`` shards have equally many."""
 
     even: Even
 
@@ -124,11 +124,11 @@ class EvenShard(Shard[T, E | Resampled], Generic[T, E]):
     @property
     def note(self) -> str | None:
         rows = self.source.length or 0
-        left, missing = rows % self.n, -rows % self.n
-        if not left:
+        remaining, missing = rows % self.n, -rows % self.n
+        if not remaining:
             return None
         if self.even == "drop":
-            return f"leaves out {left} of {rows:,} elements of each pass"
+            return f"leaves out {remaining} of {rows:,} elements of each pass"
         return f"repeats elements {missing} time(s) in each pass of {rows:,}"
 
     @property
@@ -159,7 +159,7 @@ class EvenShard(Shard[T, E | Resampled], Generic[T, E]):
 
     @property
     def _passes(self) -> int:
-        """The passes over the source that the last shard begins."""
+        """The number of passes over the source that the last shard reads, with ``"pad"``."""
         return -(-self.length * self.n // max(self.source.length or 0, 1))
 
 
@@ -183,16 +183,16 @@ class Sharding(FlowBase[T, E]):
         differ by at most one. Over a random-access flow, rows of other shards are not read.
 
         Jobs that synchronize after every element, as in distributed training, must have equally
-        many: ``even="drop"`` leaves the last elements out, if they are too few for all shards;
-        ``even="pad"`` repeats the first elements of the pass at its end. ``explain()`` shows how
-        many.
+        many elements: ``even="drop"`` leaves out the last elements if they are too few for all
+        shards; ``even="pad"`` repeats the first elements of the pass at its end. ``explain()``
+        shows the number of these elements.
 
         Length: the source's divided by ``n``, rounded up for the first shards and down for the
         others, with ``even`` down or up for all of them; unknown if the source's is unknown.
 
-        Effects: none. With ``even``, or after a shuffle, ``Resampled``: without each row exactly
-        once, or as the rows of a shard are random and differ between epochs; shard before the
-        shuffle to keep the rows of each shard fixed.
+        Effects: none. With ``even``, ``Resampled``: some rows are left out or repeated. After a
+        shuffle, ``Resampled``: the rows of a shard are random and differ between epochs; shard
+        before the shuffle to keep the rows of each shard fixed.
 
         Errors: ``InvalidFlow`` for ``n < 1``, ``i`` not from 0 to ``n - 1``, another ``even``, or
         ``even`` for a source of unknown length or without end.

@@ -66,7 +66,7 @@ Columns: TypeAlias = "NDArray[Any] | dict[str, Columns] | tuple[Columns, ...]"
 
 
 class Items(Protocol[A_co]):
-    """A length and numbered items: a sequence, or a map-style dataset of PyTorch."""
+    """Has a length and numbered items: a sequence, or a map-style dataset of PyTorch."""
 
     def __len__(self) -> int: ...
     def __getitem__(self, index: int, /) -> A_co: ...
@@ -96,7 +96,7 @@ class FromItems(IndexedSource[T], Sliceable[T, Exact], Generic[T]):
         """The items; each pass reads this when it begins.
 
         Raises:
-            SourceError: Their number differs from the number when the flow was built.
+            SourceError: Their number has changed since the flow was built.
         """
         if len(self.sequence) != self.count:
             raise SourceError(
@@ -119,7 +119,7 @@ class FromItems(IndexedSource[T], Sliceable[T, Exact], Generic[T]):
             return "x = {items}[x]"
         return "x = x if type(x := {items}[x]) in {plain} else {read_only}(x)"
 
-    # names in braces in ``loop_line``
+    # The names in braces in ``loop_line``.
     plain: ClassVar[frozenset[type]] = PLAIN
     read_only: ClassVar[Callable[[Any], Any]] = staticmethod(read_only)
 
@@ -146,9 +146,9 @@ class FromItems(IndexedSource[T], Sliceable[T, Exact], Generic[T]):
         first = spec_of(items[0])
         if probe:
             return first
-        # One item does not determine the sizes of the others, or the specs of other classes.
-        alike = not isinstance(items, (list, tuple)) or len(set(map(type, items))) == 1
-        return without_sizes(first) if alike else UNKNOWN
+        # The first item shows neither the sizes of the others nor the specs of other classes.
+        of_one_class = not isinstance(items, (list, tuple)) or len(set(map(type, items))) == 1
+        return without_sizes(first) if of_one_class else UNKNOWN
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -213,9 +213,9 @@ def _yields_read_only(items: object) -> bool:
 def _columns(items: Any) -> Any:
     """The dict or tuple, with tensors of other libraries replaced by arrays."""
     if type(items) is dict:
-        other = [key for key in items if not isinstance(key, str)]
-        if other:
-            raise InvalidFlow(f"from_items: the keys of a dict must be text, got {other[0]!r}")
+        not_text = [key for key in items if not isinstance(key, str)]
+        if not_text:
+            raise InvalidFlow(f"from_items: the keys of a dict must be text, got {not_text[0]!r}")
         return {name: _columns(part) for name, part in items.items()}
     if type(items) is tuple:
         return tuple(map(_columns, items))
@@ -224,18 +224,18 @@ def _columns(items: Any) -> Any:
     return read_only(items) if isinstance(items, np.ndarray) else items
 
 
-def _arrays(columns: object, at: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the arrays with their names; also values that are not arrays."""
+def _arrays(columns: object, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the arrays with their paths, such as "y.0"; also values that are not arrays."""
     if not isinstance(columns, tuple | dict):
-        yield at, columns
+        yield path, columns
         return
     parts = columns.items() if isinstance(columns, dict) else enumerate(columns)
     for name, part in parts:
-        yield from _arrays(part, f"{at}.{name}" if at else str(name))
+        yield from _arrays(part, f"{path}.{name}" if path else str(name))
 
 
 def _spec_of_entry(columns: Columns, probe: bool) -> Spec:
-    """The spec of a row; unlike in a batch, entries of text differ in length."""
+    """The spec of a row. Texts differ in length, although an array has one dtype for all."""
     if isinstance(columns, tuple | dict):
         parts = columns.items() if isinstance(columns, dict) else enumerate(columns)
         fields = tuple((str(name), _spec_of_entry(part, probe)) for name, part in parts)
@@ -250,7 +250,7 @@ def _spec_of_entry(columns: Columns, probe: bool) -> Spec:
 
 
 def refuse_flow(argument: str, value: object) -> None:
-    """Refuse a flow: its elements would be computed one by one, each by itself.
+    """Refuse a flow: as a sequence of items, each of its elements would be computed by itself.
 
     Raises:
         InvalidFlow: It is a flow.
@@ -311,7 +311,7 @@ def refuse_labels(argument: str, value: object) -> None:
         )
 
 
-def _has_rows(value: object) -> bool:
+def _is_array_with_rows(value: object) -> bool:
     return isinstance(value, np.ndarray) and value.ndim > 0
 
 
@@ -319,13 +319,13 @@ def _rows_of(items: Any) -> Any:
     """The rows of a dict or tuple of arrays; anything else unchanged."""
     columns = _columns(dict(items) if isinstance(items, Mapping) else items)
     arrays = list(_arrays(columns)) if isinstance(columns, tuple | dict) else []
-    for at, part in arrays:
-        refuse_labels(f"from_items: column {at}", part)
+    for path, part in arrays:
+        refuse_labels(f"from_items: column {path}", part)
     if not arrays:
         return items
-    if isinstance(columns, tuple) and not all(_has_rows(array) for _, array in arrays):
-        lists = [at for at, part in arrays if isinstance(part, list)]
-        if lists and any(_has_rows(array) for _, array in arrays):
+    if isinstance(columns, tuple) and not all(_is_array_with_rows(part) for _, part in arrays):
+        lists = [path for path, part in arrays if isinstance(part, list)]
+        if lists and any(_is_array_with_rows(part) for _, part in arrays):
             raise InvalidFlow(
                 f"from_items: if one column is an array, all must be, but {lists[0]} is a list; "
                 f"np.asarray(...) makes an array of it. If these {len(columns)} values are "
@@ -339,8 +339,8 @@ def _rows_of(items: Any) -> Any:
 def _check_columns(arrays: list[tuple[str, Any]]) -> None:
     """Refuse a dict or tuple whose arrays do not form rows."""
     for name, value in arrays:
-        if not _has_rows(value):
-            axes = " without an axis" * isinstance(value, np.ndarray)
+        if not _is_array_with_rows(value):
+            axes = " without an axis" if isinstance(value, np.ndarray) else ""
             raise InvalidFlow(
                 f"from_items: the values of a dict must be arrays with rows, but {name} is "
                 f"{type(value).__name__}{axes}; np.asarray(...) makes an array of a sequence"
@@ -405,14 +405,13 @@ def from_items(items: Any) -> Flow[Any, Exact]:
     For a tuple or dict of NumPy arrays, each element is a tuple or dict of their rows:
     ``from_items((X, y))`` pairs the rows of ``X`` and ``y``. It may contain further tuples and
     dicts of arrays; rows of a NamedTuple are plain tuples. A row is a view of the array, or a NumPy
-    scalar for an array with one axis; its type is ``Any``, while the type of a batch is known. A
-    list is a sequence of items of any type, and so is a tuple that contains no arrays.
+    scalar if the array has one axis. To type checkers a row is ``Any``, while the type of a batch
+    is known. A list is a sequence of items of any type, and so is a tuple without arrays.
 
     For a table, such as a data frame of pandas or Polars or a ``Table`` of Arrow, each element is a
-    dict of a row, with the values that ``from_parquet`` reads from such a table; columns of NumPy's
-    numbers in pandas stay as they are, NaN included, and the index is not read. Its nulls are None,
-    which does not stack: fill them in the table. A ``batch`` directly above it copies slices of the
-    columns.
+    row as a dict. The values are as ``from_parquet`` reads them; but NumPy's numbers in pandas stay
+    as they are, NaN included, and the index is not read. Nulls become None, which does not stack:
+    fill them in the table. A ``batch`` directly above the table copies slices of its columns.
 
     Any other object with a length and numbered items is allowed, such as a map-style dataset of
     PyTorch. If it computes its items, ``from_range(len(dataset)).map(dataset.__getitem__)`` lets
@@ -421,7 +420,7 @@ def from_items(items: Any) -> Flow[Any, Exact]:
     Arrays are read-only, in lists, tuples, dicts and records too: copy an array before writing to
     it, ``x = x.copy()``; ``augment`` copies arrays itself. Lists, dicts, sets, byte arrays, records
     and PyTorch's tensors are copied, so they may be changed. Objects of other classes are not
-    copied, and a change to one is seen by the next pass.
+    copied: if one is changed, the next pass yields it changed.
 
     The items stay in this process; the items that workers need are sent to them. They must not
     change while a pass runs, and their number must be the same as when the flow was built.
@@ -460,8 +459,8 @@ def from_items(items: Any) -> Flow[Any, Exact]:
     rows = _rows_of(items)
     if isinstance(rows, np.ndarray):
         rows = read_only(rows)
-    numbered = hasattr(rows, "__len__") and hasattr(rows, "__getitem__")
-    if not numbered or isinstance(rows, Mapping) or getattr(rows, "shape", None) == ():
+    has_items = hasattr(rows, "__len__") and hasattr(rows, "__getitem__")
+    if not has_items or isinstance(rows, Mapping) or getattr(rows, "shape", None) == ():
         advice = "for any other iterable use from_iterable"
         if type(items).__name__ == "LazyFrame":  # of Polars
             advice = "write from_items(frame.collect())"
@@ -498,8 +497,8 @@ class FromRange(IndexedSource[int]):
         return ValueSpec(int)
 
 
-def _without_first_number(source: F) -> F:
-    """Decorate ``from_range``, so that the arguments of ``range`` are an error with advice."""
+def _refusing_other_numbers(source: F) -> F:
+    """Decorate ``from_range``, so that further arguments, as ``range`` has, raise advice."""
 
     @wraps(source)
     def called(*numbers: object, **named: object) -> object:
@@ -514,7 +513,7 @@ def _without_first_number(source: F) -> F:
     return cast("F", called)
 
 
-@_without_first_number
+@_refusing_other_numbers
 def from_range(n: int) -> Flow[int, Exact]:
     """Yield the integers 0 to ``n - 1``.
 

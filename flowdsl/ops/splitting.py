@@ -33,19 +33,19 @@ if TYPE_CHECKING:
     from flowdsl.flow import Flow
 
 
-def _plain(shares: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The shares as Python numbers: titles would show NumPy's differently."""
+def _python_numbers(shares: tuple[Any, ...]) -> tuple[Any, ...]:
+    """An attrs converter: the shares as Python numbers, as titles show NumPy's differently."""
     return tuple(float(s) if isinstance(s, np.floating) else plain_int(s) for s in shares)
 
 
-def _are_parts(node: Split[Any, Any], field: object, value: tuple[object, ...]) -> None:
+def _validate_shares(node: Split[Any, Any], field: object, value: tuple[object, ...]) -> None:
     if not value:
         raise InvalidFlow(
             "split: pass every part but the last: shares such as split(0.8), or numbers of rows"
         )
     for part in value:
-        share = isinstance(part, float) and 0 < part < 1
-        if not share and not is_int(part, 1):
+        is_share = isinstance(part, float) and 0 < part < 1
+        if not is_share and not is_int(part, 1):
             raise InvalidFlow(
                 f"split: a part must be a share above 0 and below 1, or a number of rows >= 1, "
                 f"got {part!r}"
@@ -62,7 +62,7 @@ def _are_parts(node: Split[Any, Any], field: object, value: tuple[object, ...]) 
 class Split(IndexTransform[T, E], Generic[T, E]):
     """One of several random parts of the elements, the same in every epoch, in their order."""
 
-    shares: tuple[float, ...] = attrs.field(converter=_plain, validator=_are_parts)
+    shares: tuple[float, ...] = attrs.field(converter=_python_numbers, validator=_validate_shares)
     """The size of each part but the last: a float is a share of all rows, an int their number."""
     number: int
     """The index of this part."""
@@ -76,8 +76,9 @@ class Split(IndexTransform[T, E], Generic[T, E]):
                 f"split: the flow may have at most {MAX_ROWS_TO_MIX - 1:,} rows, got {rows:,}"
             )
         if min(self._counts) < 1:
-            all_given = len(self.shares) > 1 and self._counts == (*self.shares, 0)
-            advice = "; leave the last out, which gets the remaining rows" if all_given else ""
+            # The arguments are the numbers of rows of all parts, the last one included.
+            lists_all = len(self.shares) > 1 and self._counts == (*self.shares, 0)
+            advice = "; leave the last out, which gets the remaining rows" if lists_all else ""
             raise InvalidFlow(
                 f"split: {self.source.title} has {rows} rows, and {self._arguments} would make "
                 f"parts of {_listed(self._counts)}; each needs at least one row{advice}"
@@ -108,7 +109,7 @@ class Split(IndexTransform[T, E], Generic[T, E]):
     @property
     def _draws(self) -> Mixed:
         # Neither epoch nor depth: the same rows in every pass and every flow of this length.
-        return Mixed(self.seed, "split", 0, self._counts)
+        return Mixed(self.seed, salt="split", epoch=0, rows=self._counts)
 
     @property
     def length(self) -> int | None:
@@ -118,19 +119,20 @@ class Split(IndexTransform[T, E], Generic[T, E]):
         return Indices(addresses.epoch, self._draws.positions_of(self.number, addresses.position))
 
     def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[T]]:
-        drawn = islice(self._draws.parts(), self.source.length)
-        pairs = zip(drawn, sources[0](epoch), strict=True)
+        parts = islice(self._draws.parts(), self.source.length)
+        pairs = zip(parts, sources[0](epoch), strict=True)
         return enumerate(x for part, (_, x) in pairs if part == self.number)
 
 
 def _check_exact(node: AnyNode) -> None:
+    """Refuse a flow with effects; name the first operator that adds one."""
     if not node.effects:
         return
-    while below := [source for source in node.sources if source.effects]:
-        node = below[0]
-    why = next(reason for tag, reason in _REASONS.items() if tag in node.effects)
+    while with_effects := [source for source in node.sources if source.effects]:
+        node = with_effects[0]
+    reason = next(text for tag, text in _REASONS.items() if tag in node.effects)
     raise InvalidFlow(
-        f"split: {node.title} {why}; split first, then shuffle, repeat or filter each part"
+        f"split: {node.title} {reason}; split first, then shuffle, repeat or filter each part"
     )
 
 
@@ -143,8 +145,9 @@ _REASONS = {
 
 
 def _listed(numbers: list[float] | Counts) -> str:
-    *most, last = map(repr, numbers)
-    return f"{', '.join(most)} and {last}" if most else last
+    """The numbers as "1, 2 and 3"."""
+    *others, last = map(repr, numbers)
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 class Splitting(FlowBase[T, E]):

@@ -18,8 +18,8 @@ from flowdsl.storage.parquet.columns import Decoded, decoded, spec_of_column
 from flowdsl.storage.parquet.rows import gatherer, maker
 from flowdsl.storage.read_ahead import by_number
 
-_AHEAD = 1024
-"""The rows that are built at once where they are read in order."""
+_ROWS_AHEAD = 1024
+"""The number of rows that are built together if they are read in order."""
 
 
 @attrs.frozen
@@ -58,7 +58,7 @@ class FromTable(IndexedSource[dict[str, Any]], Sliceable[dict[str, Any], Exact])
         make = maker("dict", self._names, self.spec(False))
 
         def rows(i: int, in_order: bool) -> list[Any]:
-            end = min(i + _AHEAD, self.count) if in_order else i + 1
+            end = min(i + _ROWS_AHEAD, self.count) if in_order else i + 1
             return make([column.values.values(i, end) for column in self.columns])
 
         return by_number(rows)
@@ -94,7 +94,9 @@ def table_source(table: Any) -> FromTable:
     others = [name for name in names if name not in arrays]
     arrow: Any = _arrow_of(table, others) if others else None
     columns = [
-        _of_array(name, arrays[name]) if name in arrays else _of_arrow(name, arrow.column(name))
+        _column_of_array(name, arrays[name])
+        if name in arrays
+        else _column_of_arrow(name, arrow.column(name))
         for name in names
     ]
     count = len(next(iter(arrays.values()))) if arrays else arrow.num_rows
@@ -102,7 +104,7 @@ def table_source(table: Any) -> FromTable:
 
 
 def _arrays_of(table: Any, names: Sequence[str]) -> dict[str, np.ndarray[Any, Any]]:
-    """Return the columns of a data frame that are arrays: Arrow would make nulls of their NaNs."""
+    """Return the columns of a data frame that are arrays: Arrow would read their NaNs as nulls."""
     if not hasattr(type(table), "iloc"):
         return {}
     dtypes = {name: table[name].dtype for name in names}
@@ -114,13 +116,14 @@ def _arrays_of(table: Any, names: Sequence[str]) -> dict[str, np.ndarray[Any, An
 
 
 def _arrow_of(table: Any, names: Sequence[str]) -> Any:
+    """Return these columns as a table of Arrow."""
     pa = library("pyarrow", "from_items", "parquet")
     if hasattr(type(table), "iloc"):
         table = table[list(names)]
-    is_read = isinstance(table, pa.Table | pa.RecordBatch)
+    is_arrow = isinstance(table, pa.Table | pa.RecordBatch)
     try:
-        if is_read or hasattr(type(table), "__arrow_c_stream__") or hasattr(type(table), "iloc"):
-            # An index of a data frame would be a further column.
+        if is_arrow or hasattr(type(table), "__arrow_c_stream__") or hasattr(type(table), "iloc"):
+            # Without ``select``, the index of a data frame may be a further column.
             return pa.table(table).select(list(names))
         interchange = library("pyarrow.interchange", "from_items", "parquet")
         return interchange.from_dataframe(table).select(list(names))
@@ -130,12 +133,15 @@ def _arrow_of(table: Any, names: Sequence[str]) -> Any:
         ) from error
 
 
-def _of_array(name: str, array: Any) -> TableColumn:
-    values = Decoded(lambda start, end: list(array[start:end]), lambda a, b: array[a:b])
+def _column_of_array(name: str, array: Any) -> TableColumn:
+    values = Decoded(
+        values=lambda start, end: list(array[start:end]),
+        stacked=lambda start, end: array[start:end],
+    )
     return TableColumn(name, values, ArraySpec(array.dtype, ()))
 
 
-def _of_arrow(name: str, column: Any) -> TableColumn:
+def _column_of_arrow(name: str, column: Any) -> TableColumn:
     pa = library("pyarrow", "from_items", "parquet")
     chunked = column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
     try:

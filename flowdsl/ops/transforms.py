@@ -1,8 +1,8 @@
 """The transforms of images that ``augment`` accepts; each calling convention has one class.
 
-They are flowdsl's own (``Augmentation``), keywords as in albumentations, tensors as in torchvision,
-and a function of one image. Each transform receives the element's own random generator, and its
-draws depend only on it.
+The conventions are flowdsl's own (``Augmentation``), keywords as in albumentations, tensors as in
+torchvision, and a function of one image. Each transform receives the element's own random
+generator, and its draws depend only on this generator.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Image: TypeAlias = NDArray[Any]
 class Drawn(Protocol):
     """The parameters that an ``Augmentation`` has drawn for all parts of one element.
 
-    Each method transforms its argument, which it may change, and returns the result. A mask keeps
+    Each method returns its argument transformed; it may change the argument in place. A mask keeps
     its dtype. Points are floats of shape (n, 2), one (x, y) in each row; their number and order
     must not change.
     """
@@ -82,8 +82,11 @@ class Parts:
 
     def each(self, change: Callable[[Any], Any]) -> Parts:
         """Return parts with ``change`` applied to every array."""
-        kinds = (self.images, self.masks, self.points)
-        return Parts(*([change(x) for x in some] for some in kinds))
+        return Parts(
+            images=[change(x) for x in self.images],
+            masks=[change(x) for x in self.masks],
+            points=[change(x) for x in self.points],
+        )
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -103,9 +106,9 @@ class TransformAdapter(ABC):
         return name_of(self.transform)
 
     def refusal(self, parts: Parts) -> str | None:
-        """The reason why the transform cannot accept such parts, or None.
+        """The reason why the transform cannot accept these numbers of images, masks and points.
 
-        Only the number of parts of each kind matters.
+        None if it can accept them.
         """
         return None
 
@@ -130,7 +133,7 @@ def _adapter_of(t: Any) -> TransformAdapter:
     if isinstance(t, type):
         raise InvalidFlow(f"augment: {t.__name__} is a class; pass an instance, {t.__name__}(...)")
     if callable(getattr(t, "draw", None)):
-        return _check_seedable(_Own(t))
+        return _check_seedable(_OfAugmentation(t))
     if not callable(t):
         raise InvalidFlow(
             f"augment: a transform is an Augmentation, with a method draw(image, rng), or a "
@@ -171,27 +174,31 @@ def _check_seedable(adapter: TransformAdapter) -> TransformAdapter:
 
 
 def _packages(t: object) -> set[str]:
+    """The packages that define the class of an object and its parent classes."""
     return {cls.__module__.partition(".")[0] for cls in type(t).__mro__}
 
 
-_OTHERS = {"mask", "masks", "keypoints"}
+_OTHER_KEYWORDS = {"mask", "masks", "keypoints"}
 
 
 def _takes_keywords(t: Callable[..., object]) -> bool:
-    """Return True if it takes ``image=``, as keyword-only or along with other such keywords."""
+    """Return True if it takes ``image=`` as keyword-only, or along with ``mask=`` and the like."""
     try:
         parameters = inspect.signature(t).parameters.values()
     except (TypeError, ValueError):  # a builtin may have no signature
         return False
     named = [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-    needed = {p.name for p in named if p.default is p.empty}
-    more = any(p.kind is p.VAR_KEYWORD for p in parameters) or any(p.name in _OTHERS for p in named)
+    required = {p.name for p in named if p.default is p.empty}
+    if not required <= {"image", *_OTHER_KEYWORDS}:
+        return False
+    takes_any_keyword = any(p.kind is p.VAR_KEYWORD for p in parameters)
+    takes_others = takes_any_keyword or any(p.name in _OTHER_KEYWORDS for p in named)
     keyword_only = any(p.name == "image" and p.kind is p.KEYWORD_ONLY for p in named)
-    return needed <= {"image", *_OTHERS} and (more or keyword_only)
+    return takes_others or keyword_only
 
 
-class _Own(TransformAdapter):
-    """An ``Augmentation``."""
+class _OfAugmentation(TransformAdapter):
+    """Adapts an ``Augmentation``."""
 
     def apply(self, parts: Parts, rng: np.random.Generator) -> Parts:
         with seeded(self.generators, _numbers(rng)):
@@ -204,7 +211,7 @@ class _Own(TransformAdapter):
 
 
 class _OfOneImage(TransformAdapter):
-    """A function of one image."""
+    """Adapts a function of one image."""
 
     def refusal(self, parts: Parts) -> str | None:
         if len(parts.images) == 1 and not parts.masks and not parts.points:
@@ -248,14 +255,16 @@ class _Keywords(TransformAdapter):
         return None
 
     def apply(self, parts: Parts, rng: np.random.Generator) -> Parts:
-        images = [f"image{i or ''}" for i in range(len(parts.images))]
+        images = [f"image{i}" if i else "image" for i in range(len(parts.images))]
         arguments: dict[str, Any] = dict(zip(images, parts.images, strict=True))
-        several = len(parts.masks) > 1
-        if parts.masks:
-            arguments |= {"masks": list(parts.masks)} if several else {"mask": parts.masks[0]}
+        if len(parts.masks) == 1:
+            arguments["mask"] = parts.masks[0]
+        elif parts.masks:
+            arguments["masks"] = list(parts.masks)
         if parts.points:
             arguments["keypoints"] = np.concatenate(parts.points)
-        result = self._call_transform(arguments, dict.fromkeys(images[1:], "image"), rng)
+        targets = dict.fromkeys(images[1:], "image")  # the further images are transformed like it
+        result = self._call_transform(arguments, targets, rng)
         if not isinstance(result, Mapping) or not result.keys() >= arguments.keys():
             got = (
                 f"one with {sorted(result)}" if isinstance(result, Mapping) else repr(type(result))
@@ -263,7 +272,8 @@ class _Keywords(TransformAdapter):
             raise SpecMismatch(
                 f"{self.title} must return a dict with the keys {sorted(arguments)}; got {got}"
             )
-        masks = result["masks"] if several else [result["mask"]] if parts.masks else []
+        masks = [result["mask"]] if "mask" in arguments else []
+        masks = result["masks"] if "masks" in arguments else masks
         points = _split(result["keypoints"], parts.points, self.title) if parts.points else []
         return Parts([result[name] for name in images], masks, points)
 
@@ -275,10 +285,10 @@ class _Keywords(TransformAdapter):
                 return self.transform(**arguments)
         from random import Random  # here: it loads OpenSSL, which other flows do not need
 
-        t, others = self._of_this_thread(targets)
-        with seeded(others, _numbers(rng)):
-            # The transforms of a Compose share one generator: with equal generators of their own,
-            # all would draw the same numbers.
+        t, other_generators = self._of_this_thread(targets)
+        with seeded(other_generators, _numbers(rng)):
+            # The transforms of a Compose share one generator. If each had an equal generator, all
+            # would draw the same numbers.
             if hasattr(t, "set_random_state"):
                 t.set_random_state(rng, Random(_number(rng)))
             else:
@@ -286,7 +296,7 @@ class _Keywords(TransformAdapter):
             return t(**arguments)
 
     def _of_this_thread(self, targets: dict[str, str]) -> tuple[Any, list[Seedable]]:
-        """The thread's copy, and the other generators that it uses, e.g. in a user's function."""
+        """The thread's copy, and generators besides its own, such as in a user's function."""
         if not hasattr(self._copies, "transform"):
             copied = deepcopy(self.transform)
             if targets:
@@ -298,8 +308,8 @@ class _Keywords(TransformAdapter):
                 own = [np.random.default_rng(0), Random(0)]
                 copied.set_random_state(*own)
             self._copies.transform = copied, generators_in(copied, own)
-        kept: tuple[Any, list[Seedable]] = self._copies.transform
-        return kept
+        copy: tuple[Any, list[Seedable]] = self._copies.transform
+        return copy
 
 
 def _has_state(t: object) -> bool:
@@ -308,6 +318,7 @@ def _has_state(t: object) -> bool:
 
 
 def _keeps_points(t: Any) -> bool:
+    """Return True for a Compose of albumentations that returns all points, as (x, y)."""
     processor = getattr(t, "processors", {}).get("keypoints")
     params = getattr(processor, "params", None)
     return params is not None and params.format == "xy" and not params.remove_invisible
@@ -315,7 +326,9 @@ def _keeps_points(t: Any) -> bool:
 
 def _split(made: Any, arrays: Sequence[NDArray[Any]], title: str) -> list[NDArray[Any]]:
     """Split the concatenated points of several arrays into arrays of the original lengths."""
-    points = np.asarray(made).reshape(-1, 2) if len(made) == 0 else np.asarray(made)
+    points = np.asarray(made)
+    if len(points) == 0:  # an empty list has one axis
+        points = points.reshape(-1, 2)
     n = sum(map(len, arrays))
     if len(points) != n:
         raise SpecMismatch(
@@ -329,24 +342,24 @@ def _split(made: Any, arrays: Sequence[NDArray[Any]], title: str) -> list[NDArra
 
 
 class _Torchvision(TransformAdapter):
-    """A transform of torchvision: its argument is one tensor, or a list of typed tensors."""
+    """Adapts a transform of torchvision: its argument is a tensor, or a list of typed tensors."""
 
     def refusal(self, parts: Parts) -> str | None:
-        alone = len(parts.images) == 1 and not parts.masks and not parts.points
-        homes = [cls.__module__ for cls in type(self.transform).__mro__]
-        is_v1 = any(home.startswith("torchvision.transforms.transforms") for home in homes)
-        if is_v1 and not alone:
+        is_one_image = len(parts.images) == 1 and not parts.masks and not parts.points
+        modules = [cls.__module__ for cls in type(self.transform).__mro__]
+        is_v1 = any(name.startswith("torchvision.transforms.transforms") for name in modules)
+        if is_v1 and not is_one_image:
             return f"{self.title} takes one image only; use torchvision.transforms.v2 instead"
-        if parts.points and not hasattr(_kinds_of_tensor(), "KeyPoints"):
+        if parts.points and not hasattr(_tv_tensors(), "KeyPoints"):
             return "this torchvision has no KeyPoints, which points need; use 0.23 or later"
         return None
 
     def apply(self, parts: Parts, rng: np.random.Generator) -> Parts:
-        torch, kinds = import_module("torch"), _kinds_of_tensor()
-        tensors = [kinds.Image(torch.from_numpy(_channels_first(x))) for x in parts.images]
-        tensors += [kinds.Mask(torch.from_numpy(_channels_first(x))) for x in parts.masks]
+        torch, typed = import_module("torch"), _tv_tensors()
+        tensors = [typed.Image(torch.from_numpy(_channels_first(x))) for x in parts.images]
+        tensors += [typed.Mask(torch.from_numpy(_channels_first(x))) for x in parts.masks]
         size = parts.images[0].shape[:2]
-        tensors += [kinds.KeyPoints(torch.tensor(x), canvas_size=size) for x in parts.points]
+        tensors += [typed.KeyPoints(torch.tensor(x), canvas_size=size) for x in parts.points]
         with _with_globals(self, rng):
             made = [self.transform(tensors[0])] if len(tensors) == 1 else self.transform(tensors)
         if not isinstance(made, (list, tuple)) or len(made) != len(tensors):
@@ -360,10 +373,10 @@ class _Torchvision(TransformAdapter):
             _channels_last(x, original.ndim) for x, original in zip(arrays, originals, strict=False)
         ]
         n = len(parts.images)
-        return Parts(pictures[:n], pictures[n:], arrays[len(originals) :])
+        return Parts(images=pictures[:n], masks=pictures[n:], points=arrays[len(originals) :])
 
 
-def _kinds_of_tensor() -> Any:
+def _tv_tensors() -> Any:
     return import_module("torchvision.tv_tensors")
 
 
@@ -374,8 +387,8 @@ def _channels_first(x: Image) -> Image:
 def _channels_last(x: Any, ndim: int) -> Any:
     if not isinstance(x, np.ndarray) or x.ndim != 3:
         return x
-    single = ndim == 2 and len(x) == 1  # torchvision adds a channel axis to an image
-    return x[0] if single else np.ascontiguousarray(np.moveaxis(x, 0, -1))
+    has_added_axis = ndim == 2 and len(x) == 1  # torchvision adds a channel axis to an image
+    return x[0] if has_added_axis else np.ascontiguousarray(np.moveaxis(x, 0, -1))
 
 
 # -- global generators -----------------------------------------------------------------------------
@@ -390,13 +403,14 @@ def _with_globals(
     draws of two threads would mix.
     """
     shared = global_generators()
-    ids = {id(seedable.generator) for seedable in shared}
-    own = [seedable for seedable in adapter.generators if id(seedable.generator) not in ids]
+    shared_ids = {id(seedable.generator) for seedable in shared}
+    own = [each for each in adapter.generators if id(each.generator) not in shared_ids]
     numbers = chain(repeat(_number(rng), len(shared)), _numbers(rng))
     return seeded([*shared, *own], numbers)
 
 
 def _number(rng: np.random.Generator) -> int:
+    """A random number to seed a generator."""
     return int(rng.integers(2**63))
 
 

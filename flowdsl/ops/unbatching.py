@@ -82,7 +82,7 @@ class Unbatch(Traceable[U, E | Unsized], Restartable[U, E | Unsized], Generic[A,
             declared = spec_of_result(self.into)
             return with_inferred(self, declared, probe, _first_row)
         row = spec_of_row(self.source.spec(probe))
-        # The probed row does not determine the sizes of the others in its list.
+        # Sizes are not taken from the probed row: in a list, the other rows may have other sizes.
         return with_sizes(probed(self, row), row) if probe else row
 
     @property
@@ -98,8 +98,9 @@ class Unbatch(Traceable[U, E | Unsized], Restartable[U, E | Unsized], Generic[A,
     def rows_with_places(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[Any]]:
         read, row, last = TracedReader(sources[0], deque(maxlen=1)), 0, None
         for position, y in self.rows(epoch, [read]):
-            (latest,) = read.latest  # a new object for each batch that is read
-            row, last = row + 1 if latest is last else 0, latest
+            (latest,) = read.latest
+            is_same_batch = latest is last  # ``latest`` is a new object for each batch
+            row, last = row + 1 if is_same_batch else 0, latest
             _, batch = latest
             yield position, trace(y, [batch.of_row(row) if batch.of_row else batch.places])
 
@@ -111,7 +112,7 @@ class Unbatch(Traceable[U, E | Unsized], Restartable[U, E | Unsized], Generic[A,
                     row = next(rows)
                 except StopIteration:
                     break
-                except Exception as error:  # the error names the batch, which has a position
+                except Exception as error:  # name the batch: only the batch has a position
                     origin = self.source.origin(epoch, position)
                     described = describe_element(batch)
                     raise ElementError(self.title, position, epoch, origin, described) from error
@@ -229,7 +230,7 @@ class Unbatching(FlowBase[T, E]):
         same leading size. Lists are split like arrays, so that ``collate=list`` and ``lists`` can
         be undone too.
 
-        Rows of a tuple are tuples, rows of a dict are dicts, rows of a NamedTuple are of its class,
+        Rows of a tuple are tuples, rows of a dict are dicts, rows of a NamedTuple have its class,
         and rows of a record are plain tuples. ``into`` is called with the components of each row,
         by position for a tuple, by name for a dict or record: ``unbatch(Sample)`` yields instances
         of ``Sample``.

@@ -1,6 +1,6 @@
-"""window: groups of elements that may overlap, of a flow or of each of its streams.
+"""window: groups of consecutive elements that may overlap.
 
-The windows of each stream, ``key=``, are in ``windows_by_key``.
+The windows of each of several streams, ``key=``, are in ``windows_by_key``.
 """
 
 from __future__ import annotations
@@ -69,17 +69,17 @@ if TYPE_CHECKING:
 B = TypeVar("B")
 
 WINDOWS_PER_RESTART = 8
-"""The number of windows from one place where a pass can begin again to the next: to note one costs
-more than a small window."""
+"""The number of windows from one restart to the next, as noting one costs more than a small
+window."""
 
 
 def _drops_remainder(node: Any) -> bool:
     return bool(node.remainder == "drop")
 
 
-@attrs.frozen(eq=False, repr=False)  # with slots, which take the place of base properties
+@attrs.frozen(eq=False, repr=False)  # with slots, as fields replace properties of ``Windowed``
 class _Windows(Windowed[A, U, E], Restartable[U, E], Generic[A, U, E]):
-    """Windows of ``n`` elements, each ``stride`` elements after the one before it."""
+    """Windows of ``n`` elements, each ``stride`` elements after the previous window."""
 
     n: int = attrs.field(converter=plain_int, validator=validate_size)
     stride: int = attrs.field(converter=plain_int, validator=at_least(1))  # pyright: ignore[reportIncompatibleMethodOverride]  # a field is a property too
@@ -104,7 +104,7 @@ class _Windows(Windowed[A, U, E], Restartable[U, E], Generic[A, U, E]):
         rows = self.source.length
         if rows is None:
             return None
-        needed = self.span if self.drop_remainder else 1
+        needed = self.span if self.drop_remainder else 1  # elements of the last window
         return max(0, (rows - needed) // self.stride + 1)
 
     def gather(self, group: Sequence[A], allocate: Allocate | None = None) -> U:
@@ -124,24 +124,25 @@ class _Windows(Windowed[A, U, E], Restartable[U, E], Generic[A, U, E]):
         span, stride, shares = self.span, self.stride, self.shares
         yielded = restarts.yielded
         restarts.note(restarts.mark(), yielded)
-        marks, every = deque[object](), WINDOWS_PER_RESTART * stride
-        marked = yielded + WINDOWS_PER_RESTART  # the window whose first element the next mark is at
+        # A mark is taken where every eighth window begins, and noted when that window is next.
+        marks, elements_per_mark = deque[object](), WINDOWS_PER_RESTART * stride
+        marked = yielded + WINDOWS_PER_RESTART
         latest = deque[A](maxlen=span)
-        number, read, complete = yielded, 0, span  # the next window is complete with as many read
+        number, read, end = yielded, 0, span  # the next window, which ends after ``end`` elements
         for read, (_, x) in enumerate(sources[0](epoch), 1):
             latest.append(read_only(x) if shares else x)
-            if read == complete:
+            if read == end:
                 yield number, self._window(epoch, number, latest)
-                number, complete = number + 1, complete + stride
-            if not read % every:
+                number, end = number + 1, end + stride
+            if not read % elements_per_mark:
                 marks.append(restarts.mark())
             if number == marked and marks:
                 restarts.note(marks.popleft(), marked)
                 marked += WINDOWS_PER_RESTART
-        while not self.drop_remainder and (start := complete - span) < read:
+        while not self.drop_remainder and (start := end - span) < read:
             group = islice(latest, start - (read - len(latest)), None)
             yield number, self._window(epoch, number, group)
-            number, complete = number + 1, complete + stride
+            number, end = number + 1, end + stride
 
     def _window(self, epoch: int, number: int, elements: Iterable[A]) -> U:
         group = list(islice(elements, 0, None, self.dilation))
@@ -171,7 +172,7 @@ class StackedWindow(_Windows[A, U, E | Resampled], Sliceable[U, E | Resampled], 
         spans = spans_of(self.source)
         if spans is None or self.remainder == "fill":
             return None
-        size, stride, length = self.span, self.stride, self.source.length or 0
+        extent, stride, length = self.span, self.stride, self.source.length or 0
         dilated = slice(None, None, self.dilation)
 
         def viewed(column: Column) -> Column:
@@ -179,7 +180,7 @@ class StackedWindow(_Windows[A, U, E | Resampled], Sliceable[U, E | Resampled], 
             return part if isinstance(part, list) else read_only(part)
 
         def view(i: int) -> Any:
-            span = spans(i * stride, min(i * stride + size, length))
+            span = spans(i * stride, min(i * stride + extent, length))
             return None if span is None else map_columns(viewed, span)
 
         return view
@@ -188,18 +189,18 @@ class StackedWindow(_Windows[A, U, E | Resampled], Sliceable[U, E | Resampled], 
         spans = spans_of(self.source)
         if spans is None or not self.drop_remainder:
             return None
-        n, size, stride, dilation = self.n, self.span, self.stride, self.dilation
+        n, extent, stride, dilation = self.n, self.span, self.stride, self.dilation
 
         def windows(column: Column) -> Column:
-            begins = range(0, len(column) - size + 1, stride)
+            begins = range(0, len(column) - extent + 1, stride)
             if isinstance(column, list):
-                return [column[begin : begin + size : dilation] for begin in begins]
+                return [column[begin : begin + extent : dilation] for begin in begins]
             shape = len(begins), n, *column.shape[1:]
             strides = stride * column.strides[0], dilation * column.strides[0], *column.strides[1:]
             return as_strided(column, shape, strides, writeable=False)
 
         def span(start: int, stop: int) -> Any:
-            found = spans(start * stride, (stop - 1) * stride + size)
+            found = spans(start * stride, (stop - 1) * stride + extent)
             return None if found is None else map_columns(windows, found)
 
         return span
@@ -208,7 +209,7 @@ class StackedWindow(_Windows[A, U, E | Resampled], Sliceable[U, E | Resampled], 
 class Windowing(FlowBase[T, E]):
     """Operators on windows of elements."""
 
-    @overload  # of options of unknown types, ``**options``
+    @overload  # for ``**options`` of unknown types; ``Never`` keeps other calls away
     def window(self, size: Never, stride: int = 1) -> Flow[Any, Any]: ...
     @overload
     def window(
@@ -348,7 +349,7 @@ class Windowing(FlowBase[T, E]):
         stack: bool = False,
         key: Callable[[Any], Key] | None = None,
     ) -> Flow[Any, Any]:
-        """Yield tuples of ``size`` consecutive elements, each ``stride`` elements after the last.
+        """Yield tuples of ``size`` consecutive elements, one after every ``stride`` elements.
 
         Windows overlap when ``stride < size``, and skip elements when ``stride > size``. With a
         ``dilation`` of ``k``, a window has every ``k``-th element, for example every fourth frame.
@@ -362,18 +363,17 @@ class Windowing(FlowBase[T, E]):
         of shape ``(size, *s)`` for each component of shape ``s``, read-only. Over arrays in memory,
         ``from_items(array)``, it is a view of them, which costs as much as a slice.
 
-        With ``key``, each window has elements for which ``key`` returns the same value: elements of
-        one sensor, say, of several that are interleaved. A window is yielded with its last element;
-        shorter windows come at the end of the pass, grouped by key, in the order of their first
-        elements. Keys must be hashable.
+        With ``key``, each window has elements for which ``key`` returns the same value, for example
+        the elements of one of several interleaved sensors. A window is yielded as soon as its last
+        element is read; shorter windows come at the end of the pass, grouped by key, in the order
+        of their first elements. Keys must be hashable.
 
         Memory: the elements from the first to the last of a window, ``(size - 1) * dilation + 1``;
-        with ``key``, as many of every key.
+        with ``key``, this number for every key.
 
-        Length: ``(length - size) // stride + 1``, or 0 for a flow shorter than ``size``, where a
-        window with a ``dilation`` is ``(size - 1) * dilation + 1`` long; the length divided by
-        ``stride``, rounded up, where shorter windows are yielded; with ``key``, known only at the
-        end of a pass.
+        Length: with ``extent = (size - 1) * dilation + 1``, ``(length - extent) // stride + 1``, or
+        0 for a flow shorter than ``extent``; with shorter windows, the length divided by
+        ``stride``, rounded up; with ``key``, known only at the end of a pass.
 
         Effects: ``Resampled``: a row may be in several windows, or in no window; with ``key``,
         ``Reordered`` and ``Unsized`` too.
@@ -400,7 +400,10 @@ class Windowing(FlowBase[T, E]):
         """
         stacks = checked_flag("window: stack", stack)
         if key is not None:
-            arguments = size, stride, dilation, remainder, stacks, key
-            return flow(WindowByKey[Any, Any, Any](self.node, *arguments))
+            return flow(
+                WindowByKey[Any, Any, Any](
+                    self.node, size, stride, dilation, remainder, stacks, key
+                )
+            )
         node = StackedWindow[Any, Any, Any] if stacks else Window[Any, Any, Any]
         return flow(node(self.node, size, stride, dilation, remainder))

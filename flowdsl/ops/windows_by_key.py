@@ -1,4 +1,4 @@
-"""The windows of several streams: of elements for which a function returns the same key."""
+"""The windows of several streams; a stream has the elements with the same key."""
 
 from __future__ import annotations
 
@@ -52,36 +52,43 @@ class _Stream(Generic[A]):
     """The elements of one key."""
 
     latest: deque[Row[A]]
-    complete: int
-    """The number of its elements with which its next window is complete."""
+    """The last elements, from which the next window is made, with their positions."""
+    end: int
+    """The next window is complete when this number of elements was read."""
     read: int = 0
-    between: list[int] = attrs.field(factory=list[int])
-    """The positions of its elements from the last window on, until the next window begins."""
+    """The number of elements that were read."""
+    gap: list[int] = attrs.field(factory=list[int])
+    """Positions of elements, if the stride skips some and the next window has not begun: of the
+    last window and of the elements skipped after it. A resumed pass counts these again."""
     first: int = POSITION_LIMIT
-    """The position of the first of its elements that its next window has, if there is one."""
+    """The position of the first element of the next window; the limit if that is not read yet."""
 
     def add(self, row: Row[A], span: int) -> bool:
         """Add an element; return True if the next window is complete."""
-        if self.read == self.complete - span:
+        if self.read == self.end - span:
             self.first = row[0]
         self.latest.append(row)
         self.read += 1
-        if self.between:
-            self.between.append(row[0])
-        return self.read == self.complete
+        if self.gap:
+            self.gap.append(row[0])
+        return self.read == self.end
 
     def move(self, stride: int, span: int) -> None:
-        """Go on to the window after the next one."""
-        self.complete += stride
-        start = self.complete - span - (self.read - len(self.latest))
+        """Move on to the window after the next one."""
+        self.end += stride
+        start = self._start_in_latest(span)
         self.first = self.latest[start][0] if start < len(self.latest) else POSITION_LIMIT
-        if self.complete - span > self.read:
-            self.between = [position for position, _ in self.latest]
+        if self.end - span > self.read:
+            self.gap = [position for position, _ in self.latest]
 
     def positions(self, span: int) -> Iterable[int]:
-        """The positions of the elements with which a resumed pass makes the stream again."""
-        start = self.complete - span - (self.read - len(self.latest))
-        return self.between or (position for position, _ in islice(self.latest, start, None))
+        """The positions of the elements from which a resumed pass makes the stream again."""
+        start = self._start_in_latest(span)
+        return self.gap or (position for position, _ in islice(self.latest, start, None))
+
+    def _start_in_latest(self, span: int) -> int:
+        """The index in ``latest`` at which the next window begins."""
+        return self.end - span - (self.read - len(self.latest))
 
 
 @attrs.frozen(eq=False, repr=False, slots=False)
@@ -91,7 +98,7 @@ class WindowByKey(
     Retaining[U, E | Reordered | Resampled | Unsized],
     Generic[A, U, E],
 ):
-    """The windows of each of several streams: of the elements that have the same key."""
+    """The windows of each of several streams; a stream has the elements with the same key."""
 
     source: Node[A, E]
     n: int = attrs.field(converter=plain_int, validator=validate_size)
@@ -153,13 +160,15 @@ class WindowByKey(
 
 @attrs.define(eq=False)
 class _Streams(Generic[A, B]):
-    """A pass: for each key of which elements are held, its stream."""
+    """A pass: the streams of the keys with elements that later windows need."""
 
     node: WindowByKey[A, Any, Any]
     epoch: int
     element_of: Callable[[B], A]
+    """Returns the element of a traced or untraced row."""
     retained: Retained
     span: int = attrs.field(init=False)
+    """The number of a stream's elements from the first to the last of a window."""
     streams: dict[Key, _Stream[B]] = attrs.field(factory=dict[Key, Any], init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -176,7 +185,7 @@ class _Streams(Generic[A, B]):
     ) -> Iterator[list[Row[B]]]:
         """Yield the elements of each window."""
         node, span, streams, retained = self.node, self.span, self.streams, self.retained
-        is_known = False  # True if a stream has the row at ``retained.first``
+        is_held = False  # True if a stream still needs the row at ``retained.first``
         for position, x in rows:
             element = self.element_of(x)
             try:
@@ -185,24 +194,24 @@ class _Streams(Generic[A, B]):
             except BaseException as error:
                 raise_with_cause(error_of_group(node, self.epoch, [(position, element)]), error)
             if stream is None:
-                streams[key] = stream = _Stream(deque(maxlen=span), span)
+                streams[key] = stream = _Stream(deque(maxlen=span), end=span)
             group, was_oldest = None, False
             if stream.add((position, x), span):
                 group = [*islice(stream.latest, 0, None, node.dilation)]
                 was_oldest = stream.first == retained.first
                 stream.move(node.stride, span)
-            if stream.read == stream.complete - span:
+            if stream.read == stream.end - span:
                 del streams[key]  # its next element starts a window, as for a new key
             if group is None or (held is not None and held.is_reading_again):
                 continue
-            # If it was not the oldest, another stream still has the first row.
-            if retained.is_followed and (was_oldest or not is_known):
+            # If this window did not begin with the oldest row, another stream still needs that row.
+            if retained.is_followed and (was_oldest or not is_held):
                 oldest = min((stream.first for stream in streams.values()), default=POSITION_LIMIT)
-                is_known = oldest <= position
-                retained.first = oldest if is_known else position + 1
+                is_held = oldest <= position
+                retained.first = oldest if is_held else position + 1
             yield group
         if node.remainder != "drop":
             for stream in sorted(streams.values(), key=lambda stream: stream.first):
-                before = stream.read - len(stream.latest)
-                for start in range(stream.complete - span, stream.read, node.stride):
-                    yield [*islice(stream.latest, start - before, None, node.dilation)]
+                before_latest = stream.read - len(stream.latest)
+                for start in range(stream.end - span, stream.read, node.stride):
+                    yield [*islice(stream.latest, start - before_latest, None, node.dilation)]

@@ -1,6 +1,6 @@
 """zip: the elements of several flows at the same position, joined into one."""
 
-# The overloads are tried in order. The types that separate them for mypy are in
+# Type checkers try overloads in order. The types that separate them for mypy are in
 # ``elements/batch_types.pyi``.
 # mypy: disable-error-code="overload-overlap"
 # pyright: reportOverlappingOverload=false
@@ -65,11 +65,12 @@ class Zip(Joining[T, E], Resumable[T, E], Generic[T, E]):
             self.joined_spec([part.spec(probe=False) for part in self.parts])
         except SpecMismatch as error:
             raise InvalidFlow(str(error)) from error
-        known = [part for part in self.parts if part.length is not None]
-        for other in known[1:]:
-            if other.length != known[0].length:
+        with_length = [part for part in self.parts if part.length is not None]
+        for other in with_length[1:]:
+            first = with_length[0]
+            if other.length != first.length:
                 raise InvalidFlow(
-                    f"zip: {known[0].title} has {known[0].length} elements and {other.title} "
+                    f"zip: {first.title} has {first.length} elements and {other.title} "
                     f"{other.length}; put .take(n) after the longer one, or .repeat() after the "
                     f"shorter"
                 )
@@ -151,22 +152,22 @@ def _joined(group: Sequence[Any]) -> Any:
 
 def _check_keys(names: Sequence[Any]) -> None:
     if len(set(names)) < len(names):
-        twice = sorted({str(name) for name in names if names.count(name) > 1})
-        raise SpecMismatch(f"zip: two elements have the keys {twice}; rename one with .map")
+        repeated = sorted({str(name) for name in names if names.count(name) > 1})
+        raise SpecMismatch(f"zip: two elements have the keys {repeated}; rename one with .map")
 
 
 def _joined_spec(specs: Sequence[Spec]) -> Spec:
     if UNKNOWN in specs:
         return UNKNOWN
-    if all(_is(spec, dict) for spec in specs):
+    if all(_is_struct_of(spec, dict) for spec in specs):
         fields = tuple(chain.from_iterable(map(_fields, specs)))
         _check_keys([name for name, _ in fields])
         return StructSpec(dict, fields)
-    components = [spec for one in specs for _, spec in _parts_of(one)]
+    components = [component for spec in specs for component in _components_of(spec)]
     return StructSpec(tuple, tuple((str(i), spec) for i, spec in enumerate(components)))
 
 
-def _is(spec: Spec, form: type) -> bool:
+def _is_struct_of(spec: Spec, form: type) -> bool:
     return isinstance(spec, StructSpec) and issubclass(spec.form, form)
 
 
@@ -174,8 +175,9 @@ def _fields(spec: Spec) -> tuple[tuple[str, Spec], ...]:
     return spec.fields if isinstance(spec, StructSpec) else ()
 
 
-def _parts_of(spec: Spec) -> tuple[tuple[str, Spec], ...]:
-    return _fields(spec) if _is(spec, tuple) else (("", spec),)
+def _components_of(spec: Spec) -> list[Spec]:
+    """The specs of a tuple's components; any other element is one component."""
+    return [component for _, component in _fields(spec)] if _is_struct_of(spec, tuple) else [spec]
 
 
 class Zipping(FlowBase[T, E]):
@@ -269,7 +271,7 @@ class Zipping(FlowBase[T, E]):
         dict. ``fl.zip({"a": a, "b": b})`` makes dicts of other elements.
 
         The flows must have the same length, so that no rows are lost; an endless flow, such as
-        ``b.repeat()``, ends with the others.
+        ``b.repeat()``, ends when the others end.
 
         Length: the common length. Effects: the effects of all. A reordered flow cannot be paired
         by position: zip first, then shuffle. Errors: ``InvalidFlow`` for a reordered flow, or for
