@@ -19,15 +19,15 @@ from flowdsl.report.bench.sampling import KINDS, Kind, Part, Sample, Size
 from flowdsl.statistics.figures import duration
 from flowdsl.storage.progress import bar
 
-_SAVED, _COMPARED, _ROUNDS = 10, 5, 3
-"""The processes that are saved, those that are compared, and how often at most the latter run: a
-part that seems to be slower is measured again."""
+_PROCESSES_TO_SAVE, _PROCESSES_TO_COMPARE = 10, 5
+_MAX_ROUNDS = 3
+"""How often a part is measured, at most, while it seems to be slower."""
 
 _FILE = OutputPath(dir_okay=False, path_type=Path)
 
 
 def percentage(text: str) -> float:
-    """A share as it is written on the command line: ``10%``.
+    """Return the share that is written ``10%`` on the command line.
 
     Raises:
         BadInput: It is not a percentage above 0.
@@ -56,7 +56,8 @@ def percentage(text: str) -> float:
 @click.option(
     "--processes",
     type=click.IntRange(1),
-    help=f"Measure in this many processes: by default {_COMPARED}, and {_SAVED} to save.",
+    help=f"Measure in this many processes: by default {_PROCESSES_TO_COMPARE}, and "
+    f"{_PROCESSES_TO_SAVE} to save.",
 )
 @click.option("--seconds", default=1.0, show_default=True, help="Measure this long in each.")
 @json_option
@@ -82,7 +83,7 @@ def bench(
         raise click.UsageError("name a flow: flowdsl bench train.py:train")
     flows = [load_target(name) for name in names]
     if before is None:
-        count = processes or (_COMPARED if save is None else _SAVED)
+        count = processes or (_PROCESSES_TO_COMPARE if save is None else _PROCESSES_TO_SAVE)
         costs = Costs(flows={flow.name: _measured(flow, count, seconds) for flow in flows})
         _print_costs(costs, as_json)
         if save is not None:
@@ -94,7 +95,7 @@ def bench(
             for flow in flows
         }
         _print_changes(found, before, fail_above, as_json)
-        sys.exit(any(one.is_slower(fail_above) for one in _all(found)))
+        sys.exit(any(change.is_slower(fail_above) for change in _all(found)))
 
 
 def _saved(costs: Costs, flow: Target) -> FlowCosts:
@@ -104,28 +105,28 @@ def _saved(costs: Costs, flow: Target) -> FlowCosts:
 
 
 def _measured(flow: Target, processes: int, seconds: float) -> FlowCosts:
-    """The costs of a flow; the first process decides how much of it all of them run."""
-    first, *_ = found = [*_samples(flow, 1, seconds)]
-    sizes = {one.part: one.size for one in first}
-    found += _samples(flow, processes - 1, seconds, sizes)
-    return costs_of(flow.flow.node, found)
+    """Return the costs of a flow; the first process decides how much of it all of them run."""
+    (first,) = _samples(flow, 1, seconds)
+    sizes = {sample.part: sample.size for sample in first}
+    others = _samples(flow, processes - 1, seconds, sizes)
+    return costs_of(flow.flow.node, [first, *others])
 
 
 def _compared(
     flow: Target, before: FlowCosts, processes: int | None, seconds: float, limit: float
 ) -> list[Change]:
-    """The changes; a part that seems to be slower is measured again in other processes."""
+    """Return the changes; a part that seems to be slower is measured again in other processes."""
     sizes = {costs.part: costs.size for costs in before.parts}
-    here = FlowCosts(costs_of(flow.flow.node, []).operators, before.parts)
-    changes(before, here)  # another flow is refused before anything is measured
-    count, found = processes or _COMPARED, list[list[Sample]]()
+    unmeasured = FlowCosts(costs_of(flow.flow.node, []).operators, before.parts)
+    changes(before, unmeasured)  # refuses another flow before anything is measured
+    count, found = processes or _PROCESSES_TO_COMPARE, list[list[Sample]]()
     kinds: list[Kind] = list(KINDS)
     while True:
         found += _samples(flow, count, seconds, sizes, kinds)
         now = changes(before, costs_of(flow.flow.node, found))
-        suspicious = {one.now.part.kind for one in now if one.is_suspicious(limit)}
+        suspicious = {change.now.part.kind for change in now if change.is_suspicious(limit)}
         kinds = [kind for kind in KINDS if kind in suspicious]
-        if not kinds or len(found) >= _ROUNDS * count:
+        if not kinds or len(found) >= _MAX_ROUNDS * count:
             return now
 
 
@@ -152,7 +153,7 @@ def _print_costs(costs: Costs, as_json: bool) -> None:
         return
     for name, flow in costs.flows.items():
         click.echo(name)
-        rows = [(*_names(one), *_figures(one), f"±{one.spread:.1%}") for one in flow.parts]
+        rows = [(*_names(part), *_figures(part), f"±{part.spread:.1%}") for part in flow.parts]
         print_table(("#", "part", "an element", "ratio", "spread"), rows)
 
 
@@ -160,20 +161,27 @@ def _print_changes(
     found: Mapping[str, list[Change]], before: Costs, limit: float, as_json: bool
 ) -> None:
     if as_json:
-        print_json([_as_json(name, one, limit) for name, all_ in found.items() for one in all_])
+        print_json(
+            [_as_json(name, change, limit) for name, all_ in found.items() for change in all_]
+        )
         return
     for name, parts in found.items():
         click.echo(name)
         rows = [
-            (*_names(one.now), *_figures(one.now), f"{one.before.ratio:.4g}", _change(one, limit))
-            for one in parts
+            (
+                *_names(change.now),
+                *_figures(change.now),
+                f"{change.before.ratio:.4g}",
+                _change(change, limit),
+            )
+            for change in parts
         ]
         print_table(("#", "part", "an element", "ratio", "saved", "change"), rows)
     click.echo("\n".join(_conclusion(found, before, limit)))
 
 
 def _all(found: Mapping[str, list[Change]]) -> Iterable[Change]:
-    return (one for parts in found.values() for one in parts)
+    return (change for parts in found.values() for change in parts)
 
 
 def _names(costs: PartCosts) -> tuple[str, str]:
@@ -184,33 +192,33 @@ def _figures(costs: PartCosts) -> tuple[str, str]:
     return duration(costs.seconds), f"{costs.ratio:.4g}"
 
 
-def _change(one: Change, limit: float) -> str:
-    if not one.counts:
+def _change(change: Change, limit: float) -> str:
+    if not change.counts:
         remark = "  (too small to count)"
-    elif one.is_slower(limit):
+    elif change.is_slower(limit):
         remark = "  slower"
     else:
-        remark = "  (noise of other programs)" if one.relative > limit else ""
-    return f"{one.relative:+.1%}{remark}"
+        remark = "  (noise of other programs)" if change.relative > limit else ""
+    return f"{change.relative:+.1%}{remark}"
 
 
 def _conclusion(found: Mapping[str, list[Change]], before: Costs, limit: float) -> Iterator[str]:
-    slower = [one for one in _all(found) if one.is_slower(limit)]
-    parts = ", ".join(f"{one.now.part.title} {one.relative:+.1%}" for one in slower)
+    slower = [change for change in _all(found) if change.is_slower(limit)]
+    parts = ", ".join(f"{change.now.part.title} {change.relative:+.1%}" for change in slower)
     yield (
         f"more than {limit:.0%} slower: {parts}"
         if slower
         else f"no part is more than {limit:.0%} slower"
     )
-    for one in _all(found):
-        if one.counts and max(one.now.spread, one.before.spread) > limit / 2:
-            spread = max(one.now.spread, one.before.spread)
+    for change in _all(found):
+        if change.counts and max(change.now.spread, change.before.spread) > limit / 2:
+            spread = max(change.now.spread, change.before.spread)
             yield (
-                f"note: {one.now.part.title} differs by {spread:.1%} between processes; "
+                f"note: {change.now.part.title} differs by {spread:.1%} between processes; "
                 f"a part that is slower by less than twice that raises no alarm; more processes "
                 f"find a smaller change: --processes"
             )
-    contention = max((one.contention for one in _all(found)), default=1.0)
+    contention = max((change.contention for change in _all(found)), default=1.0)
     if contention > 1 + limit / 2:
         yield (
             f"note: other programs make memory up to {contention - 1:.0%} slower than when the "
@@ -222,15 +230,15 @@ def _conclusion(found: Mapping[str, list[Change]], before: Costs, limit: float) 
         yield f"note: the costs were saved on {before.machine}, whose ratios may differ"
 
 
-def _as_json(name: str, one: Change, limit: float) -> dict[str, object]:
+def _as_json(name: str, change: Change, limit: float) -> dict[str, object]:
     return {
         "target": name,
-        **msgspec.to_builtins(one.now.part),
-        "ratio": one.now.ratio,
-        "saved": one.before.ratio,
-        "change": one.relative,
-        "seconds": one.now.seconds,
-        "counts": one.counts,
-        "slower": one.is_slower(limit),
-        "processes": len(one.now.ratios),
+        **msgspec.to_builtins(change.now.part),
+        "ratio": change.now.ratio,
+        "saved": change.before.ratio,
+        "change": change.relative,
+        "seconds": change.now.seconds,
+        "counts": change.counts,
+        "slower": change.is_slower(limit),
+        "processes": len(change.now.ratios),
     }

@@ -27,7 +27,7 @@ _PROMISES: dict[Tag, tuple[str, str]] = {
     Unsized: ("a known length", "a length known at the end"),
     Endless: ("an end", "no end"),
 }
-"""What a flow promises without each tag, and with it."""
+"""For each tag, what a flow promises without it, and with it."""
 
 CHECKERS = ("mypy", "basedpyright", "pyright")
 """The type checkers, by the name of the package and of its module; the first installed is run."""
@@ -36,7 +36,7 @@ _ALIASES = ("Counted", "Finite", "InOrder", "Unmoved")
 
 
 def effects_named(text: str) -> frozenset[Tag]:
-    """Effects as written in a type: ``Reordered``, ``Reordered | Endless``, ``Finite``.
+    """Return the tags of effects as written in a type: ``Reordered | Endless``, ``Finite``.
 
     Raises:
         BadInput: A name is not an effect.
@@ -132,7 +132,7 @@ def _effects(node: AnyNode, needs: frozenset[Tag] | None) -> Finding:
 
 
 def _added(node: AnyNode, tags: frozenset[Tag]) -> Iterator[str]:
-    """Which operator adds each unwanted effect."""
+    """Say which operator adds each unwanted effect."""
     for part in walk(node):
         inherited = frozenset[Tag]().union(*(source.effects for source in part.sources))
         new = (part.effects - inherited) & tags

@@ -20,7 +20,7 @@ from flowdsl.flow import Flow
 from flowdsl.resources.file_names import Url, without_secrets
 from flowdsl.storage.formats import FORMATS, StorageFormat, format_of
 
-_READERS = {one.reader: one for one in FORMATS}
+_READERS = {form.reader: form for form in FORMATS}
 _ENCODED = ("from_tfrecord", "from_arrayrecord")
 """Readers that need a declaration for elements other than bytes."""
 
@@ -50,12 +50,12 @@ def inspect(
     file: str, reader: str | None, element: str | None, trusted: bool, as_json: bool
 ) -> None:
     """Say what a stored file holds: its format, rows, spec, digest and first row."""
-    one = _format("FILE", file, reader)
-    flow = _read(one, file, element, trusted)
+    form = _format("FILE", file, reader)
+    flow = _read(form, file, element, trusted)
     rows = flow.node.length
     found = {
-        "format": one.name,
-        "reader": one.reader,
+        "format": form.name,
+        "reader": form.reader,
         "rows": rows,
         "spec": str(_spec(flow)),
         "digest": flow.node.fingerprint,
@@ -82,9 +82,11 @@ def convert(
     overwrite: bool,
 ) -> None:
     """Write the rows of a file in another format, which the suffix of OUT names."""
-    before, after = _format("IN", source, reader), _format("OUT", destination, None)
+    before, after = _format("IN", source, reader), _format("OUT", destination, reader=None)
     if after.writer is None:
-        raise BadInput(f"OUT: {after.name} files are read and not written; {_suffixes(True)}")
+        raise BadInput(
+            f"OUT: {after.name} files are read and not written; {_suffixes(written=True)}"
+        )
     if os.path.exists(destination) and not overwrite:
         raise BadInput(f"{destination!r} exists; replace it with --overwrite")
     flow = _read(before, source, element, trusted)
@@ -106,40 +108,40 @@ def _format(what: str, path: str, reader: str | None) -> StorageFormat:
         found = _READERS["from_lmdb"]
     if found is None:
         raise BadInput(
-            f"{what}: the end of {Url(path)!r} names no format; {_suffixes(what == 'OUT')}"
+            f"{what}: the end of {Url(path)!r} names no format; {_suffixes(written=what == 'OUT')}"
             f"{'' if what == 'OUT' else ', or name a reader: --reader from_text'}"
         )
     return found
 
 
 def _suffixes(written: bool) -> str:
-    suffixes = [one.suffixes[0] for one in FORMATS if one.suffixes and (one.writer or not written)]
-    return f"expected one of {' '.join(suffixes)}"
+    forms = [form for form in FORMATS if form.suffixes and (form.writer or not written)]
+    return f"expected one of {' '.join(form.suffixes[0] for form in forms)}"
 
 
-def _read(one: StorageFormat, path: str, element: str | None, trusted: bool) -> Flow[Any, Any]:
+def _read(form: StorageFormat, path: str, element: str | None, trusted: bool) -> Flow[Any, Any]:
     if "://" not in path and not os.path.exists(path):
         raise BadInput(f"the file {path!r} does not exist")
-    function: Callable[..., Flow[Any, Any]] = getattr(fl, one.reader)
+    function: Callable[..., Flow[Any, Any]] = getattr(fl, form.reader)
     if trusted:
         if "trusted" not in inspect_signature(function).parameters:
-            raise BadInput(f"--trusted: {one.reader} reads no pickled objects; leave it out")
+            raise BadInput(f"--trusted: {form.reader} reads no pickled objects; leave it out")
         function = partial(function, trusted=True)
-    arguments = [_datasets_of(path)] if one.reader == "from_hdf5" else []
+    arguments = [_datasets_of(path)] if form.reader == "from_hdf5" else []
     if element is not None:
         return function(path, *arguments, load_attribute(element))
-    if one.reader in _ENCODED:
+    if form.reader in _ENCODED:
         return _records(function, path)
     try:
         return function(path, *arguments)
     except SourceError as error:
-        if one.reader != "from_lmdb":
+        if form.reader != "from_lmdb":
             raise
         raise BadInput(f"{error}; for a file of another program: --reader from_lmdb_raw") from error
 
 
 def _records(function: Callable[..., Flow[Any, Any]], path: str) -> Flow[Any, Any]:
-    """Records of bytes, or of elements that flowdsl encoded."""
+    """Return the records of a file as bytes, or as elements if flowdsl encoded them."""
     try:
         flow = function(path)
         list(flow.take(1))
@@ -158,7 +160,7 @@ def _datasets_of(path: str) -> str | list[str]:
 
 
 def _spec(flow: Flow[Any, Any]) -> Spec:
-    """The spec of the rows; of the first row where the format has none."""
+    """Return the spec of the rows, or of the first row if the format has none."""
     spec = flow.spec
     return spec_of(flow.at(0)) if flow.node.length and spec == UNKNOWN else spec
 
@@ -168,12 +170,12 @@ _BY_NAME = ("write_csv", "write_npz", "write_parquet")
 
 
 def _with_names(flow: Flow[Any, Any], writer: str) -> Flow[Any, Any]:
-    """The rows in the form in which a writer stores the names that the reader knows."""
+    """Return the rows in the form in which a writer stores the names that the reader knows."""
     spec, names = _spec(flow), _names(flow)
     if not isinstance(spec, StructSpec) or not names:
         return flow
     in_order = InSpecOrder(spec)
-    if writer == "write_hdf5" and spec.form is dict:  # it takes tuples, and names as arguments
+    if writer == "write_hdf5" and spec.form is dict:  # takes tuples, and the names as an argument
         return flow.map(lambda row: tuple(in_order(row)))
     if writer in _BY_NAME and spec.form is tuple:
         return flow.map(lambda row: dict(zip(names, row, strict=True)))
@@ -181,7 +183,7 @@ def _with_names(flow: Flow[Any, Any], writer: str) -> Flow[Any, Any]:
 
 
 def _names(flow: Flow[Any, Any]) -> Sequence[str]:
-    """The names of a row's components; empty if it has none."""
+    """Return the names of a row's components; empty if it has none."""
     spec = _spec(flow)
     if not isinstance(spec, StructSpec):
         return ()
@@ -193,7 +195,7 @@ def _names(flow: Flow[Any, Any]) -> Sequence[str]:
 
 
 def _dataset_paths(flow: Flow[Any, Any]) -> str | Sequence[str]:
-    """The names of the datasets for the components of a row."""
+    """Return the names of the HDF5 datasets for the components of a row."""
     spec = _spec(flow)
     if not isinstance(spec, StructSpec):
         return "rows"

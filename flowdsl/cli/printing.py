@@ -1,4 +1,4 @@
-"""What commands print: aligned lines for a person, JSON for a script."""
+"""The output of commands: aligned lines for a person, JSON for a script."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from flowdsl.cli.targets import BadInput
 from flowdsl.nodes.validation import BriefRepr
 
 _SMALL = 16
-"""The most entries of an array that is printed with its values."""
+"""An array of at most this many entries is printed with its values."""
 
 
 def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -58,7 +58,7 @@ class _ElementRepr(BriefRepr):
 
 
 def element_text(element: object) -> str:
-    """An element in one line, without the values of large arrays.
+    """Return an element as one line, without the values of large arrays.
 
     >>> element_text((np.zeros((224, 224, 3), np.uint8), np.array([1, 2])))
     '(uint8[224, 224, 3], int64[2] [1, 2])'

@@ -1,7 +1,7 @@
 """A process that takes one sample: ``python -m flowdsl.cli.sampling FILE``, for ``bench``.
 
-A process differs from the next one by some percent, as its memory is elsewhere. So a bench takes
-each sample in a new process.
+Times differ by some percent between processes, as each has its memory at other addresses. So a
+bench takes each sample in a new process.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from flowdsl.report.bench.sampling import Kind, Part, Sample, Size, sample
 
 
 class Request(msgspec.Struct, frozen=True):
-    """What a process is asked to measure."""
+    """The arguments of ``sample`` for a process."""
 
     target: str
     seconds: float
@@ -35,7 +35,7 @@ class Request(msgspec.Struct, frozen=True):
 
 
 def endless(flow: Flow[Any, Any]) -> AnyNode:
-    """The flow, without an end: a bench measures as many passes as it needs."""
+    """Return the flow without an end: a bench measures as many passes as it needs."""
     return flow.node if Endless in flow.node.effects else flow.repeat().node
 
 
@@ -43,7 +43,7 @@ def sample_in_a_process(request: Request) -> list[Sample]:
     """Take a sample in a new process.
 
     Raises:
-        ClickException: The process failed; the message is its own.
+        ClickException: The process failed; the message is what it printed.
     """
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "sample.json")
@@ -70,7 +70,7 @@ def main() -> None:
     except (BadInput, FlowError) as error:
         sys.exit(str(error))
     own = max(step.number for step in walk(steps_of(flow.node)))  # ``repeat`` is not the user's
-    file.write_bytes(msgspec.json.encode([one for one in samples if one.part.step <= own]))
+    file.write_bytes(msgspec.json.encode([found for found in samples if found.part.step <= own]))
 
 
 if __name__ == "__main__":

@@ -101,7 +101,7 @@ def _imported_file(path: Path) -> ModuleType:
     path = path.absolute()
     _search_first(str(path.parent))  # as when it is run as a script
     with _user_code(str(path)):
-        if _is_found_by_name(path):  # then workers find it by its name, too
+        if _is_found_by_name(path):  # by its name, workers find it too
             return importlib.import_module(path.stem)
         return _under_another_name(path)
 
@@ -141,8 +141,8 @@ def _user_code(name: str) -> Iterator[None]:
 
 
 def _failed(error: BaseException, name: str) -> BadInput:
-    """The error for an exception in the user's module, with the line of it that raised."""
-    return BadInput(f"{_place(error, name)}: {_reason(error)}")
+    """Return the error for an exception in the user's module, with the line that raised it."""
+    return BadInput(f"{_location(error, name)}: {_reason(error)}")
 
 
 def _reason(error: BaseException) -> str:
@@ -153,8 +153,8 @@ def _reason(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def _place(error: BaseException, name: str) -> str:
-    """Where the user's module failed: its last line on the stack."""
+def _location(error: BaseException, name: str) -> str:
+    """Return where the user's module failed: its last line on the stack."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{_relative(error.filename)}, line {error.lineno}"
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_users(frame)]
@@ -165,14 +165,14 @@ def _place(error: BaseException, name: str) -> str:
     return f"{_relative(last.filename)}, line {last.lineno}{line}"
 
 
-_OTHERS = str(Path(__file__).parents[1]), str(Path(os.__file__).parent)
+_NOT_USERS = str(Path(__file__).parents[1]), str(Path(os.__file__).parent)
 """The folders of flowdsl and of the standard library."""
 
 
 def _is_users(frame: traceback.FrameSummary) -> bool:
     generated = frame.filename.startswith("<")  # "<frozen importlib._bootstrap>"
     return not (
-        generated or "site-packages" in frame.filename or frame.filename.startswith(_OTHERS)
+        generated or "site-packages" in frame.filename or frame.filename.startswith(_NOT_USERS)
     )
 
 
@@ -210,7 +210,7 @@ def _called(module: ModuleType, path: str, function: Callable[..., Any]) -> Any:
 
 
 def _listed(module: ModuleType) -> str:
-    """The flows of a module, as the end of an error message."""
+    """Return the end of an error message: the flows of a module."""
     names = [name for name, value in vars(module).items() if _is_target(module, value)]
     if not names:
         functions = [name for name, value in vars(module).items() if _is_own(module, value)]

@@ -18,8 +18,8 @@ _UNCHANGED_TYPES = frozenset({bool, int, float, complex, str, bytes, type(None),
 def as_arrays(x: Any, path: str = "") -> Any:
     """Convert the tensors and PIL images of a value to arrays; keep everything else unchanged.
 
-    They are converted within tuples, dicts, lists, attrs classes and dataclasses, which keep their
-    class; any other mapping becomes a dict. An array shares the memory of its tensor.
+    Tuples, dicts, lists, attrs classes and dataclasses keep their class; any other mapping becomes
+    a dict. An array shares the memory of its tensor.
 
     >>> from PIL import Image
     >>> as_arrays({"image": Image.new("RGB", (4, 2)), "label": 3})["image"].shape

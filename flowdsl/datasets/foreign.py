@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import sys
-from functools import reduce
-
-_MISSING = object()
 
 
 def is_a(value: object, module: str, name: str) -> bool:
@@ -17,11 +14,12 @@ def is_a(value: object, module: str, name: str) -> bool:
     >>> is_a(decimal.Decimal(1), "decimal", "Decimal"), is_a(1, "no_such_module", "Number")
     (True, False)
     """
-    start: object = sys.modules.get(module, _MISSING)
-    cls = reduce(lambda of, part: getattr(of, part, _MISSING), name.split("."), start)
-    return isinstance(cls, type) and isinstance(value, cls)
+    found: object = sys.modules.get(module)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return isinstance(found, type) and isinstance(value, found)
 
 
 def name_of_class(value: object) -> str:
-    """Return the class name of an argument for messages; a class was probably not called."""
+    """Return the class of an argument for messages; if it is a class itself, say so."""
     return f"the class {value.__name__}" if isinstance(value, type) else type(value).__name__

@@ -1,4 +1,4 @@
-"""Datasets of Grain, whose entries may be None where a filter left an element out."""
+"""Datasets of Grain, which returns None for an element that a filter leaves out."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class FromEndlessGrain(IndexedMap[Any, Any, E]):
 
     operator: str
     dataset: Any = attrs.field(eq=id)
-    sparse: bool
+    has_filter: bool
 
     @property
     def title(self) -> str:
@@ -35,14 +35,14 @@ class FromEndlessGrain(IndexedMap[Any, Any, E]):
 
     @cached_per_node
     def spec(self, probe: bool) -> Spec:
-        return UNKNOWN if self.sparse else with_inferred(self, known=UNKNOWN, probe=probe)
+        return UNKNOWN if self.has_filter else with_inferred(self, known=UNKNOWN, probe=probe)
 
     def apply(self, x: Any, epoch: int, position: int) -> Any:
         element = self.dataset[position]
-        return element if self.sparse else _not_left_out(element)
+        return element if self.has_filter else _not_left_out(element)
 
     def origin(self, epoch: int, position: int) -> Where:
-        # the dataset's row, for errors; the elements of ``source`` mean nothing
+        # errors name the row of the dataset: only the positions of ``source`` are used
         return Where(f"row {position} of {self.title}")
 
 
@@ -54,13 +54,13 @@ def flow_of_grain(operator: str, dataset: Any) -> Flow[Any, Any]:
     """
     if is_a(dataset, "grain", "IterDataset"):
         return stream(operator, dataset, iter)
-    sparse = _filters(dataset)
+    has_filter = _leaves_elements_out(dataset)
     if length_of(operator, dataset) >= sys.maxsize:  # Grain's length of ``repeat()``
         # The source is only an endless sequence of positions: its elements are ignored.
         positions = from_range(1).repeat()
-        endless = flow(FromEndlessGrain(positions.node, operator, dataset, sparse))
-        return endless.filter(not_none) if sparse else endless
-    if sparse:
+        endless = flow(FromEndlessGrain(positions.node, operator, dataset, has_filter))
+        return endless.filter(not_none) if has_filter else endless
+    if has_filter:
         return flow(FromNumbered[Any](operator, dataset, _itself)).filter(not_none)
     return flow(FromNumbered[Any](operator, dataset, _not_left_out))
 
@@ -70,7 +70,7 @@ def is_grain(dataset: object) -> bool:
     return is_a(dataset, "grain", "IterDataset") or is_a(dataset, "grain", "MapDataset")
 
 
-def _filters(dataset: Any) -> bool:
+def _leaves_elements_out(dataset: Any) -> bool:
     """Return True if this dataset, or a dataset that it reads, leaves elements out."""
     waiting: list[Any] = [dataset]
     while waiting:  # not recursive, so that a chain can have any depth
@@ -82,7 +82,7 @@ def _filters(dataset: Any) -> bool:
 
 
 def not_none(element: object) -> bool:
-    """Return True unless Grain left the element out; errors and ``explain()`` show this name."""
+    """Return True unless Grain left the element out; users see the name of this function."""
     return element is not None
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import inf
 from time import perf_counter
 from typing import Any, Generic, final
 
@@ -48,7 +47,7 @@ class FromNumbered(IndexedSource[T], Generic[T]):
             )
 
         def read(i: int) -> T:
-            item: T = read_only(convert(dataset[i]))  # it may be the dataset's own memory
+            item: T = read_only(convert(dataset[i]))  # an array may be the dataset's own memory
             return item
 
         read_many = getattr(type(dataset), "__getitems__", None)
@@ -81,14 +80,14 @@ def _has_format(dataset: Any) -> bool:
 
 
 class ManyAtOnce(Generic[T]):
-    """Reads single items, or many at once where each of them alone would cost more.
+    """Reads single items, or many at once if that is faster.
 
     A Hugging Face dataset stores columns, and looks up each of them for every item: reading 32
     items at once costs a sixth of reading 32 single items. For an item that takes long, such as an
     image to decode, this gains nothing and delays the first of them. So the first items are read
-    alone and timed. If reading many fails, each item is read alone, so that the error names it. So
-    is every item of a dataset whose ``__getitems__`` returns something else than a list of items,
-    such as the columns of a batch.
+    alone and timed. If reading many fails, each item is read alone, so that the error names it. All
+    items are read alone if ``__getitems__`` returns something else than a list of items, such as
+    the columns of a batch.
     """
 
     def __init__(self, read: Callable[[int], T], read_many: Callable[[list[int]], list[T]]) -> None:
@@ -97,7 +96,9 @@ class ManyAtOnce(Generic[T]):
         self._next = 0
         """The index in ``_expected`` of the first item that was not read."""
         self._ready: dict[int, T] = {}
+        self._reads_many = True
         self._singles = 0
+        """The number of items that were read alone and timed, in ``_seconds``."""
         self._seconds = 0.0
         self._form: object = None
         """The form of the last item that was read alone."""
@@ -111,17 +112,17 @@ class ManyAtOnce(Generic[T]):
         if i in self._ready:
             return self._ready.pop(i)
         some = self._expected[self._next : self._next + _AT_ONCE]
-        if not some or some[0] != i:
+        if not self._reads_many or not some or some[0] != i:
             return self._read(i)
-        if self._singles < _TIMED or self._seconds > _WORTH_SINGLE * self._singles:
+        if self._singles < _TIMED_ITEMS or self._seconds > _SLOW_ITEM * self._singles:
             return self._read_timed(i)
         self._next += len(some)
         try:
             rows = self._read_many(some)
-        except Exception:  # of an item that may not be this one
+        except Exception:  # another one of the items may have failed
             return self._read(i)
         if len(rows) != len(some) or _form_of(rows[0]) != self._form:
-            self._seconds = inf  # the dataset returns something else than items: none at once
+            self._reads_many = False  # the dataset returns something else than items
             return self._read(i)
         self._ready = dict(zip(some, rows, strict=True))
         return self._ready.pop(i)
@@ -136,15 +137,15 @@ class ManyAtOnce(Generic[T]):
 
 
 _AT_ONCE = 32
-"""The most items that are read at once."""
-_TIMED = 4
-"""The items that are read alone and timed first."""
-_WORTH_SINGLE = 0.001
-"""The seconds that a single item takes at least, so that reading many at once gains too little."""
+"""The limit on items that are read at once."""
+_TIMED_ITEMS = 4
+"""The number of items that are first read alone, and timed."""
+_SLOW_ITEM = 0.001
+"""If a single item takes at least this many seconds, reading many at once gains too little."""
 
 
 def _form_of(item: object) -> object:
-    """Return what items have in common with each other, and not with a column of many items."""
+    """Return a value that is equal for items of a dataset, but not for a column of many items."""
     if isinstance(item, dict):
         return dict, frozenset(item)
     return (tuple, len(item)) if isinstance(item, tuple) else type(item)

@@ -50,7 +50,7 @@ def from_ray(dataset: ray.data.Dataset, *, ordered: bool = False) -> Flow[dict[s
     flowdsl.errors.InvalidFlow: from_ray: dataset must be a ray.data.Dataset, got list; for any \
 other iterable use from_iterable
 
-    Source: ``iter_rows`` of Ray Data; the other way of ``to_ray``.
+    Source: ``iter_rows`` of Ray Data; the reverse of ``to_ray``.
 
     Elsewhere: tensorpack none; tf.data none; Grain none; torchdata none.
     """

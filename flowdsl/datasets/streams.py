@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 class _Stream(Node[T, E], Generic[T, E]):
     """The elements of a dataset, in its order."""
 
-    many: ClassVar[str]
+    size_text: ClassVar[str]
     """The text for the number of elements in titles."""
 
     operator: str
@@ -45,8 +45,8 @@ class _Stream(Node[T, E], Generic[T, E]):
 
     @property
     def title(self) -> str:
-        many = self.many.format(self.count)
-        return f"{self.operator}({type(self.dataset).__name__}, {many})"
+        size = self.size_text.format(self.count)
+        return f"{self.operator}({type(self.dataset).__name__}, {size})"
 
     @property
     def fingerprint(self) -> str:
@@ -92,26 +92,26 @@ class _Stream(Node[T, E], Generic[T, E]):
 class CountedStream(_Stream[T, Exact]):
     """A stream of known length."""
 
-    many = "{} elements"
+    size_text = "{} elements"
 
 
 class UncountedStream(_Stream[T, Unsized]):
     """A finite stream of unknown length."""
 
-    many = "of unknown length"
+    size_text = "of unknown length"
 
 
 class UnorderedStream(_Stream[T, Reordered | Unsized], AnyOrder[T, Reordered | Unsized]):
     """A finite stream of unknown length, whose order differs from pass to pass."""
 
     resume_advice: ClassVar[str] = "; use ordered=True"
-    many = "of unknown length"
+    size_text = "of unknown length"
 
 
 class EndlessStream(_Stream[T, Endless]):
     """An endless stream."""
 
-    many = "without end"
+    size_text = "without end"
 
 
 ENDLESS = -1
@@ -128,7 +128,7 @@ def stream(
 ) -> Flow[Any, Any]:
     """Create a flow of a dataset's elements; ``count`` is their number, None if unknown.
 
-    If it is not ``ordered``, the number is unknown.
+    A dataset that is not ``ordered`` has no known number of elements.
     """
     if not ordered:
         return flow(UnorderedStream[Any](operator, dataset, begin, known, None))

@@ -43,7 +43,7 @@ def from_tfdata(dataset: tf.data.Dataset) -> Flow[Any, Any]:
     ``map`` with ``deterministic=False``. Random choices of the flow itself are reproducible: use
     ``.shuffle(seed=7)`` and ``.random_map(f)`` of the flow instead.
 
-    Length: the dataset's ``cardinality()``; unknown if that is unknown.
+    Length: the dataset's ``cardinality()``, if TensorFlow knows it.
 
     Effects: none for a dataset of known length; otherwise ``Unsized`` or ``Endless``.
 
@@ -59,7 +59,7 @@ def from_tfdata(dataset: tf.data.Dataset) -> Flow[Any, Any]:
     >>> [batch["square"].tolist() for batch in flow]
     [[0, 1], [4, 9], [16]]
 
-    Source: ``as_numpy_iterator`` of tf.data; the other way of ``dataflow_to_dataset``.
+    Source: ``as_numpy_iterator`` of tf.data; the reverse of ``dataflow_to_dataset``.
 
     Elsewhere: tensorpack none; tf.data none; Grain none; torchdata none.
     """
@@ -68,7 +68,7 @@ def from_tfdata(dataset: tf.data.Dataset) -> Flow[Any, Any]:
             f"from_tfdata: dataset must be a tf.data.Dataset, got {name_of_class(dataset)}; "
             f"for any other iterable use from_iterable"
         )
-    known = _spec_of(dataset.element_spec, "")
+    known = _spec_of(dataset.element_spec, at="")
     n = int(dataset.cardinality())
     count = {_UNKNOWN_CARDINALITY: None, _INFINITE_CARDINALITY: ENDLESS}.get(n, n)
     return stream("from_tfdata", dataset, _iterate, known, count)

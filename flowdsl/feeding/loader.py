@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn, Self, TypeAlias, TypeVar
 
 import attrs
 
@@ -47,7 +47,7 @@ class Ranks:
     n: int = 1
     i: int = 0
     even: Even | None = "drop"
-    """How the passes of all ranks get one length, as in ``flow.shard``; None: they may differ."""
+    """How the passes of all ranks get one length, as in ``flow.shard``; None if they may differ."""
 
     @classmethod
     def of_arguments(cls, name: str, shard: tuple[int, int], even: Even | None) -> Ranks:
@@ -77,9 +77,8 @@ class Loader(Generic[X]):
     A thread computes elements, and converts each by ``convert(element, position)``, at most
     ``ahead`` elements ahead of the consumer. ``arrived`` is called with each element when the
     consumer takes it, in the consumer's thread. One pass is open at a time: beginning the next
-    pass ends it. A pass of which no element was taken does not count as an epoch. A loader belongs
-    to one thread; it stops when it is closed, when it is garbage-collected, and when the program
-    ends.
+    pass ends it. A pass counts as an epoch once an element was taken. A loader belongs to one
+    thread; it stops when it is closed, when it is garbage-collected, and when the program ends.
 
     With several ``ranks``, each rank gets every ``n``-th element, like ``shard``. All ranks get
     equally many, so that no rank waits for the others at the end: the last elements of a pass are
@@ -137,9 +136,9 @@ class Loader(Generic[X]):
     def set_epoch(self, epoch: int) -> None:
         """Select the epoch of the next ``for``.
 
-        After ``load_state_dict`` it continues the epoch, if the state is one of that epoch and not
-        at its end. So trainers that set the epoch in any case resume exactly, and train whole
-        epochs after the resumed one.
+        After ``load_state_dict``, the next ``for`` continues from the state if it belongs to this
+        epoch and is not at its end. So trainers that always set the epoch resume exactly, and train
+        whole epochs after the resumed one.
 
         Raises:
             InvalidFlow: ``epoch`` is not an int of at least 0.
@@ -158,9 +157,10 @@ class Loader(Generic[X]):
         return taken >= (length - length % self._ranks.n if drops else length)
 
     def _continue_at(self, other: LoaderPass[X]) -> None:
-        """Replace the current pass; an iterator that was not read yet yields the other pass.
+        """Replace the current pass by another one.
 
-        Trainers may create the iterator first, and then set the epoch or load a state.
+        Trainers may create the iterator first, and then set the epoch or load a state. So an
+        iterator that was not read yet yields the elements of the other pass.
         """
         if self._pass.began:
             self._pass.close()
@@ -174,7 +174,7 @@ class Loader(Generic[X]):
             before.close()
             self._pass = self.begin(before.epoch + 1)
         else:  # wrappers of a loader may create an iterator without reading from it
-            self._pass = self.begin(*before.place)
+            self._pass = self.begin(*before.start)
         return self._pass
 
     def __len__(self) -> int:
@@ -237,32 +237,35 @@ class Loader(Generic[X]):
     def begin(
         self, epoch: int, position: int = 0, resume_point: ResumePoint = BEGINNING
     ) -> LoaderPass[X]:
-        """Return a pass of its own, which the loader does not count, close or save."""
+        """Return a separate pass, which the loader does not count, close or save."""
         node, ranks = self._flow.node, self._ranks
-        plan, start, skipped = self._full_plan, (position, resume_point), 0
-        if ranks.n > 1 and position % ranks.n == 0:
-            start = position // ranks.n, BEGINNING
-        elif ranks.n > 1:  # a state of another number of ranks
-            plan = plan_of(part_of(Skip[Any, Any](node, position), ranks))
-            start, skipped = (0, BEGINNING), position
+        skipped = 0
+        if ranks.n == 1:
+            run = partial(Run, self._full_plan, epoch, position, resume_point)
+        elif position % ranks.n == 0:
+            run = partial(Run, self._full_plan, epoch, position // ranks.n)
+        else:  # a state of another number of ranks: divide the elements after the position
+            skipped = position
+            plan: Plan[Any] = plan_of(part_of(Skip[Any, Any](node, position), ranks))
+            run = partial(Run, plan, epoch)
         return LoaderPass(
             node,
-            (epoch, position, resume_point),
-            partial(Run, plan, epoch, *start),
+            PassStart(epoch, position, resume_point),
+            run,
             ranks,
-            _Converted(self._convert, partial(_position_of, ranks, node.length, skipped)),
-            self._arrived,
-            self._ahead,
-            self._name,
+            ready=_Converted(self._convert, partial(_position_of, ranks, node.length, skipped)),
+            arrived=self._arrived,
+            ahead=self._ahead,
+            name=self._name,
         )
 
 
 def refuse_second_shard(
     name: str, node: AnyNode, processes: tuple[int, int], accepts_shard: bool = True
 ) -> None:
-    """Refuse a flow that the program has divided among the processes that a consumer divides it by.
+    """Refuse a flow that the program has already divided among the processes of a consumer.
 
-    Each process would get the ``n``-th part of an ``n``-th part, and no process the others.
+    The consumer would divide it once more, so most elements would reach no process.
     ``accepts_shard`` is True if the consumer has an argument ``shard``, which the message names.
 
     Raises:
@@ -299,7 +302,7 @@ def _position_of(ranks: Ranks, length: int | None, skipped: int, k: int) -> int:
 
 
 def check_length(name: str, node: AnyNode, ranks: Ranks) -> None:
-    """Warn of elements that are left out or repeated so that all ranks get equally many.
+    """Warn if elements are left out or repeated, so that all ranks get the same number.
 
     Raises:
         InvalidFlow: The length of the flow is unknown, or "drop" leaves all elements out.
@@ -346,6 +349,14 @@ class _Converted(Sink[Any], Generic[X]):
         self.elements.append(self._convert(element, self._position_of(position)))
 
 
+class PassStart(NamedTuple):
+    """Where a pass begins, for all ranks together."""
+
+    epoch: int
+    position: int
+    resume_point: ResumePoint
+
+
 class LoaderPass(Iterator[X], Generic[X]):
     """One pass of a loader, which begins with the first ``next``.
 
@@ -356,7 +367,7 @@ class LoaderPass(Iterator[X], Generic[X]):
     def __init__(
         self,
         node: AnyNode,
-        place: tuple[int, int, ResumePoint],
+        start: PassStart,
         run: Callable[[], Run[Any]],
         ranks: Ranks,
         ready: _Converted[X],
@@ -364,8 +375,7 @@ class LoaderPass(Iterator[X], Generic[X]):
         ahead: int,
         name: str,
     ) -> None:
-        self.place = place
-        """The epoch, position and resume point at which the pass begins, for all ranks together."""
+        self.start = start
         self.began = False
         """True after the first ``next``."""
         self.ended = False
@@ -382,24 +392,22 @@ class LoaderPass(Iterator[X], Generic[X]):
         self._taken = 0
 
     def move_to(self, other: LoaderPass[X]) -> None:
-        """Become another pass, which has not begun, as this one."""
-        self.place, self._run, self._ready = other.place, other._run, other._ready
+        """Become another pass; neither has begun."""
+        self.start, self._run, self._ready = other.start, other._run, other._ready
 
     @property
     def epoch(self) -> int:
         """The epoch of the pass."""
-        epoch, _, _ = self.place
-        return epoch
+        return self.start.epoch
 
     @property
     def taken(self) -> int:
         """The elements of the flow's pass taken so far by all ranks, without repeated ones."""
-        _, position, _ = self.place
-        taken = position + self._taken * self._ranks.n
+        taken = self.start.position + self._taken * self._ranks.n
         return taken if self._node.length is None else min(taken, self._node.length)
 
     def __next__(self) -> X:
-        pump = self._pump or self._start()
+        pump = self._pump or self._begin()
         try:
             pump.take()
         except EndOfPass:
@@ -411,7 +419,7 @@ class LoaderPass(Iterator[X], Generic[X]):
             self._arrived(element)
         return element
 
-    def _start(self) -> Pump[Any]:
+    def _begin(self) -> Pump[Any]:
         if self._closed:
             raise FlowError(f"{self._name}: this pass was closed; begin another one")
         self.began = True
@@ -420,12 +428,11 @@ class LoaderPass(Iterator[X], Generic[X]):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state after the last element taken."""
-        epoch, position, resume_point = self.place
         if self._pump is None:
-            return {**state_of(self._node, epoch, position, resume_point)}
+            return {**state_of(self._node, *self.start)}
         if self._ranks.n == 1:
             return self._pump.state_dict()
-        return {**state_of(self._node, epoch, self.taken)}
+        return {**state_of(self._node, self.epoch, self.taken)}
 
     def statistics(self) -> RunStatistics | None:
         """Return the statistics of the run; None before it begins."""

@@ -25,7 +25,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 from flowdsl.errors import FlowError, InvalidFlow
-from flowdsl.feeding.stall_report import whereabouts
+from flowdsl.feeding.stall_report import activity_of
 from flowdsl.nodes import checked_int
 from flowdsl.resources.cancellation import cancelled_when
 from flowdsl.resources.limits import start_thread
@@ -50,9 +50,9 @@ PATIENCE = 30.0
 
 
 class EndOfPass(Exception):
-    """Raised when a pass has too few elements for another step; ``left`` is how many remain.
+    """Raised when a pass has too few elements for another step; ``left`` is their number.
 
-    ``rows`` is the number of further rows, too few for an element, if the consumer batches rows.
+    If the consumer batches rows, ``rows`` is the number of further rows, too few for an element.
     """
 
     def __init__(self, left: int, rows: int = 0) -> None:
@@ -220,7 +220,7 @@ class _Transfer(Generic[T]):
         self.waited = 0.0
         self._over = False
         self._taken_to_the_end = False
-        """True if the consumer has seen the end; the elements left are too few for a step."""
+        """True if the consumer has seen the end: the remaining elements are too few for a step."""
         self._error: Exception | None = None
         self._stopped = False
         # A run belongs to one thread at a time. Locks are not fair: the pump's thread could lock
@@ -277,7 +277,7 @@ class _Transfer(Generic[T]):
                     "%s: a step has waited for %.3g s, and element %d of the pass has not arrived: "
                     "%s",
                     *(self._name, monotonic() - began, self._start + self._queued),
-                    whereabouts(self._run, self._thread),
+                    activity_of(self._run, self._thread),
                 )
                 patience *= 2
         finally:
@@ -295,7 +295,7 @@ class _Transfer(Generic[T]):
             self._stopped = True
             self._changed.notify_all()
         self._sink.close()
-        if threading.current_thread() is self._thread:  # called by the garbage collector
+        if threading.current_thread() is self._thread:  # the garbage collector may run anywhere
             return
         self._thread.join(timeout)
         if self._thread.is_alive():
@@ -343,7 +343,10 @@ class _Transfer(Generic[T]):
             return not self._stopped
 
     def _move_one(self) -> bool:
-        """Move the next element, if any; only this short-lived frame refers to the element."""
+        """Move the next element; return False at the end.
+
+        Only this short-lived frame refers to the element.
+        """
         try:
             element = self._next()
         except StopIteration:

@@ -42,7 +42,7 @@ class Slot:
         """Return True if a shape matches."""
         return self.shape is None or (
             len(dims) == len(self.shape)
-            and all(want in (None, got) for got, want in zip(dims, self.shape, strict=True))
+            and all(wanted in (None, side) for side, wanted in zip(dims, self.shape, strict=True))
         )
 
     def array(self, value: object) -> NDArray[Any] | None:
@@ -59,7 +59,7 @@ class Slot:
             return None
         if slot_dtype(value.dtype) != self.dtype or not self.has_shape(value.shape):
             return None
-        # For a NumPy scalar TensorFlow would copy every component twice; not for a 0-d array.
+        # an array: for a NumPy scalar, TensorFlow would copy every component twice
         return np.asarray(value)
 
     def _array_of_number(self, kind: type, value: object) -> NDArray[Any] | None:

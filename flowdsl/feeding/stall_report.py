@@ -16,8 +16,8 @@ _PACKAGE = str(Path(__file__).parents[1])
 _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
 
 
-def whereabouts(run: Run[Any], thread: threading.Thread) -> str:
-    """Describe the current activity of a run for a message; ``thread`` iterates the run."""
+def activity_of(run: Run[Any], thread: threading.Thread) -> str:
+    """Describe what a run is doing, for a message; ``thread`` iterates the run."""
     frame = sys._current_frames().get(thread.ident or 0)
     while frame is not None and _is_in_library(frame):
         frame = frame.f_back

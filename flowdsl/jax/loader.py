@@ -87,7 +87,8 @@ class _DevicePlacer:
         return placed
 
     def _why(self, array: NDArray[Any], error: Exception) -> str:
-        spec = getattr(self.device, "spec", ())  # with too many axes, an assertion of JAX fails
+        # JAX only fails an assertion if the sharding has more axes than the array
+        spec = getattr(self.device, "spec", ())
         axes = max((k for k, name in enumerate(spec, 1) if name is not None), default=0)
         if axes > array.ndim:
             return (
@@ -115,7 +116,7 @@ class _DevicePlacer:
 
 
 def register_records(element: object) -> None:
-    """Register the attrs classes and dataclasses of an element as pytrees, unless they are.
+    """Register the attrs classes and dataclasses of an element as pytrees, if nobody has.
 
     JAX would treat a record as one leaf, which ``jax.jit`` refuses as an argument.
 

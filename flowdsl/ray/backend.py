@@ -41,13 +41,13 @@ SECONDS_TO_RESERVE = 5.0
 """How long to wait for CPUs that are being released, before too few free CPUs are an error."""
 
 SECONDS_WITHOUT_WORKERS = 30.0
-"""After the death of all machines: how long to wait for a machine with a free CPU."""
+"""How long to wait for a machine with a free CPU if all workers have died."""
 
 SECONDS_OF_LAG = 2.0
-"""Ray shows the CPUs of a new actor as reserved only after some time."""
+"""How long after the start of an actor Ray may still show its CPUs as free."""
 
 MAX_LOST_HOSTS = 3
-"""When this many hosts in a row end before a worker of theirs is ready, the pass fails."""
+"""The pass fails if this many hosts in a row end before one of their workers is ready."""
 
 _parked: weakref.WeakSet[Actors] = weakref.WeakSet()
 """Backends that keep CPUs between passes; they are closed if another backend needs the CPUs."""
@@ -74,12 +74,12 @@ class Actors:
         self._inbox = Inbox()
         self._workers: list[Worker] = []
         self._vacant_here = 0
-        """The workers of this machine for which CPUs are reserved and which are not started."""
+        """The CPUs of this machine that are reserved for workers that are not started."""
         self._missing = 0
-        """Workers that are to be started when a machine has free CPUs."""
+        """The number of workers to start as soon as a machine has free CPUs."""
         self._missing_since = self._looked = time.monotonic()
         self._lost_hosts = 0
-        """Hosts that ended one after another before a worker was ready."""
+        """The number of hosts that have ended, one after another, before a worker was ready."""
         self._owner = Owner()
         self._resources = _Resources(self._owner, self._local, self._inbox)
         self._end = weakref.finalize(self, self._resources.release_later)
@@ -143,7 +143,7 @@ class Actors:
     def replace(self, worker: Worker) -> None:
         if isinstance(worker, RemoteWorker):
             self._lose(worker)
-            if self._add():  # in its place; ``poll`` looks for CPUs for all that are missing
+            if self._add():  # otherwise ``poll`` starts it when a CPU is free
                 self._missing -= 1
         else:
             self._local.replace(worker)
@@ -272,7 +272,7 @@ class Actors:
         return bool(allotted)
 
     def _allotted(self, count: int) -> dict[cluster.Node, int]:
-        """Divide workers among the machines; hosts that are being started have their CPUs."""
+        """Divide workers among the machines, without the CPUs of hosts that are being started."""
         actual = {node.id: node for node in cluster.nodes() if node.id not in self._unsuitable}
         starting = dict[str, int]()
         for machine in self._resources.machines.values():
@@ -290,8 +290,8 @@ class Actors:
         """Reserve the CPUs, and start hosts; in mid-pass, leave out machines that lack a file."""
         new = dict[Machine, Any]()
         for node, n in allotted.items():
-            if node.free < n:  # released actors have reserved the others
-                end_idle(unless=partial(_suits, node, n))
+            if node.free < n:  # released actors still reserve the other CPUs
+                end_idle(unless=partial(_may_stay, node, n))
             if node.is_here:
                 self._resources.leases.append(acquire(Reservation, node, n))
                 self._vacant_here += n
@@ -343,7 +343,7 @@ class Actors:
 
 @attrs.define(eq=False)
 class _Resources:
-    """What a backend holds: this machine's workers, other machines, and CPUs of this one."""
+    """The resources of a backend: local workers, other machines, and reserved CPUs."""
 
     owner: Owner
     local: Processes
@@ -353,7 +353,7 @@ class _Resources:
     are_open: bool = False
 
     def open(self) -> None:
-        """Open what workers connect to."""
+        """Prepare to start workers."""
         self.are_open = True
         self.local.start(0)
         self.inbox.ring(self.local.wake)
@@ -365,9 +365,9 @@ class _Resources:
             self._release_leases()
 
     def release_later(self) -> None:
-        """Release when the backend is collected, which may happen in a thread of Ray.
+        """Release when the backend is garbage-collected, which may happen in a thread of Ray.
 
-        There a call of Ray would wait for itself, so another thread makes it.
+        A call of Ray in that thread would wait for itself, so another thread makes it.
         """
         if self.owner.is_here:
             self._close_here()
@@ -390,8 +390,8 @@ def _nodes() -> list[cluster.Node]:
     return [attrs.evolve(node, free=node.free + idle_cpus(node)) for node in cluster.nodes()]
 
 
-def _suits(node: cluster.Node, n: int, lease: Lease) -> bool:
-    """Return True if a released lease need not end so that a new one fits on the machine."""
+def _may_stay(node: cluster.Node, n: int, lease: Lease) -> bool:
+    """Return True if a released lease is elsewhere, or reserves the ``n`` CPUs that are needed."""
     return lease.node.id != node.id or lease.cpus == n
 
 

@@ -32,7 +32,7 @@ class Node:
 
 
 _user: int | None = None
-"""The process that has used the connection to Ray."""
+"""The id of the process that has used the connection to Ray."""
 
 
 def connect() -> Any:
@@ -84,12 +84,12 @@ def nodes() -> list[Node]:
     free = state.available_resources_per_node()
     found = [
         Node(
-            node["NodeID"],
-            node["NodeManagerAddress"],
-            int(node["Resources"].get("CPU", 0)),
-            int(free.get(node["NodeID"], {}).get("CPU", 0)),
-            int(node["Resources"].get("object_store_memory", 0)),
-            node["NodeID"] == here,
+            id=node["NodeID"],
+            address=node["NodeManagerAddress"],
+            cpus=int(node["Resources"].get("CPU", 0)),
+            free=int(free.get(node["NodeID"], {}).get("CPU", 0)),
+            store=int(node["Resources"].get("object_store_memory", 0)),
+            is_here=node["NodeID"] == here,
         )
         for node in ray.nodes()
         if node["Alive"]
@@ -98,7 +98,7 @@ def nodes() -> list[Node]:
 
 
 def cpus() -> int:
-    """Return the number of CPUs of the whole cluster: the most workers of ``actors="auto"``."""
+    """Return the number of CPUs of the cluster, which limits the workers of ``actors="auto"``."""
     return max(1, sum(node.cpus for node in nodes()))
 
 
@@ -108,7 +108,10 @@ def allot(count: int, machines: Sequence[Node]) -> dict[Node, int]:
     The first machine is filled first, since elements of workers there cross no network. The other
     machines get the same number each, as far as their CPUs allow.
 
-    >>> a, b, c = (Node(id, id, 4, free, 0, id == "a") for id, free in zip("abc", (1, 4, 2)))
+    >>> a, b, c = (
+    ...     Node(id=id, address=id, cpus=4, free=free, store=0, is_here=id == "a")
+    ...     for id, free in zip("abc", (1, 4, 2))
+    ... )
     >>> {node.id: n for node, n in allot(5, [a, b, c]).items()}
     {'a': 1, 'b': 2, 'c': 2}
     >>> sum(allot(9, [a, b, c]).values())

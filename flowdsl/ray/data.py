@@ -63,7 +63,7 @@ def _rows_of_parts(
 
 
 def _columns(rows: Sequence[Any]) -> dict[str, Any]:
-    """Return the columns of rows; a row without a column has None there, as in Ray Data."""
+    """Return the columns of rows; where a row lacks a component, the value is None."""
     named = [_named(row) for row in rows]
     names = dict.fromkeys(name for row in named for name in row)
     return {name: _column([row.get(name) for row in named]) for name in names}
@@ -75,7 +75,7 @@ def _named(row: Any) -> dict[str, Any]:
 
 
 def _column(values: list[Any]) -> Any:
-    """Stack values if they are alike; otherwise Ray Data stores each by itself."""
+    """Stack values of one shape and dtype; Ray Data stores other values one by one."""
     if all(isinstance(value, np.ndarray) for value in values):
         if len({(value.shape, value.dtype) for value in values}) == 1:
             return np.stack(values)

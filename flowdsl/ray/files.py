@@ -13,14 +13,14 @@ from flowdsl.plan.tree import walk
 from flowdsl.storage.paths import is_url
 
 MOST_CHECKED = 1000
-"""Of more files, this many are checked, at equal distances."""
+"""If there are more files, at most this many are checked, at equal distances."""
 
 
 def files_of(program: AnyNode) -> tuple[str, ...]:
-    """Return the absolute paths of files that workers read; of very many files, a sample."""
+    """Return the absolute paths of the files that workers read, or a sample of them."""
     found = list(dict.fromkeys(path for node in walk(program) for path in _paths(node)))
-    step = -(-len(found) // MOST_CHECKED) or 1
-    return tuple(found[::step])
+    distance = max(1, -(-len(found) // MOST_CHECKED))
+    return tuple(found[::distance])
 
 
 def _paths(value: object) -> Iterator[str]:

@@ -2,12 +2,12 @@
 
 The problem: workers on other machines, with the guarantees of worker processes. The naive way is an
 actor for each worker. Ray may lose the reply to a finished call together with the actor, so after a
-death nobody knows which task the worker had begun; a note of it must then survive elsewhere, at a
-call for each task. Each actor is also a new interpreter of 110 MB.
+death nobody knows which task the worker had begun; to record that elsewhere would take a call for
+each task. Each actor is also a new interpreter of 110 MB.
 
 The choice: one actor for each machine, which starts worker processes as the consumer's process does
-on its own machine. So shared memory, the note of the task begun, time limits, and replacements are
-the same code, a worker's death costs nothing of Ray, and Ray reports only the end of a machine.
+on its own machine. So shared memory, the record of the task begun, time limits, and replacements
+are the same code. Ray need not handle the death of a worker: it reports only the end of a machine.
 
 The host forwards bytes: it unpickles neither programs nor elements, so it imports no module of the
 user. It serves one backend at a time: a thread talks to the workers, calls of the actor put
@@ -45,15 +45,15 @@ from flowdsl.workers.tasks import TaskInput
 from flowdsl.workers.wire import PackedStage, pickled, unpack
 
 MAX_REPORTED = 64 << 20
-"""``poll`` returns the results that are there, up to about this many bytes."""
+"""``poll`` returns all results that have arrived, up to about this many bytes."""
 
 
 @attrs.frozen
 class Buffers:
     """Arrays as an argument of a call.
 
-    Ray packs lists and arrays by msgpack, which other libraries patch so that it makes a dict of an
-    array (``msgpack_numpy.patch``, which tensorpack calls); an object of a class is pickled.
+    Ray packs lists and arrays by msgpack, which other libraries patch so that it packs an array as
+    a dict (``msgpack_numpy.patch``, which tensorpack calls). Ray pickles an object of a class.
     """
 
     arrays: list[NDArray[np.uint8]]
@@ -104,7 +104,7 @@ Report: TypeAlias = WorkerReady | TaskDone | WorkerEnded | HostFailed | NoReport
 
 @attrs.frozen
 class HostSetup:
-    """What a host needs besides the large arrays of the program."""
+    """The setup of a host, without the large arrays of the program."""
 
     stage: PackedStage
     """The stage, without its arrays."""
@@ -139,7 +139,7 @@ class Host(Reservation):
         """Prepare to run workers of a backend, and end those of the last one."""
         self.release()
         self.hold()
-        self._take_on(setup)
+        self._adopt(setup)
         try:
             with self._lock:
                 reports = self._reports[backend]
@@ -155,7 +155,7 @@ class Host(Reservation):
             group.command(group.close)
             with self._lock:
                 self._released.add(group.backend)
-                self._reports.pop(group.backend).put(NO_REPORT)  # so that its ``poll`` returns
+                self._reports.pop(group.backend).put(NO_REPORT)  # ends a ``poll`` that waits
 
     def start(self, number: int) -> None:
         """Start a worker, which reports refer to by ``number``."""
@@ -188,7 +188,7 @@ class Host(Reservation):
     def poll(self, backend: int) -> list[Report]:
         """Wait for reports on the workers of a backend, and return them."""
         with self._lock:
-            if backend in self._released:  # a late call, which would block later ones
+            if backend in self._released:  # a late call would wait forever, and block later ones
                 return []
             queue = self._reports[backend]
         reports = [queue.get()]
@@ -205,7 +205,7 @@ class Host(Reservation):
     def ping(self) -> None:
         """Return, which shows that this machine is alive."""
 
-    def _take_on(self, setup: HostSetup) -> None:
+    def _adopt(self, setup: HostSetup) -> None:
         """Adopt the consumer's variables, folder and search path as far as this machine has them.
 
         Variables that the machine sets itself, such as ``PATH``, are kept.
@@ -251,7 +251,7 @@ class WorkerGroup:
         self._workers[number] = self._processes.workers[-1]
 
     def submit(self, number: int, task: bytes, frames: Buffers) -> None:
-        """Submit a task, unless the worker has died, as was reported."""
+        """Submit a task, unless the worker has died; its death was reported."""
         if (worker := self._workers.get(number)) is not None:
             views = [frame.data for frame in frames.arrays]
             self._processes.submit(worker, TaskInput(unpack(task), packed=views))

@@ -3,7 +3,7 @@
 The problem: a pass that the consumer leaves early ends its workers, and so does a changed function.
 The naive way ends the actor with them. The next pass then waits for Ray to free the CPUs and for a
 new interpreter that imports flowdsl, a second or two. The choice: a released actor stays for ten
-seconds, without workers, and the next backend that needs as many CPUs of the machine gets it.
+seconds, without workers. The next backend that needs the same number of CPUs there gets it.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _idle: list[Lease] = []
 
 
 def acquire(kind: type[Reservation], node: Node, cpus: int) -> Lease:
-    """Reserve CPUs of a machine: by a released actor with as many, or by a new one."""
+    """Reserve CPUs of a machine: by a released actor that has this number, or by a new one."""
     for lease in _fresh():
         if (lease.kind, lease.node.id, lease.cpus) == (kind, node.id, cpus):
             _idle.remove(lease)
@@ -129,14 +129,15 @@ def _fresh() -> list[Lease]:
 
 
 def _disown() -> None:
-    """In a fork: forget the leases, and keep their actors' handles.
+    """Forget the leases in a fork, but keep the handles of their actors alive.
 
-    The end of a handle is a message to Ray, on a connection that belongs to the parent.
+    A handle that is collected sends a message to Ray, on a connection that belongs to the parent.
     """
     global _active, _idle
-    _kept.extend((_active, _idle))
+    _of_parents.extend((_active, _idle))
     _active, _idle = [], []
 
 
-_kept: list[list[Lease]] = []
+_of_parents: list[list[Lease]] = []
+"""In a fork: the leases of the processes that it descends from."""
 os.register_at_fork(after_in_child=_disown)

@@ -33,7 +33,7 @@ SECONDS_TO_ANSWER = 20.0
 """A machine that has not answered for this time counts as dead. Ray's own check takes a minute."""
 
 SECONDS_TO_START = 120.0
-"""Like ``SECONDS_TO_ANSWER``, for the first answer, before which the host is started."""
+"""The limit for the first answer, before which Ray has to start the host."""
 
 SECONDS_BETWEEN_PINGS = 2.0
 
@@ -73,7 +73,7 @@ class Inbox:
         return [message for message in found if message is not None]
 
     def ring(self, ring: Callable[[], None] | None) -> None:
-        """Call ``ring`` with each further message; None ends that."""
+        """Call ``ring`` whenever a message is put; None ends that."""
         with self._lock:
             self._ring = ring
 
@@ -90,8 +90,8 @@ class RemoteWorker(Worker):
 class Fetched:
     """Elements from another machine: a pickle, and copies of their arrays.
 
-    They are copied out of the object store at once. So the store holds only what is on its way,
-    whatever the consumer keeps, and the arrays can be written to, as those of other workers.
+    They are copied out of the object store at once. So the store holds only elements on their way,
+    whatever the consumer keeps, and the arrays are writable, as if they came from local workers.
     """
 
     content: bytes
@@ -117,14 +117,15 @@ class Machine:
         self.node = lease.node
         self.number = next(_numbers)
         self.vacant = lease.cpus
-        """The number of workers for which it has reserved CPUs and which are not started."""
+        """The number of reserved CPUs without a worker."""
         self.workers: dict[int, RemoteWorker] = {}
         self.dead: str | None = None
         """How the machine died; None if it is alive."""
         self._lease, self._host, self._inbox = lease, lease.actor, inbox
         self._asked, self._answered = time.monotonic(), 0.0
+        """The times of the last ping and of the last answer, by ``time.monotonic``."""
         self.first_answer: float | None = None
-        """The time of the first answer, by ``time.monotonic``; its CPUs are reserved from then."""
+        """The time of the first answer; from then on, Ray counts its CPUs as reserved."""
         self._tell("serve", self.number, setup, arrays)
         self._call("ping")
         self._call("poll", self.number)
@@ -139,7 +140,7 @@ class Machine:
         return self._host.missing.remote(list(paths))
 
     def start(self) -> RemoteWorker:
-        """Start a worker in a vacant place."""
+        """Start a worker on a vacant CPU."""
         self.vacant -= 1
         number = next(_numbers)
         worker = RemoteWorker(f"worker {number} on {self.node}", machine=self, number=number)
@@ -153,7 +154,7 @@ class Machine:
         self._tell("submit", worker.number, pickled(task_input.task), Buffers(frames))
 
     def dismiss(self, worker: RemoteWorker) -> None:
-        """End a worker; its place is vacant."""
+        """End a worker; its CPU is vacant then."""
         if self.workers.pop(worker.number, None) is not None:
             self._tell("dismiss", worker.number)
             self.vacant += 1
@@ -163,7 +164,7 @@ class Machine:
         self._tell("park")
 
     def resume(self) -> None:
-        """Prepare the parked workers for another pass; the death of any is an event as always."""
+        """Prepare the parked workers for another pass; a death meanwhile becomes an event."""
         self._tell("resume")
 
     def close(self) -> None:
@@ -180,7 +181,7 @@ class Machine:
             return []
         try:
             reports: list[Report] = answer.result() or []
-        except Exception as error:  # Ray's, and those of reading an answer
+        except Exception as error:  # an error of Ray, or of unpickling an answer
             return self._died(_reason(error))
         self._answered = time.monotonic()
         self.first_answer = self.first_answer or self._answered
@@ -225,7 +226,7 @@ class Machine:
         return [Done(worker, unpack(report.result), Fetched(report.content, copies))]
 
     def _died(self, how: str) -> list[Event]:
-        """Return the death of each ready worker, at work on the oldest task that it holds.
+        """Return the death of each ready worker, which had begun the oldest task that it holds.
 
         A worker that is not ready holds no task; the backend replaces it.
         """

@@ -41,7 +41,7 @@ class ToRay(FlowBase[T, E]):
             ...
         flowdsl.errors.EndlessFlow: to_ray: repeat() never ends; write .take(n) before
 
-        Source: ``ray.data.Dataset.map_batches``; the other way of ``from_ray``.
+        Source: ``ray.data.Dataset.map_batches``; the reverse of ``from_ray``.
         """
         node = self.node
         if Endless in node.effects:

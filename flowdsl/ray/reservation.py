@@ -38,5 +38,6 @@ class Reservation:
         while True:
             time.sleep(0.5)
             if self.idle_since is not None and time.monotonic() - self.idle_since > SECONDS_IDLE:
-                self._actor.end.remote()  # from a call, or Ray would report an unexpected end
+                # in a call: Ray reports the end of an actor as unexpected if a thread causes it
+                self._actor.end.remote()
                 time.sleep(SECONDS_IDLE)

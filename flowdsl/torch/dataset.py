@@ -52,11 +52,11 @@ class FlowDataset(IterableDataset[X]):
         info = get_worker_info()
         if info is None and self._ranks is not None:
             refuse_late_ranks("as_iterable_dataset", self._ranks)
-        n, i = (1, 0) if info is None else (info.num_workers, info.id)
-        return DatasetPass(self._flow, int(self._epoch), Ranks(n, i, None))
+        workers = Ranks(even=None) if info is None else Ranks(info.num_workers, info.id, even=None)
+        return DatasetPass(self._flow, int(self._epoch), workers)
 
     def __len__(self) -> int:
-        """The number of elements in a pass; of this rank, if there are several."""
+        """Return the number of elements that this rank gets in a pass."""
         return len(self._flow)
 
     def __repr__(self) -> str:

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 X = TypeVar("X")
 
-_BITS = {1: np.uint8, 2: np.uint16}
+_UNSIGNED = {1: np.uint8, 2: np.uint16}
+"""The unsigned integers of one and two bytes, by size."""
 
 
 class TorchLoader(Loader[X], IterableDataset[X]):
@@ -58,7 +59,7 @@ class TorchLoader(Loader[X], IterableDataset[X]):
             tensors,
             ahead=ahead,
             ranks=ranks_of("to_torch", flow.node, shard, even),
-            arrived=tensors.taken if tensors.is_on_cuda else None,
+            arrived=tensors.record_use if tensors.is_on_cuda else None,
             name="to_torch",
         )
 
@@ -188,8 +189,8 @@ class Tensors:
             tensor = tensor.pin_memory()
         return tensor if self.device is None else tensor.to(self.device, non_blocking=self.pinned)
 
-    def taken(self, element: Any) -> None:
-        """Register the memory with the consumer's stream, since another stream allocated it."""
+    def record_use(self, element: Any) -> None:
+        """Tell PyTorch that the consumer's stream uses memory that another stream allocated."""
         for leaf in leaves_of(element):
             if isinstance(leaf, torch.Tensor) and leaf.is_cuda:
                 leaf.record_stream(torch.cuda.current_stream(leaf.device))
@@ -198,8 +199,8 @@ class Tensors:
 def tensor_of(array: NDArray[Any], copy: bool | None = None) -> torch.Tensor:
     """Convert an array to a tensor: a view of its memory, if ``copy`` and the array allow it.
 
-    With ``copy=None`` memory that is read-only, or that a tensor cannot describe (the other byte
-    order, negative strides), is copied; ``True`` always copies, ``False`` never.
+    ``copy=None`` copies memory that is read-only, or that a tensor cannot describe (the other byte
+    order, negative strides). ``True`` always copies, ``False`` never.
 
     >>> array = np.zeros(3, np.float32)
     >>> tensor_of(array).add_(1), array
@@ -213,10 +214,10 @@ def tensor_of(array: NDArray[Any], copy: bool | None = None) -> torch.Tensor:
         raise SpecMismatch(f"{why}, so it has to be copied, and copy=False was given")
     if why or copy:
         array = np.array(array, array.dtype.newbyteorder("="), order="C", subok=False)
-    # These dtypes come from another package, unknown to PyTorch, with the same bit patterns.
+    # PyTorch does not know dtypes of ml_dtypes, but has dtypes of these names and bit patterns.
     own = getattr(torch, array.dtype.name, None) if array.dtype.isbuiltin == 2 else None
-    if isinstance(own, torch.dtype) and array.dtype.itemsize in _BITS:
-        return torch.from_numpy(array.view(_BITS[array.dtype.itemsize])).view(own)
+    if isinstance(own, torch.dtype) and array.dtype.itemsize in _UNSIGNED:
+        return torch.from_numpy(array.view(_UNSIGNED[array.dtype.itemsize])).view(own)
     try:
         return torch.from_numpy(array)
     except TypeError as error:

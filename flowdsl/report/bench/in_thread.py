@@ -1,8 +1,8 @@
 """A kind of worker for benches: it runs in the consumer's thread.
 
 It uses the tasks, messages and shared memory of worker processes, without the sockets that carry
-them. Two processes would do the same work in an order that depends on what else the machine does,
-and so would the size of tasks, if it followed the clock.
+them. With two processes, the order of the work would depend on the load of the machine; so would
+task sizes, if measured times set them. A bench must not depend on it.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from flowdsl.workers.wire import frames_of_rows, nbytes_of_frames, pickled, unpa
 from flowdsl.workers.worker import run
 
 IN_THREAD = WorkerKind(
-    "procs",
-    Label("worker in this thread", "workers in this thread"),
-    "flowdsl.report.bench.in_thread:InThread",
+    keyword="procs",  # takes the place of procs=n
+    noun=Label("worker in this thread", "workers in this thread"),
+    backend="flowdsl.report.bench.in_thread:InThread",
     mortal=False,
 )
 
 ELEMENTS_PER_TASK, BYTES_PER_TASK = 64, 1 << 20
-"""The size of tasks: their most elements, and bytes. They stay in the cache, since the speed of the
-memory depends on what else the machine does."""
+"""Limits on the size of a task. Its data fits into the cache of the CPU: the speed of the memory
+depends on what else the machine does."""
 
 
 class InThread:
@@ -73,14 +73,15 @@ class InThread:
         rows: InputRows = unpack(packed[0], packed[1:]) if packed else []
         task = unpack(message)
         self._slabs.record_begun(task.number)
-        head, content = run(self._executor, self._slabs, task, rows, frozenset())
-        result, places, dropped = unpack(head)
-        self._window.drop(dropped)
-        nbytes = len(content) + self._window.nbytes(places)
-        # The next task is as large on any day: its size does not follow the clock.
-        parts = max(task_input.size / ELEMENTS_PER_TASK, nbytes / BYTES_PER_TASK)
-        result = attrs.evolve(result, seconds=parts * SECONDS_PER_TASK)
-        return [Done(worker, result, Sent(self._window, content, places, nbytes))]
+        head, content = run(self._executor, self._slabs, task, rows, classes=frozenset())
+        result, extents, dropped_slabs = unpack(head)
+        self._window.drop(dropped_slabs)
+        nbytes = len(content) + self._window.nbytes(extents)
+        # Report an invented duration in place of the measured one. The task sizer aims at
+        # SECONDS_PER_TASK, so it chooses these task sizes whatever the clock says.
+        share_of_limit = max(task_input.size / ELEMENTS_PER_TASK, nbytes / BYTES_PER_TASK)
+        result = attrs.evolve(result, seconds=share_of_limit * SECONDS_PER_TASK)
+        return [Done(worker, result, Sent(self._window, content, extents, nbytes))]
 
     def wake(self) -> None:
         """Do nothing: nothing waits."""

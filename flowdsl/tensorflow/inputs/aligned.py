@@ -19,7 +19,7 @@ _LARGE = 1 << 20
 """The size in bytes from which a copy made here is faster than TensorFlow's copy."""
 
 _MAX_FREE = 4
-"""The most blocks of memory that are kept for reuse."""
+"""The limit on blocks of memory that are kept for reuse."""
 
 
 class AlignedCopies:

@@ -227,11 +227,10 @@ class _Formed:
 
     def of(self, leaves: Iterable[Any]) -> Any:
         """Put components into this form."""
-        each = iter(leaves)
         if self.spec == UNKNOWN:
-            first, *others = each
+            first, *others = leaves
             return (first, *others) if others else first
-        return _in_form(self.spec, each)
+        return _in_form(self.spec, iter(leaves))
 
 
 def _in_form(spec: Spec, leaves: Iterator[Any]) -> Any:

@@ -167,7 +167,7 @@ class FeedInput(InputSource):
 
 
 def _tensor(array: NDArray[Any] | tf.Tensor) -> tf.Tensor:
-    """Convert an array to a tensor; an aligned one is not copied, ``tf.constant`` copies twice."""
+    """Convert an array to a tensor without a copy if aligned (``tf.constant`` copies twice)."""
     if not isinstance(array, np.ndarray):
         return array
     return tf.constant(array) if array.dtype.hasobject else tf.raw_ops.Identity(input=array)

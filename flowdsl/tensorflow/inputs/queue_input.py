@@ -48,7 +48,7 @@ class QueuedInput(InputSource):
         name = type(self).__name__
         self.capacity = checked_int(f"{name}: capacity", capacity, 1, _MAX_QUEUE_CAPACITY)
         self._signature = signature
-        self._given = None if queue is None else _fitting(name, queue, signature)
+        self._user_queue = None if queue is None else _fitting(name, queue, signature)
         self._epoch = 0
         self._warned = False
         self._waited = 0.0
@@ -152,14 +152,14 @@ class QueuedInput(InputSource):
         self._end_pass()
         self._epoch = run.epoch
         name = type(self).__name__
-        if self._given is None:
+        if self._user_queue is None:
             queue = _queue(self._signature, self.capacity)
             sink = _OwnQueue(queue, self._signature)
         else:
-            queue = self._given
+            queue = self._user_queue
             _clear(name, queue)
-            once = isinstance(queue, tf.queue.RandomShuffleQueue)
-            sink = (_OwnQueue if once else _UserQueue)(queue, self._signature)
+            serves_one_pass = isinstance(queue, tf.queue.RandomShuffleQueue)
+            sink = (_OwnQueue if serves_one_pass else _UserQueue)(queue, self._signature)
         self._pass = _Pass(queue, Pump(run, sink, self.capacity, name=name, patience=self.patience))
 
     def _current_pass(self) -> _Pass:
@@ -377,7 +377,7 @@ class _OwnQueue(Sink[object]):
 
 
 class _UserQueue(_OwnQueue):
-    """A queue that stays open after the pass; closing makes room, to end a ``put`` that waits."""
+    """A queue that stays open after the pass; ``close`` makes room for a ``put`` that waits."""
 
     def __init__(self, queue: tf.queue.QueueBase, signature: Signature) -> None:
         super().__init__(queue, signature)
@@ -406,12 +406,12 @@ def _queue(signature: Signature, capacity: int) -> tf.queue.QueueBase:
             return tf.queue.FIFOQueue(capacity, dtypes, shapes)
         if all(shape.rank is not None for shape in shapes):
             return tf.queue.PaddingFIFOQueue(capacity, dtypes, shapes)
-        # Neither queue above takes an unknown rank; each element is checked before it is put in.
+        # Neither kind takes an unknown rank. Elements are checked before they are queued.
         return tf.queue.FIFOQueue(capacity, dtypes)
 
 
 def _fitting(source: str, queue: tf.queue.QueueBase, signature: Signature) -> tf.queue.QueueBase:
-    """Return the queue if it accepts the elements; raises SpecMismatch, with both specs, if not."""
+    """Return the queue; raise SpecMismatch, with both specs, if it does not accept the elements."""
     if not isinstance(queue, tf.queue.QueueBase):
         raise InvalidArgument(
             f"{source}: queue must be a tf.queue, such as FIFOQueue, got {type(queue).__name__}"

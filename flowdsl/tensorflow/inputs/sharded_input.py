@@ -19,9 +19,9 @@ class ShardedInput(InputOver):
     """Feeds a step from every ``n``-th element of a flow: the shard of one of ``n`` processes.
 
     All shards end together: elements at the end of a pass that are too few for all processes are
-    left out. So if all processes have taken equally many elements, these are the first elements of
-    the pass, and their number is the state: training can resume with another ``n``, and no element
-    is repeated or left out.
+    left out. So if all processes have taken the same number of elements, these are the first
+    elements of the pass, and their number is the state: training can resume with another ``n``, and
+    no element is repeated or left out.
 
     In each process, a random-access flow computes only the elements of its own shard; any other
     flow computes all elements and leaves the other shards out.
@@ -49,7 +49,7 @@ class ShardedInput(InputOver):
         try:
             self._length: float = len(self.flow)
         except EndlessFlow:
-            self._length = inf
+            self._length = inf  # so that there is always another element
         except UnknownLength as error:
             raise InvalidArgument(
                 f"ShardedInput: {error}; all processes end a pass together, so the flow's "
@@ -94,7 +94,7 @@ class ShardedInput(InputOver):
     def state_dict(self, behind: int = 0) -> State:
         """Return the state ``behind`` elements earlier, as in ``InputSource.state_dict``.
 
-        It counts the elements of all processes together, which take equally many.
+        It counts the elements of all processes together, which take the same number.
         """
         return {"epoch": self.epoch, "taken": self._start + (self._delivered - behind) * self.n}
 

@@ -40,7 +40,7 @@ class Signature:
     flatten: Flatten
     """Returns the components of an element in the order of the slots."""
     by_position: bool = True
-    """True if components may be identified by their places."""
+    """True if components may be identified by their order."""
 
     @property
     def specs(self) -> tuple[tf.TensorSpec, ...]:

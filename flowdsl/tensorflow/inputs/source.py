@@ -58,7 +58,7 @@ class InputSource(ABC):
 
     @property
     def by_position(self) -> bool:
-        """True if components may be identified by their places, as in a tuple.
+        """True if components may be identified by their order, as in a tuple.
 
         The components of a dict or record have only names: they are in ``specs``, and a trainer
         passes each component to the argument of its name.
@@ -67,7 +67,7 @@ class InputSource(ABC):
 
     @property
     def most_a_step(self) -> int | None:
-        """The most elements that a step may take; None if there is no limit."""
+        """The largest number of elements that a step may take; None if there is no limit."""
         return None
 
     @property
@@ -140,9 +140,9 @@ class InputSource(ABC):
     def taken(self, elements: int, behind: int = 0) -> Taken | None:
         """Return the flow's positions of the last ``elements`` elements that a step took.
 
-        With ``behind``, the ``elements`` elements before the last ``behind`` ones, for a consumer
-        that takes elements before it uses them. None if the elements are not from a flow, or not
-        from the current pass.
+        With ``behind``, they are the ``elements`` elements before the last ``behind`` ones, for a
+        consumer that takes elements before it uses them. Return None if the elements are not from a
+        flow, or not from the current pass.
         """
         return None
 
@@ -259,6 +259,6 @@ class InputOver(InputSource):
 def taken_of(
     flow: Flow[object], epoch: int, position: int, elements: int, behind: int
 ) -> Taken | None:
-    """Return ``InputSource.taken`` for a pass of a flow that is at ``position``."""
+    """Return the result of ``InputSource.taken``, if a pass of a flow is at ``position``."""
     first = position - behind - elements
     return Taken(flow, epoch, first, elements) if first >= 0 else None

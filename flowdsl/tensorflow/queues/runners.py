@@ -241,7 +241,7 @@ def noting() -> Iterator[list[FilledQueue]]:
 
 
 def with_sources(queues: Sequence[FilledQueue]) -> list[FilledQueue]:
-    """Return these queues and the queues from which they are filled, the last ones first."""
+    """Return these queues and those that fill them, nearest to the consumer first."""
     found: list[FilledQueue] = []
     ahead = [*queues]
     while ahead:

@@ -83,7 +83,7 @@ class Step:
 
         @tf.function(input_signature=[_COUNT, *self.source.signature], autograph=False)
         def several(steps: tf.Tensor, *args: tf.Tensor) -> Scalars:
-            names: list[str] = []
+            names: list[str] = []  # filled while ``turn`` is traced
 
             def turn(k: tf.Tensor, sums: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
                 scalars = self._step(args)
@@ -118,7 +118,7 @@ class Step:
         return self._of_few("smaller")
 
     def _step(self, args: Sequence[tf.Tensor]) -> Scalars:
-        # Dequeued for all towers at once: a step has an element for each, or does not run.
+        # All towers' elements are dequeued first, so that a step never runs with some missing.
         scalars = self.whole([self.source.tensors(*args) for _ in range(self.elements)])
         self.counts.add(scalars)
         return scalars
