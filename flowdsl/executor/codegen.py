@@ -46,6 +46,10 @@ Path: TypeAlias = tuple[int, ...]
 """The path from a program's end down to an operator: the source to follow at each step."""
 
 
+NO_ATTEMPT = -1
+"""The number of an operator that is not attempted."""
+
+
 @attrs.frozen
 class Form:
     """The properties of an operator that define its code: equal forms share a loop function."""
@@ -73,8 +77,8 @@ class Line:
     value_of: Callable[[str], Any]
     """Returns the value of a name in the line; called when the first element is requested."""
     form: Form = Form()
-    number: int = -1
-    """The number that identifies the operator in its failures, if it is attempted; otherwise -1."""
+    number: int = NO_ATTEMPT
+    """The number that identifies the operator in its failures, if it is attempted."""
     describe: Callable[[Any], str] | None = describe_element
     """Describes the element on which it failed; None for a position, which the error has anyway."""
 
@@ -122,11 +126,11 @@ def elements(
     """Run the lines in order on each element of ``loop_input``, or on the first line's positions.
 
     With ``outputs``, the addresses of the last line's elements, each element is yielded with its
-    position in the output. With ``time_operators``, each
-    line's calls and seconds are added to ``watcher.costs``.
+    position in the output. With ``time_operators``, each line's calls and seconds are added to
+    ``watcher.costs``.
     """
     forms = tuple(line.form for line in lines)
-    make, line_at = _loop(forms, loop_input is not None, outputs is not None, time_operators)
+    loop, line_at = _loop(forms, loop_input is not None, outputs is not None, time_operators)
     positions = _values(lines[0].at.position)
     numbers = iter(positions)
     watcher.on_loop_start(numbers, lines[-1].path)
@@ -137,7 +141,7 @@ def elements(
     if outputs is not None:
         columns.append(_values(outputs.position))
 
-    def place_of(line: Line) -> tuple[int, int]:
+    def address_at(line: Line) -> tuple[int, int]:
         """The epoch and the position, at this line, of the current element."""
         row = len(positions) - length_hint(numbers) - 1
         return int(line.at.epoch[row]), int(line.at.position[row])
@@ -148,13 +152,13 @@ def elements(
         if k is not None:  # otherwise a loop below raised and reported it
             line = lines[k]
             described = None if line.describe is None else line.describe(x)
-            raise_with_cause(watcher.error(line.path, *place_of(line), described), error)
+            raise_with_cause(watcher.error(line.path, *address_at(line), described), error)
 
     def failure_value(error: Exception, x: Any) -> Failed:
         assert error.__traceback__ is not None
         line = lines[line_at[error.__traceback__.tb_lineno]]
         described = None if line.describe is None else line.describe(x)
-        return Failed(line.number, *place_of(line), error, described)
+        return Failed(line.number, *address_at(line), error, described)
 
     def left_out(x: Dropped | Failed, k: int) -> None:
         watcher.left_out(x, lines[k].path)
@@ -166,7 +170,7 @@ def elements(
     # A generator, since ``value_of`` must not be called before the first element is requested.
     attributes = (tuple(map(line.value_of, names_in(line.form.text))) for line in lines)
     rows = columns[0] if len(columns) == 1 else zip(*columns, strict=False)
-    return make(rows, attributes, left_out, raise_failure, failure_value, add_cost)
+    return loop(rows, attributes, left_out, raise_failure, failure_value, add_cost)
 
 
 def _values(column: Positions) -> Sequence[int]:
@@ -183,34 +187,37 @@ def _loop(
     forms: tuple[Form, ...], has_input: bool, with_positions: bool, time_operators: bool
 ) -> tuple[Callable[..., Iterator[Any]], dict[int, int]]:
     """The function for these forms, and the index of the form at each line number."""
-    variables, taken, body = ["number", "x"] if has_input else ["x"], list[str](), list[str]()
+    variables = ["number", "x"] if has_input else ["x"]
+    targets, body = list[str](), list[str]()
     line_at: dict[int, int] = {}
     attempting = False
     for k, form in enumerate(forms):
         names = {"epoch": f"epoch{k}", "position": f"position{k}"}
         variables += [name for field, name in names.items() if f"{{{field}}}" in form.text]
         own = {name: f"{name}_{k}" for name in names_in(form.text)}
-        taken.append(f"({''.join(f'{name}, ' for name in own.values())}), ")
+        targets.append(f"({''.join(f'{name}, ' for name in own.values())}), ")
         if form.attempted and not attempting:
             body += ["if x.__class__ is not Failed:", "    try:"]
         elif attempting and not form.attempted:
-            body += _CAUGHT
+            body += _END_OF_TRY
         attempting = form.attempted
         code = [form.text.format_map(names | own)] if form.text else []
         if time_operators and code:
             code = ["began = now()", *code, f"add_cost({k}, now() - began)"]
-        line_at |= {_FIRST + len(body) + i: k for i in range(len(code))}
+        line_at |= {_FIRST_LINE_OF_BODY + len(body) + i: k for i in range(len(code))}
         body += [f"        {line}" if attempting else line for line in code]
         if form.drops:
-            gone = "x is DROPPED" if "DROPPED" in form.text else "isinstance(x, Dropped)"
-            test = gone if form.text else "x.__class__ is Failed"
-            left = [f"if {test}:", f"    left_out(x, {k})", "    continue"]
-            body += [f"        {line}" if attempting else line for line in left]
-    body += _CAUGHT if attempting else []
+            if not form.text:
+                test = "x.__class__ is Failed"
+            else:  # a line that does not name DROPPED calls a method, which may return a copy of it
+                test = "x is DROPPED" if "DROPPED" in form.text else "isinstance(x, Dropped)"
+            leave = [f"if {test}:", f"    left_out(x, {k})", "    continue"]
+            body += [f"        {line}" if attempting else line for line in leave]
+    body += _END_OF_TRY if attempting else []
     variables += ["output_position"] if with_positions else []
     lines = [
         "def elements(rows, attributes, left_out, raise_failure, failure_value, add_cost):",
-        f"    {''.join(taken)} = attributes",
+        f"    {''.join(targets)} = attributes",
         "    x = None",
         "    try:",
         f"        for {', '.join(variables)} in rows:",
@@ -220,18 +227,18 @@ def _loop(
         "        raise_failure(error, x)",
         "        raise",
     ]
-    known: dict[str, Any] = {
+    namespace: dict[str, Any] = {
         "DROPPED": DROPPED,
         "Dropped": Dropped,
         "Failed": Failed,
         "now": perf_counter,
     }
-    exec(compile("\n".join(lines), "<the operators of a flow>", "exec"), known)
-    return known["elements"], line_at
+    exec(compile("\n".join(lines), "<the operators of a flow>", "exec"), namespace)
+    return namespace["elements"], line_at
 
 
-_FIRST = 6
+_FIRST_LINE_OF_BODY = 6
 """The number of the first line in the loop's body."""
 
-_CAUGHT = ["    except Exception as error:", "        x = failure_value(error, x)"]
-"""The end of a ``try``: consecutive attempts share it, as attempts after a failure do not run."""
+_END_OF_TRY = ["    except Exception as error:", "        x = failure_value(error, x)"]
+"""Consecutive attempts share a ``try``, since those after a failure do not run."""

@@ -76,8 +76,10 @@ class Executor(Protocol):
     """Computes elements in a worker: runs a program, or a whole flow."""
 
     filtered: int
+    """The number of elements of the current task that filters have left out."""
     skipped: list[SkippedElement]
-    made: list[Any]
+    """The elements of the current task that were left out because they failed."""
+    elements_of_task: list[Any]
     """The list that receives the elements of the current task."""
 
     @property
@@ -124,9 +126,11 @@ class EndToEnd:
     root: AnyNode
     filtered: int = 0
     skipped: list[SkippedElement] = attrs.field(factory=list[SkippedElement])
-    made: list[Any] = attrs.field(factory=list[Any])
+    elements_of_task: list[Any] = attrs.field(factory=list[Any])
     _rows: Iterator[Any] = attrs.field(factory=lambda: iter(()), init=False)
+    """The elements of the current pass that are still to be computed."""
     _next: tuple[int, int] = (-1, -1)
+    """The epoch and the position of the first of them."""
     _end: tuple[int, int] = (-1, -1)
     """The end of the last task, which is greater than ``_next`` if the task was cut short."""
 
@@ -135,10 +139,10 @@ class EndToEnd:
         return True  # as far as is known
 
     def is_due(self, addresses: Indices) -> bool:
-        # The task after one that was cut short may have been sent before its rest.
+        # If the last task was cut short, the task after it may have been sent before its rest.
         start = int(addresses.epoch[0]), int(addresses.position[0])
         early = self._next < self._end == start
-        self._end = (-1, -1)
+        self._end = (-1, -1)  # so that the task is due when it is sent again
         return not early
 
     def rows(
@@ -163,6 +167,7 @@ class EndToEnd:
         self._rows, self._next = iter(()), (-1, -1)
 
     def _counted(self, epoch: int, start: int, count: int) -> Iterator[Any]:
+        """Yield ``count`` elements from position ``start``, and keep ``_next`` up to date."""
         self._next = self._end
         for position, x in enumerate(islice(self._rows, count), start + 1):
             self._next = epoch, position  # if the task is cut short here
@@ -177,15 +182,15 @@ class EndToEnd:
         return node.rows(epoch, sources)
 
     def _leave(self, path: Path, failed: Failed) -> None:
-        self.skipped.append(SkippedElement(path, failed, len(self.made)))
+        self.skipped.append(SkippedElement(path, failed, len(self.elements_of_task)))
 
 
 @attrs.define
-class _Counted(Program):
+class _CountingProgram(Program):
     """A program that records failed elements separately from filtered elements."""
 
     skipped: list[SkippedElement] = attrs.field(factory=list[SkippedElement], init=False)
-    made: list[Any] = attrs.field(factory=list[Any], init=False)
+    elements_of_task: list[Any] = attrs.field(factory=list[Any], init=False)
 
     def is_due(self, addresses: Indices) -> bool:
         return True
@@ -195,7 +200,7 @@ class _Counted(Program):
 
     def left_out(self, x: Dropped | Failed, path: Path) -> None:
         if isinstance(x, Failed):
-            self.skipped.append(SkippedElement(path, x, len(self.made)))
+            self.skipped.append(SkippedElement(path, x, len(self.elements_of_task)))
         else:
             self.filtered += 1
 
@@ -204,7 +209,7 @@ def executor_of(
     root: AnyNode, end_to_end: bool, allocate: Allocate | None = None, time_operators: bool = False
 ) -> Executor:
     """The executor that runs ``root`` in one worker."""
-    return EndToEnd(root) if end_to_end else _Counted(root, allocate, time_operators)
+    return EndToEnd(root) if end_to_end else _CountingProgram(root, allocate, time_operators)
 
 
 ReportSkip: TypeAlias = Callable[[Step, Failed], None]
@@ -242,32 +247,32 @@ def handling_step(step: Step, epoch: int, position: int) -> HandlingStep | None:
 
 
 def execute(
-    making: Executor,
+    executor: Executor,
     addresses: Indices,
     supplied: Sequence[Iterable[Any]],
     most_bytes: float = inf,
 ) -> TaskOutcome:
     """Compute the elements at these addresses, up to the one with which they reach ``most_bytes``.
 
-    The size of each is compared as soon as it is computed: the size of a task follows from the
-    elements before it, and the next one may be a million times as large.
+    Each element is measured as soon as it is computed: the number of elements of a task follows
+    from the sizes of earlier ones, and the next element may be a million times as large.
     """
-    made = TaskOutcome([], [])
-    if not making.is_due(addresses):
-        return made
-    positions, elements, times = made.positions, made.elements, made.times
+    outcome = TaskOutcome([], [])
+    if not executor.is_due(addresses):
+        return outcome
+    positions, elements, times = outcome.positions, outcome.elements, outcome.times
     nbytes, is_full = 0, False
-    making.made = elements
+    executor.elements_of_task = elements
     clock = time.perf_counter
     began = last = clock()
-    computed = time.thread_time()
-    few = len(addresses.position) <= MAX_TIMED
+    cpu_before = time.thread_time()
+    is_timed = len(addresses.position) <= MAX_TIMED
     try:
-        if making.drops or few:
-            for position, element in making.rows(addresses, supplied):
+        if executor.drops or is_timed:
+            for position, element in executor.rows(addresses, supplied):
                 positions.append(position)
                 elements.append(element)
-                if few:
+                if is_timed:
                     now = clock()
                     times.append(now - last)
                     last = now
@@ -277,7 +282,7 @@ def execute(
                     break
         else:
             append = elements.append
-            for element in making.elements(addresses, supplied):
+            for element in executor.elements(addresses, supplied):
                 append(element)
                 if type(element) not in PLAIN_NUMBERS:
                     nbytes += nbytes_of(element)
@@ -285,20 +290,21 @@ def execute(
                         is_full = True
                         break
     except OperatorFailed as error:
-        made.failure = Failure(
+        outcome.failure = Failure(
             error.path, error.epoch, error.position, error.__cause__ or error, error.detail
         )
     except Exception as error:  # of a source that cannot be opened
-        made.failure = Failure(None, int(addresses.epoch[0]), int(addresses.position[0]), error)
-    made.seconds = clock() - began
-    if not positions:
+        epoch, position = int(addresses.epoch[0]), int(addresses.position[0])
+        outcome.failure = Failure(None, epoch, position, error)
+    outcome.seconds = clock() - began
+    if not positions:  # the loop without positions ran: it leaves no element out
         positions.extend(addresses.position[: len(elements)].tolist())
-    made.nbytes, made.settled = nbytes, len(addresses.position)
-    if is_full:  # after the last element, a filter may have more to leave out
-        made.settled = int(np.searchsorted(addresses.position, positions[-1])) + 1
-    made.filtered, making.filtered = making.filtered, 0
-    made.skipped, making.skipped = making.skipped, []
-    made.cpu = time.thread_time() - computed
-    made.costs = dict(making.costs)
-    making.costs.clear()
-    return made
+    outcome.nbytes, outcome.settled = nbytes, len(addresses.position)
+    if is_full:  # the positions after the last element, filtered or not, are for another task
+        outcome.settled = int(np.searchsorted(addresses.position, positions[-1])) + 1
+    outcome.filtered, executor.filtered = executor.filtered, 0
+    outcome.skipped, executor.skipped = executor.skipped, []
+    outcome.cpu = time.thread_time() - cpu_before
+    outcome.costs = dict(executor.costs)
+    executor.costs.clear()
+    return outcome

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from flowdsl.elements.preallocated import Allocate, BatchRows, NextRow
 from flowdsl.elements.structure import read_only
 from flowdsl.errors import ElementError
-from flowdsl.executor.codegen import LEAVES_OUT, Form, Line, Path, elements
+from flowdsl.executor.codegen import LEAVES_OUT, NO_ATTEMPT, Form, Line, Path, elements
 from flowdsl.nodes import (
     AnyNode,
     Dropped,
@@ -90,6 +90,7 @@ class TruncatedInput:
 
 
 Supply: TypeAlias = list[Iterator[Any]]
+"""For each base, the rows that are not used yet."""
 
 
 @attrs.define
@@ -116,11 +117,11 @@ class Program:
     """The next rows of the batches that the sources at these paths are read for."""
     _positions: Iterator[int] | None = attrs.field(default=None, init=False)
     """The positions that the final loop has not read yet; None before it starts."""
-    _last: list[AnyNode] = attrs.field(init=False)
+    _outermost: list[AnyNode] = attrs.field(init=False)
     """The operators whose output leaves the program: only their arrays use ``allocate``."""
 
     def __attrs_post_init__(self) -> None:
-        self._last = _last(self.root)
+        self._outermost = _outermost(self.root)
 
     @property
     def drops(self) -> bool:
@@ -138,7 +139,7 @@ class Program:
         """Compute the elements at these addresses, in their order, with their positions.
 
         ``supplied`` holds one iterable per base: the input elements, in the order in which they are
-        used (see ``needed``).
+        used (see ``rows_needed``).
 
         Raises:
             OperatorFailed: At the position of the element that failed; or the result of ``error``.
@@ -232,16 +233,17 @@ class Program:
         """
         if isinstance(node, IndexedSource):
             source: IndexedSource[Any] = node
-            number, form = -1, Form(node.loop_line)
+            number = NO_ATTEMPT
             if isinstance(node, AttemptToRead):
                 source, number = node.attempted.node, node.number
-                form = Form(source.loop_line, attempted=True)
-            part = partial(self._part, source, path, addresses)
-            return None, Line(path, addresses, part, form, number, None)
+            value_of = partial(self._value_in_line, source, path, addresses)
+            form = Form(source.loop_line, attempted=number != NO_ATTEMPT)
+            return None, Line(path, addresses, value_of, form, number, describe=None)
         if isinstance(node, Windowed):
             views = None if self.time_operators else self._views_of(node, path)
             if views is not None:
                 viewed = self._viewed(node, views, addresses, supplied, path)
+                # A line without effect: the loop around it counts the positions.
                 return viewed, Line(path, addresses, lambda _: None, Form("pass"))
             return self._grouped(node, addresses, supplied, path)
         if isinstance(node, Joining):
@@ -263,7 +265,7 @@ class Program:
         return supplied[node.slot], None
 
     def _views_of(self, node: Windowed[Any, Any, Any], path: Path) -> Callable[[int], Any] | None:
-        """The reader of an operator's results; it is opened once."""
+        """The function that reads whole results of the operator, opened once; None without one."""
         if path not in self._readers:
             views = node.open_views()
             if views is None:
@@ -279,7 +281,7 @@ class Program:
         supplied: Supply,
         path: Path,
     ) -> Iterator[Any]:
-        """The results that are read as wholes, up to one that is not; from there on, of rows."""
+        """Yield results that are read as wholes; from the first that cannot be, made of rows."""
         for k, i in enumerate(addresses.position.tolist()):
             x = views(i)
             if x is None:
@@ -294,7 +296,8 @@ class Program:
     def _grouped(
         self, node: Windowed[Any, Any, Any], addresses: Indices, supplied: Supply, path: Path
     ) -> tuple[Iterator[list[Any]], Line]:
-        allocate = self.allocate if any(node is last for last in self._last) else None
+        """Return the groups of rows, and the line that makes an element of each group."""
+        allocate = self.allocate if any(node is other for other in self._outermost) else None
         gather = partial(node.gather, allocate=allocate)
         line = Line(path, addresses, lambda _: gather, describe=describe_group)
         return self._groups(node, addresses, supplied, path, allocate), line
@@ -313,16 +316,16 @@ class Program:
         rows = self._elements(node.source, members.rows, supplied, (*path, 0))
         if node.shares:  # once for each row, so that one pickle has each array once
             rows = map(read_only, rows)
-        last = dict[int, list[Any]]()
+        last = dict[int, list[Any]]()  # the last group of each phase
         groups = (members.phase, members.new, members.shared)
-        for phase, new, old in zip(*(each.tolist() for each in groups), strict=True):
+        for phase, new, shared in zip(*(each.tolist() for each in groups), strict=True):
             # If operators are timed, rows are not stacked as they arrive: the stacking time must be
             # charged to this operator, not to the ones below it.
-            group = [] if self.time_operators else node.group(old + new, allocate)
+            group = [] if self.time_operators else node.group(shared + new, allocate)
             if isinstance(group, BatchRows):
                 group.next_row = next_row
-            before = last[phase] if old else []
-            group.extend(chain(before[len(before) - old :], islice(rows, new)))
+            before = last[phase] if shared else []
+            group.extend(chain(before[len(before) - shared :], islice(rows, new)))
             if not group or (node.drop_remainder and len(group) < node.n):
                 return  # a stream ended
             yield group
@@ -330,10 +333,10 @@ class Program:
                 last[phase] = list(group)
 
     def _announce(self, next_row: NextRow, node: AnyNode, path: Path) -> None:
-        """Let the sources read rows to where they are batched, if no function sees them before.
+        """Let the sources read rows directly into a batch, if no function sees them before.
 
-        Not below an operator that repeats elements: one may be in two batches, and a function that
-        changes the first batch would change it in the second.
+        Not below an operator that repeats elements: an element may be in two batches, and a
+        function that changes the first batch would change it in the second.
         """
         while isinstance(node, Identity) or (
             isinstance(node, IndexTransform) and not node.repeats_elements
@@ -345,7 +348,9 @@ class Program:
         elif isinstance(node, IndexedSource):
             self._next_rows[path] = next_row
 
-    def _part(self, node: IndexedSource[Any], path: Path, addresses: Indices, name: str) -> Any:
+    def _value_in_line(
+        self, node: IndexedSource[Any], path: Path, addresses: Indices, name: str
+    ) -> Any:
         """The value of a name in the line of a source; the reader is opened once."""
         if name != "open":
             return getattr(node, name)
@@ -373,17 +378,18 @@ def _form(node: Elementwise[Any, Any, Any]) -> Form:
 
 
 def _line_owner(node: Elementwise[Any, Any, Any]) -> tuple[AnyNode, int]:
-    """The operator whose attributes the line names, and the number of its attempt or -1.
+    """The operator whose attributes the line names, and its number if it is attempted.
 
     Not cached on the node: for most nodes the result contains the node itself, a reference cycle.
     """
-    return (node.attempted.node, node.number) if isinstance(node, Attempt) else (node, -1)
+    return (node.attempted.node, node.number) if isinstance(node, Attempt) else (node, NO_ATTEMPT)
 
 
 @any_depth
-def _last(node: AnyNode) -> list[AnyNode]:
+def _outermost(node: AnyNode) -> list[AnyNode]:
+    """The operators that make the output of a program: others only move their elements."""
     if isinstance(node, IndexTransform | Merging | Joining):
-        return [*chain.from_iterable(map(_last, node.sources))]
+        return [*chain.from_iterable(map(_outermost, node.sources))]
     return [node]
 
 
@@ -411,7 +417,7 @@ class Members(NamedTuple):
     new: Positions
     """The number of rows that each group adds."""
     shared: Positions
-    """The number of rows that it shares with the last group of its phase, computed once."""
+    """The number of rows that it shares with the previous group of its phase."""
     phase: Positions
     """The position of its first row, modulo the dilation: only groups of one phase share rows."""
 
@@ -422,10 +428,11 @@ def members_of(node: Windowed[Any, Any, Any], addresses: Indices) -> Members:
     phase, shared = first % node.dilation, np.zeros_like(sizes)
     if node.shares:
         order = np.argsort(phase, kind="stable")  # the groups of each phase, as they are read
-        ahead = np.diff(first[order]) // node.dilation
-        in_both = sizes[order][:-1] - ahead
+        # How many rows after the previous group each group begins, and how many both have.
+        distance = np.diff(first[order]) // node.dilation
+        in_both = sizes[order][:-1] - distance
         overlap = (np.diff(phase[order]) == 0) & (np.diff(addresses.epoch[order]) == 0)
-        overlap &= (ahead >= 0) & (in_both > 0)
+        overlap &= (distance >= 0) & (in_both > 0)
         shared[order[1:][overlap]] = in_both[overlap]
     new, first = sizes - shared, first + shared * node.dilation
     rows = Indices(addresses.epoch, first).and_next(new, node.dilation)
@@ -433,26 +440,27 @@ def members_of(node: Windowed[Any, Any, Any], addresses: Indices) -> Members:
 
 
 @any_depth
-def needed(node: AnyNode, addresses: Indices) -> dict[int, Indices]:
+def rows_needed(node: AnyNode, addresses: Indices) -> dict[int, Indices]:
     """For each base, the addresses of the rows needed for the elements at these addresses."""
     if isinstance(node, Supplied):
         return {node.slot: addresses}
     if isinstance(node, Merging):
         part_numbers, source_at = node.resolve(addresses)
         inputs = [
-            needed(part, source_at.where(part_numbers == k)) for k, part in enumerate(node.parts)
+            rows_needed(part, source_at.where(part_numbers == k))
+            for k, part in enumerate(node.parts)
         ]
     elif isinstance(node, Windowed):
-        inputs = [needed(node.source, members_of(node, addresses).rows)]
+        inputs = [rows_needed(node.source, members_of(node, addresses).rows)]
     elif isinstance(node, IndexTransform):
         source_at = node.resolve(addresses)
         inputs = [
-            needed(
+            rows_needed(
                 node.source, without_repeats(source_at)[0] if node.repeats_elements else source_at
             )
         ]
     else:
-        inputs = [needed(source, addresses) for source in node.sources]
+        inputs = [rows_needed(source, addresses) for source in node.sources]
     return {slot: base_at for bases in inputs for slot, base_at in bases.items()}
 
 

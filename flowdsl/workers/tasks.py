@@ -12,7 +12,13 @@ import attrs
 
 from flowdsl.elements.nbytes import nbytes_of
 from flowdsl.errors import ElementError, NotShippable, travelling, with_cause
-from flowdsl.executor.program import OperatorFailed, Program, TruncatedInput, element_error, needed
+from flowdsl.executor.program import (
+    OperatorFailed,
+    Program,
+    TruncatedInput,
+    element_error,
+    rows_needed,
+)
 from flowdsl.nodes import (
     AnyNode,
     Failed,
@@ -254,7 +260,7 @@ class TaskSource:
 
     def with_rows_alone(self, task_input: TaskInput) -> TaskInput:
         """Return the same task input with a new number, and with each row packed by itself."""
-        addresses = needed(self.stage.program, task_input.task.addresses())
+        addresses = rows_needed(self.stage.program, task_input.task.addresses())
         not_known_yet = Exception()
         rows = list[Any]()
         for slot, part in enumerate(task_input.rows):
@@ -271,7 +277,7 @@ class TaskSource:
 
     def unreadable(self, task: Task, error: RowUnreadable) -> ElementError:
         """Create the error for a row that a worker cannot load."""
-        addresses = needed(self.stage.program, task.addresses())[error.slot]
+        addresses = rows_needed(self.stage.program, task.addresses())[error.slot]
         return _row_error(self.stage.bases[error.slot], addresses, error.row, error.cause)
 
     def _skipped_as(
@@ -305,7 +311,7 @@ class TaskSource:
         bases = self.stage.bases
         halves = list[Task]()
         while (task := halves.pop() if halves else next(tasks, None)) is not None:
-            addresses = needed(self.stage.program, task.addresses())
+            addresses = rows_needed(self.stage.program, task.addresses())
             rows: list[list[Any]] = []
             errors: dict[int, Exception] = {}
             bytes_left = task.most_bytes if task.stop - task.start > 1 else inf

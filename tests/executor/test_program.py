@@ -18,7 +18,7 @@ from flowdsl.executor.program import (
     Program,
     element_error,
     members_of,
-    needed,
+    rows_needed,
 )
 from flowdsl.nodes import AnyNode, Batched, Indices, Placement
 from flowdsl.plan.lower import plan_of
@@ -84,7 +84,7 @@ def test_supplied_elements_are_used_in_order(length: int, n: int, wanted: list[i
     batches = reference(flow.node, 1).elements
     wanted = [i for i in wanted if i < len(batches)]
     at = Indices.at(1, wanted)
-    below = needed(stage.program, at)
+    below = rows_needed(stage.program, at)
     supplied = [x for _, x in Program(base.top.node).rows(below[0])]
     got = [x for _, x in Program(stage.program).rows(at, [supplied])]
     assert got == [batches[i] for i in wanted]
@@ -333,7 +333,7 @@ class TestSeveralFlows:
         stage = stage_of(flow.prefetch(procs=1))
         whole = reference(flow.node, epoch).elements
         at = Indices.at(epoch, wanted)
-        asked = needed(stage.program, at)
+        asked = rows_needed(stage.program, at)
         rows = [
             [x for _, x in Program(base.top.node).rows(asked[slot])]
             for slot, base in enumerate(stage.bases)
@@ -372,7 +372,7 @@ class TestRepeatedElements:
         stage = stage_of(flow.prefetch(procs=1))
         (base,) = stage.bases
         at = Indices.at(0, wanted)
-        rows = [x for _, x in Program(base.top.node).rows(needed(stage.program, at)[0])]
+        rows = [x for _, x in Program(base.top.node).rows(rows_needed(stage.program, at)[0])]
         got = [x for _, x in Program(stage.program).rows(at, [rows])]
         assert got == [str(i // 3) for i in wanted]
         assert len(rows) == sum(1 for _ in itertools.groupby(got))
