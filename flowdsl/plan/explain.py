@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import chain, groupby
+from operator import itemgetter
 from typing import Any, TypeAlias
 
 from flowdsl.effects import Endless, Resampled, describe
@@ -21,14 +22,14 @@ from flowdsl.nodes import (
 from flowdsl.plan.lower import plan_of
 from flowdsl.plan.notes import note_on_lists, notes_on_speed
 from flowdsl.plan.optimize import optimize
-from flowdsl.plan.plan import Ahead, Base, Hosted, Lookup, Plan, Stage
+from flowdsl.plan.plan import AheadInThread, Base, Hosted, Lookup, Plan, Stage
 from flowdsl.plan.rules.absorb_prefetch import absorbed_by
 from flowdsl.plan.tree import Step, steps_of, walk
 from flowdsl.resources.any_depth import any_depth
 from flowdsl.resources.worker_kinds import Workers
 
 _HERE = "in this process"
-_AHEAD = "in this process, in a thread that reads ahead"
+_IN_THREAD = "in this process, in a thread that reads ahead"
 _HEADER = ("#", "operator", "effects", "length", "element")
 
 
@@ -36,10 +37,10 @@ def explain(node: AnyNode, stage: str = "plan", plan: Plan[object] | None = None
     """Describe a flow at a stage of planning.
 
     Each line is an operator with its output: effects, number of elements, and their spec. Specs
-    without an annotation are found by computing one element, which does not determine the sizes of
-    the others: such sizes are ``?``. An operator keeps its number in the chain as written, also if
-    rules move it; ``prefetch`` has no number, nor have the lines of its arguments ``ordered=`` and
-    ``on_error=``. The operators of a flow that is combined with another are indented. Notes come
+    without an annotation are found by computing one element. Sizes that only this element shows are
+    ``?``, as others may differ. An operator keeps its number in the chain as written, also if rules
+    move it; ``prefetch`` and the lines of its arguments ``ordered=`` and ``on_error=`` have no
+    number. The operators of a flow that is combined with another are indented. Notes come
     last. ``plan`` is the flow's plan, if it exists.
 
     Raises:
@@ -47,24 +48,26 @@ def explain(node: AnyNode, stage: str = "plan", plan: Plan[object] | None = None
     """
     match stage:
         case "flow":
-            places = [("", step) for step in walk(steps_of(node))]
+            placed = [("", step) for step in walk(steps_of(node))]
         case "rules":
-            places = [("", step) for step in walk(optimize(steps_of(node)))]
+            placed = [("", step) for step in walk(optimize(steps_of(node)))]
         case "plan":
-            places = _placed((plan or plan_of(node)).root)
+            placed = _placed((plan or plan_of(node)).root)
         case _:
             raise InvalidFlow(f"explain: stage must be one of flow, rules, plan, got {stage!r}")
     specs = _Specs()
-    rows = [_HEADER, *(_cells(step, specs) for _, step in places)]
-    header, *lines = _table(rows)
+    header, *lines = _table([_HEADER, *(_cells(step, specs) for _, step in placed)])
     text = [header]
-    for where, group in groupby(zip(places, lines, strict=True), lambda pair: pair[0][0]):
-        text += [where] * bool(where) + [line for _, line in group]
+    where_and_line = [(where, line) for (where, _), line in zip(placed, lines, strict=True)]
+    for where, group in groupby(where_and_line, itemgetter(0)):
+        if where:
+            text.append(where)
+        text += [line for _, line in group]
     return "\n".join([*text, *dict.fromkeys([*_notes(node), *_notes_on_workers(node)])])
 
 
 def _notes_on_workers(node: AnyNode) -> Iterator[str]:
-    """Notes on prefetches whose workers are not started: the one above runs their operators."""
+    """Notes on prefetches without workers: the workers of a prefetch above run their operators."""
     for step in walk(steps_of(node)):
         for below in absorbed_by(step):
             yield f"note: {step.node.title} also runs the operators below {below.title}"
@@ -73,10 +76,10 @@ def _notes_on_workers(node: AnyNode) -> Iterator[str]:
 def _notes(node: AnyNode) -> Iterator[str]:
     """Notes of operators, and on valid chains that are probably mistakes.
 
-    One mistake is to take rows by position after a shuffle that differs between epochs. There is no
-    note if rows may repeat, as after ``repeat()``: there ``take`` sets the length. Others are to
-    merge flows whose elements differ, to end passes of a cache before it is filled, to batch lists
-    of arrays, and to read a table in a way that is slow by nature.
+    One mistake is to take rows by position after a shuffle that differs between epochs. But if rows
+    may repeat, as after ``repeat()``, ``take`` only sets the length, and there is no note. Other
+    mistakes are to merge flows whose elements differ, to end passes of a cache before it is filled,
+    to batch lists of arrays, and to read a table in a way that is slow by nature.
     """
     for part in walk(node):
         if part.note is not None:
@@ -106,14 +109,14 @@ def _notes(node: AnyNode) -> Iterator[str]:
 
 
 def _unfilled_by(node: AnyNode) -> Iterator[AnyNode]:
-    """The caches below an operator that ends passes before these were read to their end."""
+    """The caches below an operator that ends passes before the caches were read to their end."""
     if not node.bounds or Resampled in node.adds:
         return
     (source,) = node.sources
-    if None not in (source.length, node.length) and source.length == node.length:
+    if source.length is not None and source.length == node.length:
         return
     below = node
-    # A repetition begins another pass at the end of one, and a shuffle of all elements reads them.
+    # Above a repetition or a shuffle of all elements, the passes below are read to their end.
     while len(below.sources) == 1 and Resampled not in below.adds:
         if below.order_varies_by_epoch and not isinstance(below, Buffering):
             return
@@ -125,7 +128,7 @@ def _unfilled_by(node: AnyNode) -> Iterator[AnyNode]:
 def _difference(node: Merging[Any, Any]) -> str | None:
     try:
         return node.difference(probe=True)
-    except FlowError:  # the line of the operator shows it
+    except FlowError:  # the line of the operator shows the error
         return None
 
 
@@ -140,14 +143,14 @@ def _shuffled_by(node: AnyNode) -> AnyNode | None:
 
 
 _Placed: TypeAlias = list[tuple[str, Step]]
-"""Operators, each with the place where it runs."""
+"""Operators, each with a text that says where it runs."""
 
 
 @any_depth
 def _placed(part: Base) -> _Placed:
-    """Every operator with its place; the bases of a stage come before the stage."""
+    """Every operator with where it runs; the bases of a stage come before the stage."""
     if isinstance(part, Stage):
-        bases = [_placed(b) if isinstance(b, Lookup) else _read_ahead(b) for b in part.bases]
+        bases = [_placed(b) if isinstance(b, Lookup) else _in_thread(b) for b in part.bases]
         return [*chain.from_iterable(bases), *((_where(part), step) for step in part.steps)]
     if isinstance(part, Hosted):
         if isinstance(part.top.node, Copying):
@@ -158,13 +161,14 @@ def _placed(part: Base) -> _Placed:
         else:
             below = [*chain.from_iterable(map(_placed, part.sources))]
         return [*below, (_HERE, part.top)]
-    if isinstance(part, Ahead):
-        return _read_ahead(part.source)
+    if isinstance(part, AheadInThread):
+        return _in_thread(part.source)
     return [(_HERE, step) for step in part.steps]
 
 
-def _read_ahead(part: Base) -> _Placed:
-    return [(_AHEAD if where == _HERE else where, step) for where, step in _placed(part)]
+def _in_thread(part: Base) -> _Placed:
+    """The operators of a part that a thread of this process reads ahead."""
+    return [(_IN_THREAD if where == _HERE else where, step) for where, step in _placed(part)]
 
 
 def _where(stage: Stage) -> str:
@@ -188,7 +192,7 @@ def _length(node: AnyNode) -> str:
 
 
 class _Specs:
-    """The specs of all operators; sizes that are known only for the first element are left out."""
+    """The specs of all operators, without sizes that are known only for the first element."""
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[AnyNode, Spec | FlowError]] = {}

@@ -2,14 +2,15 @@
 
 Problem: workers need their inputs. The naive way is that the consumer reads rows and sends them,
 which limits the speed to one process and copies every row. So rows are read late: over
-random-access sources, operators that only choose or reorder are arithmetic on positions. A stage
-over such a flow is sent ranges of positions, a few bytes each, and its workers read, map and batch.
-Only over a stream, or a list in this process's memory, are elements sent to workers.
+random-access sources, operators that only choose or reorder are arithmetic on positions. The
+workers of a stage over these operators receive ranges of positions, a few bytes each, and read,
+map and batch the rows. They receive elements only over a stream, or a list in this process's
+memory.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import attrs
 
@@ -27,9 +28,9 @@ from flowdsl.nodes import (
 )
 from flowdsl.nodes.failures import SkipFailed
 from flowdsl.plan.optimize import optimize
-from flowdsl.plan.plan import NO_WORKERS, Ahead, Base, Hosted, Lookup, Part, Plan, Stage
+from flowdsl.plan.plan import NO_WORKERS, AheadInThread, Base, Hosted, Lookup, Part, Plan, Stage
 from flowdsl.plan.supplied import Supplied
-from flowdsl.plan.tree import Step, bases_of, from_positions, is_read_alone, steps_of, walk
+from flowdsl.plan.tree import Step, bases_of, from_positions, only_reads_stream, steps_of, walk
 from flowdsl.resources.any_depth import any_depth
 from flowdsl.resources.worker_kinds import WorkerKind
 
@@ -49,18 +50,22 @@ def _workers_of(step: Step) -> int:
     if isinstance(node, Copying) and not node.indexable:
         return node.n
     below = sum(map(_workers_of, step.sources))
-    if isinstance(node, Placement) and not is_read_alone(step.sources[0]):
+    if isinstance(node, Placement) and not only_reads_stream(step.sources[0]):
         return node.workers.count + below
     return below
 
 
 @attrs.define
 class _Lowering:
+    """Makes the parts of a plan, and numbers its stages."""
+
     workers: int
+    """The number of workers of all stages."""
     stages: list[Stage] = attrs.field(factory=list[Stage])
 
     @any_depth
     def part(self, step: Step) -> Part:
+        """The part that runs a step and all steps below it."""
         node = step.node
         if isinstance(node, Placement):
             return self._placed(step)
@@ -71,67 +76,82 @@ class _Lowering:
             return Hosted(
                 step, tuple(self._copy(step.sources[0], node.kind) for _ in range(node.n))
             )
-        if from_positions(node) and not any(isinstance(s.node, Placement) for s in walk(step)):
-            return self._stage(step, ())
+        if _is_without_workers(step):
+            return self._stage(step, bases=())
         return Hosted(step, tuple(map(self.part, step.sources)))
 
-    def _placed(self, prefetch: Step, ordered: bool = True) -> Stage | Ahead:
+    def _placed(self, prefetch: Step, ordered: bool = True) -> Stage | AheadInThread:
+        """The part that a prefetch runs ahead."""
         assert isinstance(prefetch.node, Placement)
         (top,), workers = prefetch.sources, prefetch.node.workers
-        if is_read_alone(top):
-            return Ahead(self.part(top), workers)
+        if only_reads_stream(top):  # no work for workers: a thread here reads the stream ahead
+            return AheadInThread(self.part(top), workers)
         bases = tuple(map(self._base, bases_of(top)))
         return self._stage(top, bases, workers=workers, ordered=ordered)
 
     def _base(self, step: Step) -> Base:
-        """The part of a base: a lookup if it is in memory, otherwise a stream."""
-        part = self.part(step)
-        if isinstance(part, Stage) and not part.workers.count:
-            self.stages.remove(part)
-            return Lookup(step)
-        return part
+        """The part of a base: a lookup if its rows are in memory, otherwise a stream."""
+        # Workers read random-access flows themselves, unless the rows are in this process's memory.
+        return Lookup(step) if _is_without_workers(step) else self.part(step)
 
     def _copy(self, top: Step, kind: WorkerKind) -> Stage:
         """The stage of a whole copy, in one worker; a prefetch at its top only sets the limits."""
         limits = top.node.workers if isinstance(top.node, Placement) else NO_WORKERS
         workers = attrs.evolve(limits, kind=kind, count=1)
-        return self._stage(top, (), workers=workers, end_to_end=True)
+        return self._stage(top, bases=(), workers=workers, end_to_end=True)
 
-    def _stage(self, top: Step, bases: tuple[Base, ...], **how: Any) -> Stage:
-        program = _supplied(top, {id(base.top): slot for slot, base in enumerate(bases)})
-        stage = Stage(len(self.stages), top, program, bases, together=self.workers, **how)
+    def _stage(self, top: Step, bases: tuple[Base, ...], **options: Any) -> Stage:
+        program = _program(top, {id(base.top): slot for slot, base in enumerate(bases)})
+        number = len(self.stages)
+        stage = Stage(number, top, program, bases, together=self.workers, **options)
         self.stages.append(stage)
         return stage
 
 
+def _is_without_workers(step: Step) -> bool:
+    """Return True if the consumer's thread runs a random-access flow as a stage of its own."""
+    return from_positions(step.node) and not any(isinstance(s.node, Placement) for s in walk(step))
+
+
 @any_depth
-def _supplied(step: Step, slots: dict[int, int]) -> AnyNode:
+def _program(step: Step, slots: dict[int, int]) -> AnyNode:
     """The program: with ``Supplied`` in place of the bases, and without handlers of failures."""
     if id(step) in slots:
         return Supplied.like(step.node, slots[id(step)])
-    node = with_sources(step.node, tuple(_supplied(source, slots) for source in step.sources))
+    node = with_sources(step.node, tuple(_program(source, slots) for source in step.sources))
     return node.silent() if isinstance(node, SkipFailed) else node
 
 
 def held_above(root: Part, stage: Stage) -> int:
     """The number of a stage's elements that operators above it keep at a time in this process."""
-    return (_held(root, stage) or (1, 0))[1]
+    above = _above(root, stage)
+    return 0 if above is None else above.kept
+
+
+class _Above(NamedTuple):
+    """What the operators from a stage up to some part do with the stage's elements."""
+
+    size: int
+    """The number of the stage's elements in one element of the part."""
+    kept: int
+    """The number of the stage's elements that the operators keep at a time."""
 
 
 @any_depth
-def _held(part: Base, stage: Stage) -> tuple[int, int] | None:
-    """The number of the stage's elements in one element of the part, and the number kept below."""
+def _above(part: Base, stage: Stage) -> _Above | None:
+    """What the operators from the stage up to the part do; None if the stage is elsewhere."""
     if part is stage:
-        return 1, 0
+        return _Above(size=1, kept=0)
     if isinstance(part, Lookup):
         return None
-    if isinstance(part, Ahead):
-        return _held(part.source, stage)
+    if isinstance(part, AheadInThread):
+        return _above(part.source, stage)
     for source in part.sources if isinstance(part, Hosted) else part.bases:
-        if (below := _held(source, stage)) is not None:
-            if isinstance(part, Stage):
-                return 1, 0  # elements sent to that stage count as its elements in flight
-            node, (size, kept) = part.top.node, below
+        if (below := _above(source, stage)) is not None:
+            if isinstance(part, Stage):  # elements sent to that stage count in its own limit
+                return _Above(size=1, kept=0)
+            node = part.top.node
             holds = node.holds if isinstance(node, Buffering) else 0
-            return size * (node.n if isinstance(node, Windowed) else 1), kept + holds * size
+            elements = node.n if isinstance(node, Windowed) else 1
+            return _Above(below.size * elements, below.kept + holds * below.size)
     return None

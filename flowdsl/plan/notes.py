@@ -21,13 +21,13 @@ from flowdsl.nodes import (
 )
 
 _MANY_ROWS = 1_000_000
-"""From so many rows on, a call of a function for each takes seconds."""
+"""From this number of rows on, a call of a function for each takes seconds."""
 
 _SCATTERED_ROWS = 10_000
-"""From so many rows on, a pass that reads a block for each row is slow."""
+"""From this number of rows on, a pass that reads a block for each row is slow."""
 
 _SAMPLE = 64
-"""The elements whose rows are looked at."""
+"""A note on a shuffle looks at the rows of this number of elements."""
 
 
 def notes_on_speed(part: AnyNode) -> Iterator[str]:
@@ -37,7 +37,7 @@ def notes_on_speed(part: AnyNode) -> Iterator[str]:
 
 
 def _on_scattered_rows(part: AnyNode) -> Iterator[str]:
-    """A note on a shuffle of all rows of a source that reads many rows even for one."""
+    """A note on a shuffle of all rows, over a source that reads rows only in blocks."""
     if not isinstance(part, IndexTransform) or not part.order_varies_by_epoch:
         return
     found = _first_rows(part)
@@ -47,8 +47,8 @@ def _on_scattered_rows(part: AnyNode) -> Iterator[str]:
     together, elements = source.rows_together, part.length
     if together is None or elements is None or elements < _SCATTERED_ROWS:
         return
-    moves = np.count_nonzero(np.diff(rows // together))
-    if moves > len(rows) // 2:
+    block_changes = np.count_nonzero(np.diff(rows // together))
+    if block_changes > len(rows) // 2:
         yield (
             f"note: {part.title} reads {together:,} rows of {source.title} for nearly each of its "
             f"elements; in blocks each is read once: .shuffle(seed=1, block={together})"
@@ -57,12 +57,10 @@ def _on_scattered_rows(part: AnyNode) -> Iterator[str]:
 
 
 def _first_rows(part: AnyNode) -> tuple[IndexedSource[Any], Any] | None:
-    """The source below an operator, and the rows that its first elements begin with."""
+    """The source below an operator, and the number of the first row in each of some elements."""
     if not part.indexable or not part.length:
         return None
-    at = Indices(
-        np.zeros(min(_SAMPLE, part.length), np.int64), np.arange(min(_SAMPLE, part.length))
-    )
+    at = Indices.span(0, 0, min(_SAMPLE, part.length))
     while not isinstance(part, IndexedSource):
         if isinstance(part, IndexTransform):
             at = part.resolve(at)

@@ -19,9 +19,9 @@ def optimize(step: Step) -> Step:
         before = step
         for rule in RULES:
             changed = rewrite(step, rule)
-            node, new = step.node, changed.node
-            if (new.effects, new.length) != (node.effects, node.length):
-                raise AssertionError(f"{rule.__name__} changed a promise:\n{node}\n{new}")
+            old, new = step.node, changed.node
+            if (new.effects, new.length) != (old.effects, old.length):
+                raise AssertionError(f"{rule.__name__} changed a promise:\n{old}\n{new}")
             step = changed
         if step is before:
             return step

@@ -55,12 +55,12 @@ class Hosted:
 
 
 @attrs.frozen(eq=False)
-class Ahead:
+class AheadInThread:
     """Operators that a thread of the consumer's process runs ahead, as workers cannot run them."""
 
     source: Part
     workers: Workers
-    """The workers of the prefetch, of which only ``memory`` is used here."""
+    """The argument of the prefetch; only its ``memory`` is used here."""
 
     @property
     def top(self) -> Step:
@@ -96,7 +96,7 @@ class Stage:
     """True if elements are delivered in order; False if they are delivered as they are ready."""
 
     end_to_end: bool = False
-    """True if one worker runs the whole stage from end to end, by its reference."""
+    """True if one worker runs the stage from its sources to its end, in order, by its reference."""
 
     together: int = 0
     """The number of workers of all stages of the plan, which share the cores."""
@@ -131,7 +131,7 @@ class Stage:
 
     @cached_property
     def positions(self) -> int | None:
-        """The end of the stage's positions: its length, or the length of the flow it filters."""
+        """The end of the stage's positions: its length, or the length of what it filters."""
         node = self.meaning
         while not node.indexable:
             node = node.sources[0]
@@ -153,8 +153,9 @@ class Stage:
         return (node for node in walk(self.program) if isinstance(node, Windowed))
 
 
-Part: TypeAlias = Stage | Hosted | Ahead
+Part: TypeAlias = Stage | Hosted | AheadInThread
 Base: TypeAlias = Part | Lookup
+"""What this process reads and sends to the workers of a stage."""
 
 
 @attrs.frozen(eq=False)
@@ -164,6 +165,7 @@ class Plan(Generic[T]):
     node: Node[T, Effect]
     """The flow as it is written."""
     root: Part
+    """The last part, from which the consumer gets its elements."""
     stages: tuple[Stage, ...]
     """The stages by number, in the order in which elements pass them."""
 
@@ -183,5 +185,5 @@ class Plan(Generic[T]):
 
     @cached_property
     def acknowledging(self) -> Sequence[Acknowledging[Any, Any]]:
-        """The sources that acknowledge the rows that are delivered."""
+        """The sources that acknowledge delivered rows."""
         return [node for node in walk(self.node) if isinstance(node, Acknowledging)]

@@ -1,4 +1,4 @@
-"""``Supplied``: what takes the place of a base in the program of a stage."""
+"""``Supplied``: the node that stands for a base in the program of a stage."""
 
 from __future__ import annotations
 
@@ -28,7 +28,12 @@ class Supplied(Node[Any, Effect]):
     @classmethod
     def like(cls, base: AnyNode, slot: int) -> Supplied:
         """The input that replaces ``base``."""
-        return cls(slot, base.length, base.indexable, base.effects)
+        return cls(
+            slot,
+            rows_supplied=base.length,
+            random_access=base.indexable,
+            tags=base.effects,
+        )
 
     @property
     def title(self) -> str:

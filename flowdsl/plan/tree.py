@@ -1,9 +1,9 @@
-"""Steps: the operators of a flow at their places, and the test if a worker can run them."""
+"""Steps: the operators of a flow at their places in it; and tests which of them workers can run."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import count
+from itertools import chain, count
 from typing import Any, overload
 
 import attrs
@@ -38,7 +38,7 @@ class Step:
     number: int
     """The operator's number in the flow as written, from 1; 0 for an argument of ``prefetch``."""
     depth: int
-    """The depth of nesting in flows that are arguments of other operators."""
+    """The number of operators in whose arguments this flow is nested."""
 
     def at(self, path: Sequence[int]) -> Step:
         """The step at the end of a path: the index of the source to follow, at each step."""
@@ -48,7 +48,7 @@ class Step:
         return step
 
     def with_sources(self, *sources: Step, **changes: Any) -> Step:
-        """The operator over other sources, with the arguments in ``changes`` replaced."""
+        """The operator over other sources, with ``changes`` of its arguments."""
         node = with_sources(self.node, tuple(source.node for source in sources))
         if node is self.node and not changes:
             return self
@@ -58,12 +58,15 @@ class Step:
 
 def steps_of(node: AnyNode) -> Step:
     """The steps of a flow as it is written."""
-    return _step(node, count(1), 0)
+    return _step(node, count(1), depth=0)
 
 
 @any_depth
 def _step(node: AnyNode, numbers: Iterator[int], depth: int) -> Step:
-    sources = tuple(_step(s, numbers, depth + (k > 0)) for k, s in enumerate(node.sources))
+    sources = tuple(
+        _step(source, numbers, depth + 1 if k else depth)  # the first source is the chain itself
+        for k, source in enumerate(node.sources)
+    )
     return Step(node, sources, 0 if is_of_prefetch(node) else next(numbers), depth)
 
 
@@ -102,7 +105,7 @@ def runs_in_worker(node: AnyNode) -> bool:
 
 @any_depth
 def bases_of(step: Step) -> tuple[Step, ...]:
-    """The parts of a workers' flow that only this process can run, in the order of the walk.
+    """The parts of a flow for workers that only this process can run, in the order of ``walk``.
 
     They are one stream, or any number of random-access flows whose rows are in this process.
     """
@@ -110,10 +113,10 @@ def bases_of(step: Step) -> tuple[Step, ...]:
     if isinstance(node, Elementwise | Windowed) and runs_in_worker(node):
         return bases_of(step.sources[0])
     if isinstance(node, IndexTransform | Merging | Joining) and node.indexable:
-        each = [bases_of(source) for source in step.sources]
-        if all(base and base[0] is part for base, part in zip(each, step.sources, strict=True)):
+        bases = [bases_of(source) for source in step.sources]
+        if all(found == (part,) for found, part in zip(bases, step.sources, strict=True)):
             return (step,)  # it chooses among rows in this process: only chosen rows are sent
-        return tuple(base for bases in each for base in bases)
+        return tuple(chain.from_iterable(bases))
     if isinstance(node, IndexedSource) and not node.in_memory:
         return ()
     return (step,)
@@ -125,20 +128,20 @@ def has_work(step: Step) -> bool:
 
 
 def is_for_workers(step: Step) -> bool:
-    """Return True if workers could run this operator, and it justifies sending elements."""
+    """Return True if workers could run this operator, and it is worth sending elements to them."""
     node = step.node
     light = isinstance(node, Elementwise) and node.light
     return not light and runs_in_worker(node) and all(base is not step for base in bases_of(step))
 
 
-def is_read_alone(step: Step) -> bool:
-    """Return True if a prefetch over this step has only a stream to read ahead, and no work."""
+def only_reads_stream(step: Step) -> bool:
+    """Return True if a prefetch over this step only reads a stream ahead: it has no other work."""
     return not from_positions(step.node) and _is_read_here(step) and not has_own_work(step)
 
 
 @any_depth
 def _is_read_here(step: Step) -> bool:
-    """Return True if it reads a stream other than the results of prefetches further down."""
+    """Return True if the step reads a stream other than the results of prefetches below it."""
     if isinstance(step.node, Placement):
         return False
     return not step.sources or from_positions(step.node) or any(map(_is_read_here, step.sources))
@@ -154,7 +157,7 @@ def from_positions(node: AnyNode) -> bool:
 
 @any_depth
 def has_own_work(step: Step) -> bool:
-    """Return True if there is work for workers down to the next prefetch."""
+    """Return True if there is work for workers, without the work of prefetches below."""
     if isinstance(step.node, Placement):
         return False
     return is_for_workers(step) or any(map(has_own_work, step.sources))

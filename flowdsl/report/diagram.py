@@ -12,7 +12,7 @@ import attrs
 
 from flowdsl.effects import Endless, describe
 from flowdsl.nodes import AnyNode, Copying, Identity
-from flowdsl.plan.plan import Ahead, Base, Hosted, Lookup, Plan, Stage
+from flowdsl.plan.plan import AheadInThread, Base, Hosted, Lookup, Plan, Stage
 from flowdsl.plan.tree import Step, runs_in_worker
 from flowdsl.report.sums import as_one
 from flowdsl.resources.worker_kinds import Workers
@@ -123,7 +123,7 @@ class _Drawing:
             return self._worker_box(part) if part.workers.count else self._inline(part)
         if isinstance(part, Lookup):
             return Box("this process", tuple(_lines(part.steps, part.top, None)))
-        if isinstance(part, Ahead):
+        if isinstance(part, AheadInThread):
             return self._ahead(part.source)
         if isinstance(part.top.node, Copying):
             return self._copied(part)

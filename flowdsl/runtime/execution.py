@@ -37,7 +37,7 @@ from flowdsl.nodes import (
 )
 from flowdsl.nodes.failures import SkipFailed
 from flowdsl.plan.lower import held_above
-from flowdsl.plan.plan import Ahead, Lookup, Part, Plan, Stage
+from flowdsl.plan.plan import AheadInThread, Lookup, Part, Plan, Stage
 from flowdsl.plan.tree import walk
 from flowdsl.resources.any_depth import any_depth
 from flowdsl.runtime.channels import (
@@ -404,7 +404,7 @@ class Execution(Generic[T]):
             runner, streams = self._runner(part, thread)
             return StageChannel(part, runner, timer=timer, streams=streams)
         channel: HostedChannel | AheadChannel
-        if isinstance(part, Ahead):
+        if isinstance(part, AheadInThread):
             ahead, source = self._ahead(part.source)
             memory = part.workers.memory or BYTES_IN_FLIGHT
             channel = AheadChannel(source, ahead, memory, timer)

@@ -15,7 +15,7 @@ from flowdsl.nodes import AnyNode, IndexTransform, Row, Windowed
 from flowdsl.ops.sizing import FixedSize
 from flowdsl.plan.lower import plan_of
 from flowdsl.plan.optimize import optimize
-from flowdsl.plan.plan import Ahead, Hosted, Part
+from flowdsl.plan.plan import AheadInThread, Hosted, Part
 from flowdsl.plan.rules import RULES, Rule
 from flowdsl.plan.tree import Step, rewrite, steps_of, walk
 from flowdsl.testing.elements import same
@@ -81,7 +81,7 @@ def plan_rows(node: AnyNode, epoch: int = 0) -> Iterator[Row[Any]]:
 def _rows(part: Part, epoch: int) -> Iterator[Row[Any]]:
     if isinstance(part, Hosted):
         return part.top.node.rows(epoch, [partial(_rows, source) for source in part.sources])
-    if isinstance(part, Ahead):
+    if isinstance(part, AheadInThread):
         return _rows(part.source, epoch)
     return part.meaning.reference(epoch)
 

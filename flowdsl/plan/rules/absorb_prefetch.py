@@ -16,12 +16,13 @@ def absorb_prefetch(step: Step) -> Step:
     """``x.map(f).prefetch(2).map(g).prefetch(4)`` runs both maps in the four processes.
 
     A worker has no workers of its own, and an element that passes through two processes is sent
-    twice. The strictest limits apply; above a ``batch(32)`` an element may take 32 times as long.
+    twice. The strictest limits apply; the ``timeout`` of a prefetch below a ``batch(32)`` counts 32
+    times, once for each element of a batch.
     """
     node = step.node
     if isinstance(node, Placement) and node.workers.count:
         absorbed: list[_Absorbed] = []
-        source = _without_prefetch(step.sources[0], 1, absorbed)
+        source = _without_prefetch(step.sources[0], rows=1, absorbed=absorbed)
         if absorbed:
             return step.with_sources(source, workers=node.workers.within(map(_limits, absorbed)))
     return step
@@ -31,7 +32,7 @@ def absorbed_by(step: Step) -> list[AnyNode]:
     """The prefetches that a prefetch absorbs."""
     absorbed: list[_Absorbed] = []
     if isinstance(step.node, Placement) and step.node.workers.count:
-        _without_prefetch(step.sources[0], 1, absorbed)
+        _without_prefetch(step.sources[0], rows=1, absorbed=absorbed)
     return [node for node, _ in absorbed if node.workers.count]
 
 
@@ -40,14 +41,18 @@ _Absorbed: TypeAlias = tuple[Placement[Any, Any], int]
 
 
 def _limits(absorbed: _Absorbed) -> Workers:
+    """The limits of a prefetch, for elements of the prefetch above."""
     node, rows = absorbed
     timeout = node.workers.timeout
-    return attrs.evolve(node.workers, timeout=timeout and timeout * rows)
+    return attrs.evolve(node.workers, timeout=None if timeout is None else timeout * rows)
 
 
 @any_depth
 def _without_prefetch(step: Step, rows: int, absorbed: list[_Absorbed]) -> Step:
-    """Remove the prefetches; ``rows`` of this step's elements form one element at the top."""
+    """Remove the prefetches, and add them to ``absorbed``.
+
+    ``rows`` of this step's elements form one element at the top.
+    """
     node = step.node
     if isinstance(node, Placement):
         absorbed.append((node, rows))

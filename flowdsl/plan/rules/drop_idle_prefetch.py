@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flowdsl.nodes import Placement
-from flowdsl.plan.tree import Step, has_own_work, is_read_alone
+from flowdsl.plan.tree import Step, has_own_work, only_reads_stream
 
 
 def drop_idle_prefetch(step: Step) -> Step:
@@ -15,7 +15,8 @@ def drop_idle_prefetch(step: Step) -> Step:
     """
     if isinstance(step.node, Placement):
         (below,) = step.sources
-        idle = not (isinstance(below.node, Placement) or has_own_work(below))
-        if (idle and not is_read_alone(below)) or not step.node.workers.count:
+        has_work = has_own_work(below) or only_reads_stream(below)
+        absorbs = isinstance(below.node, Placement)
+        if not step.node.workers.count or not (has_work or absorbs):
             return below
     return step

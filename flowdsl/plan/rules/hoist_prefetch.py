@@ -20,8 +20,7 @@ def hoist_prefetch(step: Step) -> Step:
         if placed:
             prefetch, most = max(placed, key=lambda pair: pair[1].count)
             below = (s.sources[0] if isinstance(s.node, Placement) else s for s in step.sources)
-            limits = most.within(workers for _, workers in placed)
-            return attrs.evolve(
-                prefetch.with_sources(step.with_sources(*below), workers=limits), depth=step.depth
-            )
+            workers = most.within(workers for _, workers in placed)
+            hoisted = prefetch.with_sources(step.with_sources(*below), workers=workers)
+            return attrs.evolve(hoisted, depth=step.depth)
     return step

@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 
 from flowdsl.nodes import Placement
-from flowdsl.plan.tree import Step, has_work, is_read_alone, runs_in_worker
+from flowdsl.plan.tree import Step, has_work, only_reads_stream, runs_in_worker
 from flowdsl.resources.any_depth import any_depth
 
 
@@ -16,24 +16,27 @@ def sink_prefetch(step: Step) -> Step:
     The start of a batch depends on the number of rows that were dropped before it, so the consumer
     forms the batch, and the workers run the operators below it. Below an operator over several
     flows, the flows with work share the processes, and streams are read ahead. Without work the
-    prefetch stays.
+    prefetch stays, and a thread runs all of it ahead.
     """
     if isinstance(step.node, Placement):
         (below,) = step.sources
-        placed = isinstance(below.node, Placement)
-        if not placed and below.sources and not runs_in_worker(below.node):
-            busy = list(map(has_work, below.sources))
-            if not any(busy):  # a thread can run all of it ahead
+        is_prefetch = isinstance(below.node, Placement)
+        if not is_prefetch and below.sources and not runs_in_worker(below.node):
+            have_work = list(map(has_work, below.sources))
+            if not any(have_work):
                 return step
-            share = step.node.workers.share(sum(busy))
-            moved = (
-                # at once to its place: with one operator a round, long chains would not settle
-                sink_prefetch(
-                    attrs.evolve(step.with_sources(source, workers=share), depth=source.depth)
+            workers = step.node.workers.share(sum(have_work))
+
+            def over(source: Step) -> Step:
+                prefetch = step.with_sources(source, workers=workers)
+                # To its final place at once: if a rule moved it by one operator in each round,
+                # long chains would not settle.
+                return sink_prefetch(attrs.evolve(prefetch, depth=source.depth))
+
+            return below.with_sources(
+                *(
+                    over(source) if works or only_reads_stream(source) else source
+                    for source, works in zip(below.sources, have_work, strict=True)
                 )
-                if works or is_read_alone(source)
-                else source
-                for source, works in zip(below.sources, busy, strict=True)
             )
-            return below.with_sources(*moved)
     return step

@@ -24,10 +24,10 @@ def split_prefetch(step: Step) -> Step:
     node = step.node
     if isinstance(node, Placement) and node.workers.count:
         (below,) = step.sources
-        busy = [base for base in bases_of(below) if base is not below and _has_work(base)]
-        if busy:
-            # A stream is the only base. Several bases are rows in memory, below all functions.
-            (base,) = busy
+        with_work = [base for base in bases_of(below) if base is not below and _has_work(base)]
+        if with_work:
+            # Only a stream has work below it, and a stream is the only base: see ``bases_of``.
+            (base,) = with_work
             workers_below, workers_above = _divided(node.workers, base, _above(below, base))
             if not workers_below.count:
                 return step
@@ -43,8 +43,8 @@ def _divided(workers: Workers, base: Step, above: list[Step]) -> tuple[Workers, 
         return workers, attrs.evolve(workers, count=0)
     groups, count = _worker_groups(base), workers.count
     if any(isinstance(step.node, Elementwise) for step in above):
-        below = min(-(-count * groups // (groups + 1)), count - 1)
-    else:
+        below = min(-(-count * groups // (groups + 1)), count - 1)  # an equal share for each group
+    else:  # only batches are above, for which one worker is enough
         below = count - 1 if count > 1 else 1
     least = 0 if workers.timeout is None else 1
     half = workers.part_of_memory(2)
@@ -60,19 +60,19 @@ def _worker_groups(step: Step, joins_above: bool = False) -> int:
 
     ``joins_above`` is True if the workers that run the operator above can run this operator too.
     """
-    is_sent = _is_sent_elements(step)
-    in_workers = runs_in_worker(step.node) and (is_sent or joins_above)
+    receives = _receives_elements(step)
+    in_workers = runs_in_worker(step.node) and (receives or joins_above)
     below = sum(_worker_groups(source, in_workers) for source in step.sources)
-    return (is_sent and not joins_above) + below
+    return below + 1 if receives and not joins_above else below
 
 
 def _above(top: Step, base: Step) -> list[Step]:
     """The functions and batches for workers above a base."""
     below = set(map(id, walk(base)))
-    return [part for part in walk(top) if id(part) not in below and _is_sent_elements(part)]
+    return [part for part in walk(top) if id(part) not in below and _receives_elements(part)]
 
 
-def _is_sent_elements(step: Step) -> bool:
+def _receives_elements(step: Step) -> bool:
     """Return True if this is a function or batch for workers, which receive its input elements."""
     return isinstance(step.node, Elementwise | Windowed) and is_for_workers(step)
 
@@ -81,5 +81,5 @@ def _has_work(base: Step) -> bool:
     """Return True if workers could run some of its operators, and do not run any yet."""
     parts = list(walk(base))
     return not any(isinstance(part.node, Placement) for part in parts) and any(
-        map(_is_sent_elements, parts)
+        map(_receives_elements, parts)
     )
