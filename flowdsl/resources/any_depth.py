@@ -22,8 +22,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 CALLS_PER_THREAD = 50
-"""Nested calls of marked functions in one thread; each may need several unmarked ones, and the
-program that builds the flow may have used a part of the stack."""
+"""The number of nested calls of decorated functions in one thread. Each call may make several
+others, and the program that builds the flow may have used a part of the stack."""
 
 
 class _Calls(threading.local):
@@ -34,7 +34,7 @@ _calls = _Calls()
 
 
 def any_depth(function: Callable[P, R]) -> Callable[P, R]:
-    """Decorate a recursive function, or one that takes part in a recursion, to nest at any depth.
+    """Decorate a function of a recursion, which then continues in another thread if it is deep.
 
     >>> @any_depth
     ... def length(nested):

@@ -18,7 +18,7 @@ def matches(pattern: str) -> list[str]:
 
 
 def with_literal_folders(pattern: str, sep: str, is_folder: Callable[[str], bool]) -> str:
-    """Return a pattern with the characters of a pattern escaped in leading folders that exist."""
+    """Return a pattern with its special characters escaped in the leading folders that exist."""
     end = end_of_literal_folders(pattern, sep, "*?[", is_folder)
     return re.sub(r"[*?[]", r"[\g<0>]", pattern[:end]) + pattern[end:]
 
@@ -26,7 +26,10 @@ def with_literal_folders(pattern: str, sep: str, is_folder: Callable[[str], bool
 def end_of_literal_folders(
     pattern: str, sep: str, marks: str, is_folder: Callable[[str], bool]
 ) -> int:
-    """Return where the leading folders end that exist, or have no ``marks`` of a pattern.
+    """Return where the literal folders at the start of a pattern end.
+
+    A folder is literal if it exists under its name, or has none of the special characters
+    ``marks``.
 
     >>> end_of_literal_folders("/run[1]/a/*/b.txt", "/", "*[", lambda folder: folder == "/run[1]")
     10
@@ -85,7 +88,7 @@ class Url(str):
 _URL = r"""(?x)
     (?P<scheme>[A-Za-z][\w+.-]*)://
     (?:(?P<user>[^\s/?#'":@]*)(?P<password>:[^\s/?#'"]*)?@)?
-    (?P<place>(?:(?!::[A-Za-z][\w+.-]*://)[^\s?#'"])*)  # a chained URL begins after ::
+    (?P<location>(?:(?!::[A-Za-z][\w+.-]*://)[^\s?#'"])*)  # a chained URL begins after ::
     (?P<query>\?(?:(?!::[A-Za-z][\w+.-]*://)[^\s'"])*)?"""
 
 
@@ -106,7 +109,7 @@ def _shown(url: re.Match[str]) -> str:
         user = f"{user}@"
     if user and url["scheme"].startswith("http"):  # a token may take the place of the name
         user = "***@"
-    return f"{url['scheme']}://{user}{url['place']}{'?***' if url['query'] else ''}"
+    return f"{url['scheme']}://{user}{url['location']}{'?***' if url['query'] else ''}"
 
 
 def names_digest(names: Sequence[str]) -> str:

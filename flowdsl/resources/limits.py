@@ -1,7 +1,7 @@
 """Limits of the system on descriptors, threads and memory, as errors that say what to change.
 
-libzmq aborts the whole process if it can open no descriptor or start no thread. So whoever creates
-a context makes sure of both first, by ``check_room``.
+libzmq aborts the whole process if it cannot open a descriptor or start a thread. So code that
+creates a context calls ``check_room`` first, which makes sure of both.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ _TO_CHANGE = {
 }
 
 SECONDS_TO_LEAVE = 1.0
+"""The maximum time for which the end of a thread is awaited."""
 
 
 def explained(error: OSError) -> str:

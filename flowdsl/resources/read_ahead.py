@@ -58,8 +58,8 @@ class ReadAhead(Generic[A]):
     ) -> None:
         """Start reading; ``begin``, and at the end ``close``, are called in the thread.
 
-        ``size`` returns the bytes of an element. The thread calls ``wake`` when the rows arrive
-        that an earlier ``take`` did not get. Where there is no room for a row, it waits; with
+        ``size`` returns the bytes of an element. If ``take`` has returned None, the thread calls
+        ``wake`` when the rows have arrived. Without room for a row, the thread waits; with
         ``on_full`` it removes the oldest row instead, and calls the function with its element.
         """
         self._reading = _Reading(title, begin, close, max_rows, size, nbytes, wake, on_full)
@@ -81,8 +81,8 @@ class ReadAhead(Generic[A]):
     ) -> list[tuple[int, A]] | None:
         """Return available rows in whole groups of ``group_size``; None if no group is complete.
 
-        ``most``, the maximum number of rows, is a multiple of ``group_size``. The last group is the
-        one with which they reach ``most_bytes``. At the end of the stream, the last call returns an
+        ``most``, the maximum number of rows, is a multiple of ``group_size``. No group follows the
+        one with which the rows reach ``most_bytes``. Only at the end of the stream are the rows an
         incomplete group, or an empty list.
         """
         return self._reading.take(most, group_size, most_bytes)
@@ -121,10 +121,12 @@ class _Reading(Generic[A]):
         self._wake = wake
         self._on_full = on_full
         self._rows = deque[tuple[tuple[int, A], int]]()
-        self._read_bytes = self._taken_bytes = 0  # each is written by only one thread
-        self._removed_bytes = 0
+        # Each of these is written by only one thread.
+        self._read_bytes = self._taken_bytes = self._removed_bytes = 0
         self._over = False
+        """True if the stream has ended."""
         self._stopped = False
+        """True if no further rows are to be read."""
         self._rows_awaited = 0
         """The number of rows that a waiting ``take`` needs; 0 if none is waiting."""
         self._changed = threading.Condition()
@@ -155,10 +157,11 @@ class _Reading(Generic[A]):
         self._rows_awaited = 0
         rows = list[tuple[int, A]]()
         enough = self._taken_bytes + most_bytes
-        for _ in range(min(most, count if over else count - count % group_size)):
+        available = count if over else count - count % group_size
+        for _ in range(min(most, available)):
             try:
                 row, size = self._rows.popleft()
-            except IndexError:  # the thread has just removed some
+            except IndexError:  # with `on_full`, the thread has just removed some
                 break
             rows.append(row)
             self._taken_bytes += size

@@ -37,7 +37,7 @@ def is_terminal(stream: object) -> bool:
 def write_to_standard_error(text: str) -> None:
     """Write a text for a user to read; without a stream, or if it cannot be written, drop it.
 
-    ``warnings`` does the same: a text that informs must not fail the program that it informs of.
+    ``warnings`` does the same: a program must not fail because of a text that informs about it.
     """
     if (stream := sys.stderr) is not None:  # pyright: ignore[reportUnnecessaryComparison]  # its type says never
         with contextlib.suppress(OSError, ValueError):
@@ -45,9 +45,9 @@ def write_to_standard_error(text: str) -> None:
 
 
 class _Logger(logging.LoggerAdapter[logging.Logger]):
-    """Logs, unless the stream cannot be written: without it, an element must arrive all the same.
+    """Logs, and ignores a closed stream: a message must not stop the elements.
 
-    The handler of last resort raises ``ValueError`` where the standard error stream is closed.
+    The handler of last resort raises ``ValueError`` if the standard error stream is closed.
     """
 
     def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:

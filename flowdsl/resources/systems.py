@@ -1,4 +1,4 @@
-"""What not every operating system has, with what takes its place there."""
+"""Functions that some operating systems lack, with their replacements there."""
 
 from __future__ import annotations
 

@@ -58,12 +58,12 @@ class WorkerKind:
     shares_lock: bool = attrs.field(default=False, kw_only=True)
     """True if the workers run under the consumer's interpreter lock."""
     capacity: str = attrs.field(default="flowdsl.resources.cores:cores", kw_only=True)
-    """A function that returns the most workers that ``"auto"`` starts."""
+    """A function that returns the maximum number of workers that ``"auto"`` starts."""
     prelude: str | None = attrs.field(default=None, kw_only=True)
-    """A function that is called as a run begins, before the modules of runs are imported: it may
-    start what the workers will need and what takes long. None if there is nothing to start."""
+    """A function that is called as a run begins, before the modules of runs are imported. It may
+    start what takes long and the workers will need. None if there is nothing to start."""
     needs: tuple[str, ...] = attrs.field(default=(), kw_only=True)
-    """The names in ``os`` that the workers need, and not every system has."""
+    """The names in ``os`` that the workers need and that some systems lack."""
 
     @property
     def exists_here(self) -> bool:
@@ -77,7 +77,7 @@ class WorkerKind:
 
     @property
     def most_workers(self) -> int:
-        """The most workers that ``"auto"`` starts: one for each core, or none on some systems."""
+        """The maximum number of workers that ``"auto"`` starts; 0 if they cannot run here."""
         most: int = resolve_name(self.capacity)() if self.exists_here else 0
         return most
 
@@ -147,7 +147,7 @@ class Workers:
 
     def share(self, k: int) -> Workers:
         """The workers for one of ``k`` flows that share these: at least one, if there are any."""
-        count = max(min(1, self.count), self.count // max(1, k))
+        count = max(1, self.count // max(1, k)) if self.count else 0
         return attrs.evolve(self.part_of_memory(k), count=count)
 
     def part_of_memory(self, k: int) -> Workers:
@@ -156,4 +156,5 @@ class Workers:
         return attrs.evolve(self, memory=memory)
 
     def __str__(self) -> str:
-        return "up to " * self.auto + self.kind.noun.counted(self.count)
+        counted = self.kind.noun.counted(self.count)
+        return f"up to {counted}" if self.auto else counted

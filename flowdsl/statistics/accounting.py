@@ -1,8 +1,8 @@
-"""Accounting: the counts of elements that enter a stage, and that leave it in each way.
+"""Accounting: the counts of the elements that enter a stage, and of those that leave it.
 
-Entered elements are counted when tasks are handed out, delivered elements when the consumer
-receives them, and left-out elements by the workers, which report the number with each result. As
-the counts are independent, they balance only if no element was lost or came twice.
+Entered elements are counted when tasks are submitted, delivered elements when the consumer receives
+them, and left-out elements by the workers, which report the number with each result. As the counts
+are independent, they balance only if no element was lost or delivered twice.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ _BINS_AN_OCTAVE = 8
 """Each bin spans 9%, which is less than the variation of times between runs."""
 
 Bins: TypeAlias = tuple[tuple[int, int], ...]
-"""Pairs of a bin, by the logarithm of the seconds, and its number of elements; shortest first."""
+"""Pairs of the number of a bin and its number of elements, the shortest times first. The number is
+the logarithm of the seconds, in eighths of an octave, rounded down."""
 
 
 @attrs.define
@@ -81,13 +82,14 @@ class Times:
 
 def quantile(bins: Bins, q: float) -> float:
     """The ``q``-quantile of the elements' times, in seconds; 0 without elements."""
-    left = q * sum(count for _, count in bins)
-    for place, count in bins:
-        left -= count
-        if left <= 0:
-            return float(2 ** ((place + 0.5) / _BINS_AN_OCTAVE))
+    remaining = q * sum(count for _, count in bins)
+    for number, count in bins:
+        remaining -= count
+        if remaining <= 0:
+            return float(2 ** ((number + 0.5) / _BINS_AN_OCTAVE))  # the middle of the bin
     return 0.0
 
 
 def _bin(seconds: float) -> int:
+    """The number of the bin of an element that took this time."""
     return math.floor(math.log2(max(seconds, 1e-9)) * _BINS_AN_OCTAVE)

@@ -98,7 +98,7 @@ def stage_cells(stage: StageStatistics) -> tuple[str, ...]:
     seconds, workers = stage.seconds, stage.kind is not None
     return (
         name(stage),
-        where(stage) + " (auto)" * stage.auto,
+        where(stage) + (" (auto)" if stage.auto else ""),
         number(stage.rate) if stage.delivered else "",
         share(stage.utilisation) if workers else "",
         f"+{stage.skew:.0%}" if len(stage.workers) > 1 and not stage.auto else "",

@@ -9,7 +9,7 @@ from flowdsl.statistics.stages import OperatorCost, StageStatistics
 from flowdsl.statistics.tables import printed, table
 
 MAX_SKIPS = 100
-"""The most skipped elements that are listed in ``skips``."""
+"""The maximum number of skipped elements that are listed in ``skips``."""
 
 
 @attrs.frozen
@@ -24,7 +24,7 @@ class Skip:
 
 @attrs.frozen
 class Occupancy:
-    """How much of the elements of an operator is not padding."""
+    """How much of an operator's elements is not padding."""
 
     title: str
     occupied: int
@@ -44,15 +44,15 @@ class Occupancy:
 
 
 LEAST_SEEN = 10_000
-"""The least number of elements of which filters are known to keep almost none."""
+"""Filters that have seen fewer elements than this do not count as keeping almost none."""
 
 DROPPED_IN_A_ROW = 100_000
-"""The elements after which a pass that has kept none says so before its end."""
+"""A pass that has kept none of its first elements says so after this many, before its end."""
 
 
 @attrs.frozen
 class Filtered:
-    """How many elements some filters keep, which run together.
+    """How many elements are kept by some filters that run together.
 
     >>> print(Filtered("filter(is_odd)", kept=3, seen=12_000))
     filter(is_odd) kept 3 of 12,000 elements
@@ -66,7 +66,7 @@ class Filtered:
 
     @property
     def is_sparse(self) -> bool:
-        """True if they keep less than one element of a thousand."""
+        """True if they keep fewer than one element of a thousand."""
         return self.seen >= LEAST_SEEN and self.kept * 1000 < self.seen
 
     def __str__(self) -> str:
@@ -98,9 +98,9 @@ class RunStatistics:
     hosted: tuple[OperatorCost, ...] = ()
     """The costs of operators outside of stages, if profiled; the consumer's thread runs them."""
     occupancy: tuple[Occupancy, ...] = ()
-    """Of operators outside of stages that pad their elements, such as ``pack``."""
+    """How much is not padding in the elements of operators such as ``pack``, outside of stages."""
     filtered: tuple[Filtered, ...] = ()
-    """Of the filters of each stage, and of each filter outside of stages."""
+    """What the filters of each stage keep, and what each filter outside of stages keeps."""
 
     @property
     def rate(self) -> float:
@@ -120,7 +120,7 @@ class RunStatistics:
     @property
     def sparse(self) -> tuple[Filtered, ...]:
         """The filters that keep almost nothing."""
-        return tuple(one for one in self.filtered if one.is_sparse)
+        return tuple(filtered for filtered in self.filtered if filtered.is_sparse)
 
     @property
     def advice_on_filters(self) -> str:

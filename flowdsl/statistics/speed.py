@@ -14,6 +14,7 @@ from flowdsl.errors import FlowError
 
 _BLOCK_SECONDS = 0.02
 _MAX_PER_BLOCK = 256
+"""Elements are timed in blocks, which end after this time or number of elements."""
 
 
 @attrs.frozen
@@ -58,7 +59,7 @@ def measure(elements: Iterator[object], size: int, warmup: int) -> Speed:
             break
         seconds += spent
         timed += len(block)
-        nbytes += sum(map(_nbytes, block))
+        nbytes += sum(map(_nbytes, block))  # outside of the time that is measured
     if not timed:
         raise FlowError(
             f"measure: the pass ended after {warmed} elements, with a warmup of {warmup}; there is "
@@ -68,7 +69,7 @@ def measure(elements: Iterator[object], size: int, warmup: int) -> Speed:
 
 
 def _timed(elements: Iterator[object], most: int) -> tuple[list[object], float]:
-    """A block of elements and their seconds; their size is measured later, and is not timed."""
+    """A block of at most ``most`` elements, and the seconds that they took."""
     block: list[object] = []
     began = now = time.perf_counter()
     while len(block) < most and now - began < _BLOCK_SECONDS:

@@ -62,9 +62,9 @@ class StageStatistics:
     skipped: int = 0
     """Elements left out because of ``on_error``: they failed, or killed workers."""
     retried: int = 0
-    """Elements handed out again because a worker ended or was stopped."""
+    """Elements submitted again because a worker ended or was stopped."""
     in_flight: int = 0
-    """Elements handed out and not yet delivered."""
+    """Elements submitted and not yet delivered."""
     deaths: int = 0
     """Workers that ended or were ended before their work was done."""
     kind: WorkerKind | None = None
@@ -88,7 +88,7 @@ class StageStatistics:
     costs: tuple[OperatorCost, ...] = ()
     """The cost of each operator, sources first; empty unless the run was profiled."""
     ordered: bool = True
-    """True if elements are delivered in order, for any order in which workers finish."""
+    """True if elements are delivered in order, whichever worker finishes first."""
     copies: Literal["rows", "passes"] | None = None
     """Set for the workers of ``replicate``: with "rows" they share the rows of all copies; with
     "passes" each runs a copy from end to end, so their number is part of the flow."""

@@ -30,7 +30,9 @@ _COLUMNS = 120
 
 
 def table(stages: Sequence[StageStatistics], limiting: int | None = None) -> Table:
-    """A table with a row per stage, the limiting one highlighted; docs/seeing.md has the columns.
+    """A table with a row per stage; docs/seeing.md explains the columns.
+
+    The stage of number ``limiting`` is highlighted.
 
     >>> table([StageStatistics(("from_range(9)",), 2.0, 9, 9)]).row_count
     1
@@ -43,11 +45,11 @@ def table(stages: Sequence[StageStatistics], limiting: int | None = None) -> Tab
     kept = [k for k in range(len(HEADER)) if k < _WORDS or any(row[k] for row in rows)]
     for k in kept:
         shown.add_column(HEADER[k], justify="left" if k < _WORDS else "right", no_wrap=k >= _WORDS)
-    for at, (stage, row) in enumerate(zip(stages, rows, strict=True)):
-        cells = [row[k] for k in kept]
+    for k, (stage, row) in enumerate(zip(stages, rows, strict=True)):
+        cells = [row[column] for column in kept]
         if losses(stage):
             cells[0] += f"\n{losses(stage)}"
-        shown.add_row(*map(Text, cells), style="bold yellow" if at == limiting else "")
+        shown.add_row(*map(Text, cells), style="bold yellow" if k == limiting else "")
     return shown
 
 
@@ -56,7 +58,7 @@ def costs_table(
 ) -> Table:
     """A table with a row per timed operator, and its share of the stage's time.
 
-    ``seconds`` is the time of the run.
+    ``seconds`` is the time of the run. The operator of title ``operator`` is highlighted.
     """
     from rich.table import Table
     from rich.text import Text
