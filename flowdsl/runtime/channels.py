@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial
 from itertools import chain, islice
-from typing import Any, Protocol, Self, TypeAlias
+from typing import Any, Protocol, TypeAlias
 from weakref import WeakSet
 
 import attrs
 
 from flowdsl.elements.nbytes import nbytes_of
-from flowdsl.errors import ElementError, FlowError
+from flowdsl.errors import FlowError
 from flowdsl.executor.costs import cost_of
 from flowdsl.executor.execute import ReportSkip
 from flowdsl.nodes import (
@@ -43,6 +42,7 @@ from flowdsl.runtime.delivery import (
 )
 from flowdsl.runtime.filters import HostedFilter
 from flowdsl.runtime.inline import Inline
+from flowdsl.runtime.reading import Reading, TimeSpent, record_closing_error
 from flowdsl.runtime.resume_points import (
     OperatorProgress,
     Place,
@@ -54,8 +54,6 @@ from flowdsl.runtime.resume_points import (
 from flowdsl.statistics.run import Occupancy
 from flowdsl.statistics.stages import OperatorCost, StageStatistics
 from flowdsl.workers.pool import Pool
-
-_END = object()
 
 Placing: TypeAlias = Callable[[], Places]
 """Returns the places of operators after the last row that a channel yielded; empty if unknown."""
@@ -91,28 +89,6 @@ class Runner(Protocol):
     def statistics(self) -> StageStatistics:
         """The statistics of the stage so far."""
         ...
-
-
-@attrs.define
-class TimeSpent:
-    """The number of rows read from a channel, and the total time spent reading them."""
-
-    calls: int = 0
-    seconds: float = 0.0
-
-    def timed(self, rows: Iterator[Row[Any]]) -> Iterator[Row[Any]]:
-        """Yield the same rows; add the time spent on each to ``seconds``."""
-        clock = time.perf_counter
-        while True:
-            began = clock()
-            try:
-                row = next(rows, _END)
-            finally:
-                self.seconds += clock() - began
-            if row is _END:
-                return
-            self.calls += 1
-            yield row  # type: ignore[misc]  # it is a row, since it is not the end
 
 
 ROWS_AHEAD = 64
@@ -217,47 +193,6 @@ class StageChannel:
         return start
 
 
-class Reading(chain[Row[Any]]):
-    """The rows of an operator in one pass, closed as soon as they are no longer needed.
-
-    The problem: a generator over a file or a socket releases it in a ``finally`` clause, which runs
-    when the generator is closed or collected. Relying on collection fails if user code keeps an
-    exception: its traceback refers to the frame of the run, and so keeps the generator alive. The
-    choice: a run closes its readings explicitly when it ends; before that, each reading closes its
-    rows when nothing refers to the reading any more.
-    """
-
-    # A subclass of chain, which iterates in C.
-
-    __slots__ = ("__weakref__", "_failed", "_rows")
-    _rows: Any
-    _failed: Callable[[Exception], None]
-
-    def __new__(cls, rows: Iterator[Row[Any]], failed: Callable[[Exception], None]) -> Self:
-        """``failed`` is called with any exception that closing the rows raises."""
-        rows = rows if hasattr(rows, "close") else _closable(rows)
-        reading = super().__new__(cls, rows)
-        reading._rows, reading._failed = rows, failed
-        return reading
-
-    def close(self) -> None:
-        """Close the rows; no further rows are produced."""
-        try:
-            self._rows.close()
-        except Exception as error:
-            if isinstance(error, ValueError) and str(error) == "generator already executing":
-                return  # another thread waits for an element in it, and then closes it
-            self._failed(error)
-
-    def __del__(self) -> None:
-        self.close()
-
-
-def _closable(rows: Iterator[Row[Any]]) -> Iterator[Row[Any]]:
-    """Wrap the rows in a generator, which can be closed."""
-    yield from rows
-
-
 _Reader: TypeAlias = WholePass | LookingBack | StillUsed | OutOfOrder
 """Follows which rows of its source an operator is finished with."""
 
@@ -272,7 +207,7 @@ class HostedChannel:
     """The progress of the operator; None if the operator cannot resume from a place."""
     report_skip: ReportSkip
     """Called with each element that the operator skips."""
-    failures: list[FlowError]
+    closing_errors: list[FlowError]
     """Errors raised by closing generators, not reported yet."""
     timer: TimeSpent | None = None
     """The time spent on its rows, including time in the operators below; None if not timed."""
@@ -349,8 +284,8 @@ class HostedChannel:
 
     def rows(self, epoch: int) -> Iterator[Row[Any]]:
         """Iterate over the rows of one pass, from the place where the run begins or resumes."""
-        if self.failures:  # below an endless ``repeat``, only the next pass can report them
-            raise self.failures.pop(0)
+        if self.closing_errors:  # below an endless ``repeat``, only the next pass can report them
+            raise self.closing_errors.pop(0)
         node = self.step.node
         sources: list[PassFactory] = [source.rows for source in self.sources]
         for k, reader in self._readers:
@@ -406,7 +341,7 @@ class HostedChannel:
 
     def _closing(self, rows: Iterator[Row[Any]]) -> Iterator[Row[Any]]:
         """Return the rows, which ``end`` closes if they are still open."""
-        reading = Reading(rows, partial(_record_failure, self.step, self.failures))
+        reading = Reading(rows, partial(record_closing_error, self.step, self.closing_errors))
         self._open.add(reading)
         return reading
 
@@ -432,7 +367,7 @@ class ThreadChannels:
     """The channels of operators outside stages, each after its sources."""
     pools: list[Pool] = attrs.field(factory=list[Pool])
     """The pools, each after the pools it reads from."""
-    failures: list[FlowError] = attrs.field(factory=list[FlowError])
+    closing_errors: list[FlowError] = attrs.field(factory=list[FlowError])
     """Errors raised by closing generators, not reported yet."""
 
     def end(self) -> None:
@@ -625,13 +560,3 @@ Channel: TypeAlias = StageChannel | HostedChannel | AheadChannel
 def is_timed(step: Step) -> bool:
     """Return True if the operator's own cost is reported; arguments of ``prefetch`` have none."""
     return not is_of_prefetch(step.node)
-
-
-def _record_failure(step: Step, failures: list[FlowError], error: Exception) -> None:
-    """Record that a generator of an operator raised an error as it was closed."""
-    message = f"{step.node.title} failed as it was closed: {error!r}"
-    if isinstance(error, ElementError):  # its message names the operator already
-        message = f"{error}; it was being closed"
-    failure = FlowError(message)
-    failure.__cause__ = error
-    failures.append(failure)

@@ -48,12 +48,12 @@ from flowdsl.runtime.channels import (
     Runner,
     StageChannel,
     ThreadChannels,
-    TimeSpent,
     placed_operators,
 )
 from flowdsl.runtime.delivery import Delivered, Follower, RowNotes
 from flowdsl.runtime.filters import HostedFilter, filtered_in, is_filter, warn_if_sparse
 from flowdsl.runtime.inline import Inline
+from flowdsl.runtime.reading import TimeSpent
 from flowdsl.runtime.resume_points import (
     BEGINNING,
     OperatorProgress,
@@ -182,20 +182,20 @@ class Execution(Generic[T]):
         """Close the sources' generators, and with them their files and sockets.
 
         Raises:
-            FlowError: A generator failed as it was closed; if ``because`` is an error, the failure
-                becomes a note of it instead.
+            FlowError: A generator failed as it was closed. If an error has ended the pass,
+                ``because``, the new one becomes a note of it instead.
         """
         self._threads[0].end()
-        failures = [failure for channels in self._threads for failure in channels.failures]
-        if not failures:
+        errors = [error for channels in self._threads for error in channels.closing_errors]
+        if not errors:
             return
         for channels in self._threads:
-            channels.failures.clear()
-        error = failures.pop(0) if because is None else because
-        for failure in failures:
-            error.add_note(f"closing the run also failed: {failure}")
+            channels.closing_errors.clear()
+        first = errors.pop(0) if because is None else because
+        for error in errors:
+            first.add_note(f"closing the run also failed: {error}")
         if because is None:
-            raise error
+            raise first
 
     def close(self) -> None:
         """End the pass and its workers; elements already delivered stay valid."""
@@ -412,7 +412,7 @@ class Execution(Generic[T]):
             sources = tuple(self._bind(source, thread) for source in part.sources)
             has_place = isinstance(part.top.node, Resumable | Restartable)
             progress = OperatorProgress() if has_place else None
-            arguments = sources, progress, self._skips.report, thread.failures, timer
+            arguments = sources, progress, self._skips.report, thread.closing_errors, timer
             channel = HostedChannel(part.top, *arguments)
             if is_filter(part.top.node):
                 channel.filter = HostedFilter(part.top, self._when_sparse)

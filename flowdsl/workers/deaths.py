@@ -1,4 +1,4 @@
-"""What follows from the death of a worker: which of its tasks are retried, and what fails.
+"""Deaths of workers: which of their tasks are retried, and which element fails.
 
 A worker that dies (by a crash in native code, or for lack of memory) is replaced, and its tasks are
 retried. The naive way retries all of them unchanged. This fails if one element kills every worker
@@ -27,10 +27,10 @@ MAX_FAILED_STARTS = 3
 class Deaths:
     """Counts the deaths of a stage's workers, and decides what becomes of their tasks."""
 
-    work: TaskSource
+    tasks: TaskSource
     count: int = 0
     _failed_starts: int = 0
-    """The number of the last workers that ended before they were ready."""
+    """The number of workers that ended before they were ready, one after another."""
 
     def worker_is_ready(self) -> None:
         """Note that a worker has started."""
@@ -55,26 +55,26 @@ class Deaths:
             self._failed_starts += 1
             if self._failed_starts == MAX_FAILED_STARTS:
                 raise WorkerDied(f"{event.worker.name} ended before it was ready ({event.how})")
-        blamed, most_deaths = event.begun, self.work.stage.workers.deaths
+        blamed, most_deaths = event.begun, self.tasks.stage.workers.deaths
         if task_inputs and blamed not in event.worker.held:  # the task that it began is not known
             blamed, most_deaths = task_inputs[0].task.number, max(most_deaths, MAX_FAILED_STARTS)
         retries: list[TaskInput] = []
         failed: tuple[Task, WorkerDied] | None = None
         for task_input in task_inputs:
             if task_input.task.number != blamed:
-                retries.append(self.work.renumbered(task_input))
+                retries.append(self.tasks.renumbered(task_input))
                 continue
             task_input = attrs.evolve(task_input, deaths=task_input.deaths + 1)
             if task_input.size > 1:
-                retries += self.work.split(task_input)
+                retries += self.tasks.split(task_input)
             elif task_input.deaths < most_deaths:
-                retries.append(self.work.renumbered(task_input))
+                retries.append(self.tasks.renumbered(task_input))
             else:
                 failed = task_input.task, self._error(task_input, event)
         return retries, failed
 
     def _error(self, task_input: TaskInput, last: Died) -> WorkerDied:
-        task, meaning = task_input.task, self.work.stage.meaning
+        task, meaning = task_input.task, self.tasks.stage.meaning
         if isinstance(meaning, SkipFailed):
             meaning = meaning.source  # the operator whose failures it skips
         several = task_input.deaths > 1

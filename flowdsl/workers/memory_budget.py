@@ -62,8 +62,8 @@ class MemoryBudget:
     def allows(self, *, size: int, tasks: int, bytes_per_task: int, bytes_ahead: int) -> bool:
         """Return True if a task of ``size`` elements may be submitted besides ``tasks`` others.
 
-        A task may always need ``bytes_per_task`` bytes. A stream has been read ahead by
-        ``bytes_ahead`` bytes.
+        Each task, and the rows sent for it, count with at least ``bytes_per_task`` bytes. A stream
+        has been read ahead by ``bytes_ahead`` bytes.
 
         Raises:
             FlowError: The elements that operators above the stage keep exceed the limit.
@@ -77,6 +77,7 @@ class MemoryBudget:
                 f"of about {self._bytes_per_element:,.0f} bytes that are held above "
                 f"{self.stage.meaning.title}; give at least {2 * held:,.0f}, or a smaller buffer"
             )
+        # What may still arrive: the results of the assigned tasks and of this one, and its rows.
         results = (self._elements_assigned + size) * self._bytes_per_element
         expected = max(results, (tasks + 1) * bytes_per_task)
         if self.stage.bases:

@@ -45,7 +45,7 @@ TASKS_AHEAD = 6
 
 @attrs.frozen
 class _Arrived:
-    """A task that waits for delivery, with its result, or the error of its element without one."""
+    """A task that waits for delivery, with its result, or with the error of its only element."""
 
     task: Task
     nbytes: int = 0
@@ -55,7 +55,7 @@ class _Arrived:
 
 
 class _Delivering(NamedTuple):
-    """A task of which the consumer may not have received all elements."""
+    """The task whose elements the consumer is receiving."""
 
     task: Task
     positions: Sequence[int]
@@ -98,17 +98,16 @@ class Pool:
         self._active = ActiveWorkers.of(backend, stage.workers, tuned_workers)
         self._budget = MemoryBudget(stage, held_above)
         self._sizer = TaskSizer(self._active.count, self._bytes_per_task, stage.workers.timeout)
-        self._work = TaskSource(
+        self._tasks = TaskSource(
             stage, bases, self._sizer, backend.pack, close, backend.wake, self._budget.limit // 4
         )
-        self._deaths = Deaths(self._work)
+        self._deaths = Deaths(self._tasks)
         self._figures = PoolFigures()
         self.when_sparse: Callable[[], object] = lambda: None
         """Called if filters drop many elements and keep none."""
         self.when_left_out: Callable[[], object] = lambda: None
         """Called after a task of which every element was left out."""
         self._delivering: _Delivering | None = None
-        """The task whose elements the consumer is receiving."""
         self._start = 0
         """The position at which the pass began."""
         self._clear()
@@ -137,9 +136,9 @@ class Pool:
         self._discard()
         self._figures.counts.forget_under_way()
         self._next_start, self._delivering, self._start = start, None, start
-        work = self._work.task_inputs(epoch, start)
+        task_inputs = self._tasks.task_inputs(epoch, start)
         while True:
-            self._submit_tasks(work)
+            self._submit_tasks(task_inputs)
             arrived = self._next()
             if arrived is not None:
                 yield from self._deliver(arrived, with_positions)
@@ -155,7 +154,7 @@ class Pool:
     @property
     def by_position(self) -> bool:
         """True if a pass can begin at any position, which requires that no base is a stream."""
-        return not self._work.streams
+        return not self._tasks.streams
 
     @property
     def next_position(self) -> int:
@@ -173,13 +172,14 @@ class Pool:
             tasks = [*self._assigned.values(), *(retry.task for retry in self._retries)]
             tasks += [arrived.task for arrived in self._arrived.values()]
             tasks += [] if self._delivering is None else [self._delivering.task]
+            # All rows before the first unfinished task are finished.
             position = min((task.start for task in tasks), default=self._submitted)
         return self.stage.rows_per_element * (position - self._start)
 
     def end_reading(self) -> None:
         """Stop reading a stream and close it."""
-        if self._work.reading is not None:
-            self._work.reading.stop()
+        if self._tasks.reading is not None:
+            self._tasks.reading.stop()
 
     def end(self) -> None:
         """End the pass, complete or not, so that the workers can be parked."""
@@ -224,8 +224,8 @@ class Pool:
         """The tasks that workers hold, by number."""
         self._retries: list[TaskInput] = []
         """Tasks to submit before others, in order of position: those of workers that died, and the
-        rest of those whose elements became too large. The results that wait for them keep their
-        credit, so there is always room for them."""
+        rest of those whose elements became too large. ``_has_credit`` always allows the next one to
+        deliver, so the results that wait for it do not block it."""
         self._arrived: dict[int, _Arrived] = {}
         """Tasks that wait for delivery, by the position at which they start."""
         self._budget.begin_pass()
@@ -240,13 +240,13 @@ class Pool:
         self._submitted = 0
         """The end of the last task that was submitted."""
 
-    def _submit_tasks(self, work: Iterator[TaskInput | None]) -> None:
+    def _submit_tasks(self, task_inputs: Iterator[TaskInput | None]) -> None:
         """Give tasks to the free workers, as far as credit allows."""
         self._starved = False
         for worker in self._free_workers():
             if not self._has_credit():
                 return
-            task_input = self._retries.pop(0) if self._retries else self._next_input(work)
+            task_input = self._retries.pop(0) if self._retries else self._next_input(task_inputs)
             if task_input is None:
                 return
             self._assigned[task_input.task.number] = task_input.task
@@ -254,13 +254,13 @@ class Pool:
             self._budget.assign(task_input)
             self.backend.submit(worker, task_input)
 
-    def _next_input(self, work: Iterator[TaskInput | None]) -> TaskInput | None:
+    def _next_input(self, task_inputs: Iterator[TaskInput | None]) -> TaskInput | None:
         """Return the next task that was not submitted before; None if there is none now."""
         if self._exhausted:
             return None
         began = time.perf_counter()
         try:
-            task_input = next(work)
+            task_input = next(task_inputs)
         except StopIteration:
             self._exhausted = True
             return None
@@ -307,7 +307,7 @@ class Pool:
             return True
         if self._retries and self._retries[0].task.start == self._next_start:
             return True
-        stream = self._work.reading
+        stream = self._tasks.reading
         return self._under_way < self._credit and self._budget.allows(
             size=self._sizer.size(None),
             tasks=len(self._assigned),
@@ -367,7 +367,7 @@ class Pool:
                 self._sizer.observe(computed, result.seconds, max(nbytes, task_input.nbytes))
             if result.settled < task_input.size:
                 task = task.part(task.number, task.start, task.start + result.settled)
-                self._retry(self._work.rest(task_input, result.settled))
+                self._retry(self._tasks.rest(task_input, result.settled))
             elif end_to_end and result.returned < task_input.size:  # the flow has ended
                 self._exhausted = True
         if result.settled or result.failure is not None:
@@ -382,12 +382,12 @@ class Pool:
             first = task.part(task.number, task.start, task.start + 1)
             self._arrived[task.start] = _Arrived(first, error=why)
             counts.retried += task_input.size - 1
-            self._retry(self._work.rest(task_input, 1))
+            self._retry(self._tasks.rest(task_input, 1))
             return
         counts.retried += task_input.size
         if task_input.by_row:
             raise FlowError(f"a worker process cannot load the rows of a task: {why}")
-        self._retry([self._work.with_rows_alone(task_input)])
+        self._retry([self._tasks.with_rows_alone(task_input)])
 
     def _on_death(self, event: Died) -> None:
         """Replace a dead worker; retry the tasks it held, or give up the element it died on."""
@@ -468,9 +468,9 @@ class Pool:
         """Raise the failure that stopped a task; if a base failed, end the pass after this task."""
         cause = failure.cause
         if isinstance(cause, InputExhausted):
-            self._exhausted, self._error = True, self._work.errors[cause.slot]
+            self._exhausted, self._error = True, self._tasks.errors[cause.slot]
         elif isinstance(cause, RowUnreadable):
-            raise self._work.unreadable(task, cause)
+            raise self._tasks.unreadable(task, cause)
         elif failure.path is None:
             raise cause
         else:
@@ -489,7 +489,7 @@ class Pool:
         if many and self.by_position:
             self._next_start = task.start
             self._figures.counts.retried += task.stop - task.start
-            self._retry(self._work.split(TaskInput(task)))
+            self._retry(self._tasks.split(TaskInput(task)))
             return
         what = f"one of the elements up to {task.stop - 1}" if many else "the element"
         not_loaded = NotShippable(f"{what} cannot be loaded by the consumer's process: {error!r}")

@@ -92,7 +92,7 @@ class RowUnreadable(Exception):
     """A worker cannot load a row that a task needs. This error never leaves the runtime."""
 
     def __init__(self, slot: int, row: int, cause: BaseException) -> None:
-        """``row`` is the number of the row among those of the base ``slot`` in the task."""
+        """``row`` counts the task's rows of one base, and ``slot`` the bases of the stage."""
         super().__init__(slot, row, cause)
         self.slot = slot
         self.row = row
@@ -117,10 +117,10 @@ def load_rows_alone(rows: InputRows) -> tuple[InputRows, dict[int, RowUnreadable
     """
     loaded = list[Any]()
     errors: dict[int, RowUnreadable] = {}
-    for slot, part in enumerate(rows):
-        is_cut = isinstance(part, TruncatedInput)
+    for slot, base_rows in enumerate(rows):
+        is_cut = isinstance(base_rows, TruncatedInput)
         found: list[Any] = []
-        for i, row in enumerate(part.rows if isinstance(part, TruncatedInput) else part):
+        for i, row in enumerate(_available(base_rows)):
             try:
                 found.append(unpack(row.content))
             except Exception as error:
@@ -134,6 +134,11 @@ def load_rows_alone(rows: InputRows) -> tuple[InputRows, dict[int, RowUnreadable
                 found.append(attrs.evolve(row.skipped_as, cause=cause))
         loaded.append(TruncatedInput(found, slot) if is_cut or slot in errors else found)
     return loaded, errors
+
+
+def _available(base_rows: Sequence[Any] | TruncatedInput) -> Sequence[Any]:
+    """Return the rows of a base; those before the failed row if they are truncated."""
+    return base_rows.rows if isinstance(base_rows, TruncatedInput) else base_rows
 
 
 @attrs.frozen
@@ -263,14 +268,14 @@ class TaskSource:
         addresses = rows_needed(self.stage.program, task_input.task.addresses())
         not_known_yet = Exception()
         rows = list[Any]()
-        for slot, part in enumerate(task_input.rows):
-            is_cut = isinstance(part, TruncatedInput)
+        for slot, base_rows in enumerate(task_input.rows):
             alone = [
                 RowAlone(
                     packed_alone(x), self._skipped_as(slot, addresses[slot], i, x, not_known_yet)
                 )
-                for i, x in enumerate(part.rows if isinstance(part, TruncatedInput) else part)
+                for i, x in enumerate(_available(base_rows))
             ]
+            is_cut = isinstance(base_rows, TruncatedInput)
             rows.append(TruncatedInput(alone, slot) if is_cut else alone)
         packed, nbytes = self.pack(rows)
         return attrs.evolve(self.renumbered(task_input), packed=packed, nbytes=nbytes, by_row=True)
@@ -343,8 +348,8 @@ class TaskSource:
     def _cut_short(self, task: Task, found: list[list[Any]], failed: Container[int]) -> TaskInput:
         """Return the task input that contains the rows of each base before its failure."""
         rows = [
-            TruncatedInput(part, slot) if slot in failed else part
-            for slot, part in enumerate(found)
+            TruncatedInput(base_rows, slot) if slot in failed else base_rows
+            for slot, base_rows in enumerate(found)
         ]
         return TaskInput(task, rows, *self.pack(rows))
 
@@ -390,7 +395,7 @@ class TaskSource:
                 self.errors[0] = _row_error(base, addresses, i, cause, describe_element(values[i]))
                 del values[i:]
             whole = len(values)  # the last element of a pass may have fewer rows than the others
-            if self.errors:  # of the element that cannot be computed, some rows may be there
+            if self.errors:  # without the available rows of the element that cannot be computed
                 whole -= whole % ratio
                 message = self.pack([values[:whole]])
             if count := self.stage.elements_of(whole):
