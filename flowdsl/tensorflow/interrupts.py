@@ -1,7 +1,8 @@
 """Ctrl-C during calls of TensorFlow.
 
-A wait in TensorFlow does not hear it, so a thread notices it and ends the wait (``on_ctrl_c``). A
-scope that it leaves half open hides it behind another exception (``interrupts_first``).
+Python handles it only when a call of TensorFlow returns, so a thread notices it and ends the call
+(``on_ctrl_c``). It may be hidden by another exception, raised by a scope of TensorFlow that it has
+left half open (``interrupts_first``).
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ def on_ctrl_c(end: Callable[[], object]) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    ours, theirs = os.pipe()
-    os.set_blocking(theirs, False)
-    before = signal.set_wakeup_fd(theirs, warn_on_full_buffer=False)
+    read_end, write_end = os.pipe()
+    os.set_blocking(write_end, False)
+    previous = signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
     noticed = threading.Event()
 
     def watch() -> None:
-        for number in _numbers(ours, before):
+        for number in _numbers(read_end, previous):
             if number == signal.SIGINT and _has_pythons_handler(signal.SIGINT):
                 noticed.set()
                 end()
@@ -47,10 +48,10 @@ def on_ctrl_c(end: Callable[[], object]) -> Iterator[None]:
             raise KeyboardInterrupt from error
         raise
     finally:
-        signal.set_wakeup_fd(before)
-        os.close(theirs)  # ends the thread: its next read returns nothing
+        signal.set_wakeup_fd(previous)
+        os.close(write_end)  # ends the thread: its next read returns nothing
         thread.join()
-        os.close(ours)
+        os.close(read_end)
 
 
 @contextmanager
@@ -71,12 +72,12 @@ def interrupts_first() -> Iterator[None]:
         raise
 
 
-def _numbers(signals: int, before: int) -> Iterator[int]:
+def _numbers(signals: int, previous: int) -> Iterator[int]:
     """Yield the numbers of arriving signals, and forward them to the previous descriptor."""
     while numbers := os.read(signals, 64):
-        if before != -1:
+        if previous != -1:
             with suppress(OSError):  # it is full, so its reader is awake already
-                os.write(before, numbers)
+                os.write(previous, numbers)
         yield from numbers
 
 

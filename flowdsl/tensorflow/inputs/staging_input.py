@@ -71,7 +71,9 @@ class StagingInput(InputOver):
         self._device = device
         self._name = f"flowdsl_staging_{next(_numbers)}"
         self._puts: dict[int, Callable[..., object]] = {}
+        """By the number of elements of a step, the function that stages them."""
         self._calls: weakref.WeakKeyDictionary[object, int] = weakref.WeakKeyDictionary()
+        """How often ``tensors`` was called while each graph was traced."""
         self._eager_calls = 0
         self._forget()
 
@@ -153,13 +155,13 @@ class StagingInput(InputOver):
             for k in range(elements):
                 values = source.tensors(*args)
                 with tf.device(self._device_of(k)):
-                    tf.raw_ops.Stage(values=values, shared_name=self._area(k))
+                    tf.raw_ops.Stage(values=values, shared_name=self._area_name(k))
 
         return put
 
     def tensors(self, *args: tf.Tensor) -> list[tf.Tensor]:
         *inputs, stages_next = args
-        k, specs = self._number(), self.specs
+        k, specs = self._index_in_step(), self.specs
         next_element = tf.cond(
             stages_next,
             lambda: self.source.tensors(*inputs),
@@ -169,17 +171,19 @@ class StagingInput(InputOver):
             # Dequeue the next element first, so that none is lost where the data ends.
             with tf.control_dependencies(next_element):
                 values = tf.raw_ops.Unstage(
-                    dtypes=[spec.dtype for spec in specs], shared_name=self._area(k)
+                    dtypes=[spec.dtype for spec in specs], shared_name=self._area_name(k)
                 )
             tf.cond(
-                stages_next, lambda: _stage(next_element, self._area(k)), lambda: tf.constant(True)
+                stages_next,
+                lambda: _stage(next_element, self._area_name(k)),
+                lambda: tf.constant(True),
             )
         return [
             tf.ensure_shape(value, spec.shape) for value, spec in zip(values, specs, strict=True)
         ]
 
-    def _number(self) -> int:
-        """Return the number of this call within its step."""
+    def _index_in_step(self) -> int:
+        """Return the number of this call of ``tensors`` within its step."""
         if tf.executing_eagerly():
             self._eager_calls += 1
             return self._eager_calls - 1
@@ -187,7 +191,7 @@ class StagingInput(InputOver):
         self._calls[graph] = self._calls.get(graph, 0) + 1
         return self._calls[graph] - 1
 
-    def _area(self, k: int) -> str:
+    def _area_name(self, k: int) -> str:
         return f"{self._name}_{k}"
 
     def _device_of(self, k: int) -> str:
@@ -214,7 +218,7 @@ class StagingInput(InputOver):
         for k in range(self._elements_per_step if self._staged else 0):
             with tf.device(self._device_of(k)):
                 tf.raw_ops.StageClear(
-                    dtypes=[spec.dtype for spec in self.specs], shared_name=self._area(k)
+                    dtypes=[spec.dtype for spec in self.specs], shared_name=self._area_name(k)
                 )
         self._forget()
 

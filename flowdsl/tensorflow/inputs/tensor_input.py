@@ -12,7 +12,7 @@ from flowdsl.errors import EndlessFlow, FlowError, InvalidArgument, StateMismatc
 from flowdsl.feeding.pump import EndOfPass
 from flowdsl.nodes import checked_int, checked_list, is_int
 from flowdsl.tensorflow.inputs.source import InputSource, State
-from flowdsl.tensorflow.queues.runners import FilledQueue, noting, with_sources
+from flowdsl.tensorflow.queues.runners import FilledQueue, recording_uses, with_sources
 
 Shape: TypeAlias = Sequence[int]
 
@@ -63,7 +63,7 @@ class TensorInput(InputSource):
     @property
     def specs(self) -> tuple[tf.TensorSpec, ...]:
         if self._specs is None:
-            with noting() as used:
+            with recording_uses() as used:
                 traced = tf.function(autograph=False)(self._checked_tensors).get_concrete_function()
             self._queues = [queue for queue in with_sources(used) if queue.summary_name]
             self._specs = tuple(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -51,7 +51,6 @@ def batch(
     return _batched(
         "batch",
         [tensors],
-        None,
         batch_size,
         threads=num_threads,
         capacity=capacity,
@@ -87,8 +86,8 @@ def maybe_batch(
     return _batched(
         "maybe_batch",
         [tensors],
-        keep_input,
         batch_size,
+        keep_input=keep_input,
         threads=num_threads,
         capacity=capacity,
         enqueue_many=enqueue_many,
@@ -111,14 +110,13 @@ def batch_join(
     shared_name: str | None = None,
     name: str | None = None,
 ) -> Any:
-    """Like ``batch``, for several lists or dicts of tensors, each evaluated by its own thread.
+    """Like ``batch``, for several lists or dicts of tensors, each evaluated by its own_name thread.
 
     Source: ``tf.train.batch_join``.
     """
     return _batched(
         "batch_join",
         tensors_list,
-        None,
         batch_size,
         capacity=capacity,
         enqueue_many=enqueue_many,
@@ -149,8 +147,8 @@ def maybe_batch_join(
     return _batched(
         "maybe_batch_join",
         tensors_list,
-        keep_input,
         batch_size,
+        keep_input=keep_input,
         capacity=capacity,
         enqueue_many=enqueue_many,
         shapes=shapes,
@@ -184,11 +182,10 @@ def shuffle_batch(
     return _batched(
         "shuffle_batch",
         [tensors],
-        None,
         batch_size,
         threads=num_threads,
         capacity=capacity,
-        shuffled=(min_after_dequeue, seed),
+        shuffled=_Shuffled(min_after_dequeue, seed),
         enqueue_many=enqueue_many,
         shapes=shapes,
         smaller=allow_smaller_final_batch,
@@ -218,11 +215,11 @@ def maybe_shuffle_batch(
     return _batched(
         "maybe_shuffle_batch",
         [tensors],
-        keep_input,
         batch_size,
+        keep_input=keep_input,
         threads=num_threads,
         capacity=capacity,
-        shuffled=(min_after_dequeue, seed),
+        shuffled=_Shuffled(min_after_dequeue, seed),
         enqueue_many=enqueue_many,
         shapes=shapes,
         smaller=allow_smaller_final_batch,
@@ -243,17 +240,16 @@ def shuffle_batch_join(
     shared_name: str | None = None,
     name: str | None = None,
 ) -> Any:
-    """Like ``shuffle_batch``, for several lists or dicts of tensors, each with its own thread.
+    """Like ``shuffle_batch``, for several lists or dicts of tensors, each with its own_name thread.
 
     Source: ``tf.train.shuffle_batch_join``.
     """
     return _batched(
         "shuffle_batch_join",
         tensors_list,
-        None,
         batch_size,
         capacity=capacity,
-        shuffled=(min_after_dequeue, seed),
+        shuffled=_Shuffled(min_after_dequeue, seed),
         enqueue_many=enqueue_many,
         shapes=shapes,
         smaller=allow_smaller_final_batch,
@@ -282,10 +278,10 @@ def maybe_shuffle_batch_join(
     return _batched(
         "maybe_shuffle_batch_join",
         tensors_list,
-        keep_input,
         batch_size,
+        keep_input=keep_input,
         capacity=capacity,
-        shuffled=(min_after_dequeue, seed),
+        shuffled=_Shuffled(min_after_dequeue, seed),
         enqueue_many=enqueue_many,
         shapes=shapes,
         smaller=allow_smaller_final_batch,
@@ -297,12 +293,20 @@ def maybe_shuffle_batch_join(
 # -- shared implementation -------------------------------------------------------------------------
 
 
+class _Shuffled(NamedTuple):
+    """How examples are drawn from the queue at random."""
+
+    least: int
+    """The number of examples that stay in the queue until its end."""
+    seed: int | None
+
+
 def _batched(
     function: str,
     tensors_list: Sequence[Structure],
-    keep_input: Structure | None,
     batch_size: int,
     *,
+    keep_input: Structure | None = None,
     capacity: int,
     enqueue_many: bool,
     shapes: Shapes | None,
@@ -311,9 +315,9 @@ def _batched(
     name: str | None,
     threads: int = 1,
     dynamic_pad: bool = False,
-    shuffled: tuple[int, int | None] | None = None,
+    shuffled: _Shuffled | None = None,
 ) -> Structure:
-    own = unique(name, function)
+    own_name = unique(name, function)
     sources = _Examples.of(function, tensors_list)
     keep = None if keep_input is None else _checked_keep(keep_input, enqueue_many)
     dtypes, rows = _dtypes(sources), _shapes(sources, shapes, enqueue_many, dynamic_pad)
@@ -321,8 +325,8 @@ def _batched(
     fills = [_filling(queue, source, keep, enqueue_many) for source in sources]
     if threads > 1:
         fills *= threads
-    filled = FilledQueue(queue, fills, own, capacity=capacity, summary_name="fraction_full")
-    take = _taking(filled, batch_size, smaller, dynamic_pad)
+    filled = FilledQueue(queue, fills, own_name, capacity=capacity, summary_name="fraction_full")
+    take = _taking(filled, batch_size, smaller)
     specs = [
         tf.TensorSpec([None if smaller else batch_size, *row.as_list()], dtype)
         for row, dtype in zip(rows, dtypes, strict=True)
@@ -438,13 +442,17 @@ def _queue(
     capacity: int,
     shared_name: str | None,
     dynamic_pad: bool,
-    shuffled: tuple[int, int | None] | None,
+    shuffled: _Shuffled | None,
 ) -> tf.queue.QueueBase:
     with tf.init_scope(), tf.device("/cpu:0"):
         if shuffled is not None:
-            least, seed = shuffled
             return tf.queue.RandomShuffleQueue(
-                capacity, least, dtypes, shapes, seed=seed, shared_name=shared_name
+                capacity,
+                shuffled.least,
+                dtypes,
+                shapes,
+                seed=shuffled.seed,
+                shared_name=shared_name,
             )
         kind = tf.queue.PaddingFIFOQueue if dynamic_pad else tf.queue.FIFOQueue
         return kind(capacity, dtypes, shapes, shared_name=shared_name)
@@ -468,19 +476,18 @@ def _filling(
         elif kept.shape.rank == 1:
             put([tf.boolean_mask(value, kept) for value in values])
         else:
-            tf.cond(kept, lambda: _then(put, values), lambda: tf.constant(False))
+            tf.cond(kept, lambda: _put_in_branch(put, values), lambda: tf.constant(False))
 
     return fill
 
 
-def _then(put: Callable[[list[tf.Tensor]], None], values: list[tf.Tensor]) -> tf.Tensor:
+def _put_in_branch(put: Callable[[list[tf.Tensor]], None], values: list[tf.Tensor]) -> tf.Tensor:
+    """Put the values; return a tensor, as each branch of ``tf.cond`` must."""
     put(values)
     return tf.constant(True)
 
 
-def _taking(
-    filled: FilledQueue, batch_size: int, smaller: bool, dynamic_pad: bool
-) -> Callable[[], list[tf.Tensor]]:
+def _taking(filled: FilledQueue, batch_size: int, smaller: bool) -> Callable[[], list[tf.Tensor]]:
     """Return a function that dequeues a batch."""
 
     def take() -> list[tf.Tensor]:

@@ -20,7 +20,7 @@ class Source:
     def __init__(self, make: Callable[[], Structure]) -> None:
         self._make = make
 
-    def made(self) -> Structure:
+    def tensors(self) -> Structure:
         """Return the source's tensors in the current evaluation."""
         memory = _computed.get()
         if memory is None:
@@ -41,11 +41,12 @@ class LazyTensor:
     that is passed to ``apply``, use ``value()``.
     """
 
-    def __init__(self, source: Source, spec: tf.TensorSpec, place: tuple[object, ...] = ()) -> None:
+    def __init__(self, source: Source, spec: tf.TensorSpec, path: tuple[object, ...] = ()) -> None:
         self.source = source
         self.spec = spec
         """The dtype, and the shape as far as it is known."""
-        self._place = place
+        self._path = path
+        """The keys that lead from the source's structure to this tensor."""
 
     @property
     def dtype(self) -> tf.DType:
@@ -59,13 +60,13 @@ class LazyTensor:
         """Return the value in the current evaluation, or else in an evaluation of its own."""
         if _computed.get() is None:
             return evaluate(self)  # type: ignore[no-any-return]  # one tensor for one
-        made = self.source.made()
-        for key in self._place:
-            made = made[key]
-        return made  # type: ignore[no-any-return]  # the tensor at its place
+        part = self.source.tensors()
+        for key in self._path:
+            part = part[key]
+        return part  # type: ignore[no-any-return]  # the tensor at its path
 
     def __repr__(self) -> str:
-        return f"Produced({self.spec.dtype.name}, {self.spec.shape})"
+        return f"LazyTensor({self.spec.dtype.name}, {self.spec.shape})"
 
 
 def evaluate(tensors: Structure) -> Structure:
@@ -126,7 +127,7 @@ def produced(make: Callable[[], Structure]) -> Structure:
 
 def parts_of(source: Source, specs: Structure) -> Structure:
     """Return a ``LazyTensor`` for each tensor of a source."""
-    return mapped_with_place(lambda place, spec: LazyTensor(source, spec, place), specs)
+    return mapped_with_path(lambda path, spec: LazyTensor(source, spec, path), specs)
 
 
 def specs_of(tensors: Structure | Callable[[], Structure]) -> Structure:
@@ -141,23 +142,23 @@ def specs_of(tensors: Structure | Callable[[], Structure]) -> Structure:
 
 def mapped(function: Callable[[Any], Any], structure: Structure) -> Structure:
     """Apply a function to each leaf of a structure."""
-    return mapped_with_place(lambda _, x: function(x), structure)
+    return mapped_with_path(lambda _, x: function(x), structure)
 
 
-def mapped_with_place(
+def mapped_with_path(
     function: Callable[[tuple[object, ...], Any], Any],
     structure: Structure,
-    place: tuple[object, ...] = (),
+    path: tuple[object, ...] = (),
 ) -> Structure:
     """Like ``mapped``, but the function is also called with the keys that lead to the leaf."""
     if isinstance(structure, Mapping):
-        return {k: mapped_with_place(function, x, (*place, k)) for k, x in structure.items()}
+        return {k: mapped_with_path(function, x, (*path, k)) for k, x in structure.items()}
     if isinstance(structure, (list, tuple)):
-        parts = [mapped_with_place(function, x, (*place, k)) for k, x in enumerate(structure)]
+        parts = [mapped_with_path(function, x, (*path, k)) for k, x in enumerate(structure)]
         if isinstance(structure, list):
             return parts
         return type(structure)(*parts) if hasattr(structure, "_fields") else tuple(parts)
-    return function(place, structure)
+    return function(path, structure)
 
 
 def flat(tensors: Structure) -> list[Any]:

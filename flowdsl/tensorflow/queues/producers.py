@@ -77,9 +77,9 @@ def input_producer(
     row = row.merge_with(tf.TensorShape(element_shape))
     if not row.is_fully_defined():
         raise ValueError("Either `input_tensor` must have a fully defined shape or `element_shape`")
-    own = unique(name, "input_producer")
+    own_name = unique(name, "input_producer")
     queue = tf.queue.FIFOQueue(capacity, [tensor.dtype], [row], shared_name=shared_name)
-    rows = limit_epochs(tensor, num_epochs, own)
+    rows = limit_epochs(tensor, num_epochs, own_name)
 
     def fill() -> None:
         value = evaluate(rows)
@@ -88,7 +88,7 @@ def input_producer(
         queue.enqueue_many([value])
 
     return FilledQueue(
-        queue, [fill], own, capacity=capacity, summary_name=summary_name, cancel_op=cancel_op
+        queue, [fill], own_name, capacity=capacity, summary_name=summary_name, cancel_op=cancel_op
     )
 
 
@@ -105,10 +105,18 @@ def range_input_producer(
 
     Source: ``tf.train.range_input_producer``.
     """
-    own = unique(name, "range_input_producer")
+    own_name = unique(name, "range_input_producer")
     numbers = apply(tf.range, limit) if isinstance(limit, LazyTensor) else tf.range(limit)
     return input_producer(
-        numbers, [], num_epochs, shuffle, seed, capacity, shared_name, "fraction_of_rows", own
+        numbers,
+        element_shape=[],
+        num_epochs=num_epochs,
+        shuffle=shuffle,
+        seed=seed,
+        capacity=capacity,
+        shared_name=shared_name,
+        summary_name="fraction_of_rows",
+        name=own_name,
     )
 
 
@@ -123,7 +131,7 @@ def slice_input_producer(
 ) -> list[LazyTensor]:
     """Return the rows of several tensors at one random or ordered index, like ``input_producer``.
 
-    The tensors must have equally many rows.
+    The tensors must have the same number of rows.
 
     Raises:
         ValueError: There are no tensors, or their numbers of rows differ.
@@ -145,12 +153,12 @@ def slice_input_producer(
     limit = apply(counted) if known is None else known
     numbers = range_input_producer(
         limit,
-        num_epochs,
-        shuffle,
-        seed,
-        capacity,
-        shared_name,
-        unique(name, "slice_input_producer"),
+        num_epochs=num_epochs,
+        shuffle=shuffle,
+        seed=seed,
+        capacity=capacity,
+        shared_name=shared_name,
+        name=unique(name, "slice_input_producer"),
     )
     number = apply(numbers.dequeue)
 
@@ -191,15 +199,15 @@ def string_input_producer(
 
     return input_producer(
         apply(non_empty, tensor),
-        [],
-        num_epochs,
-        shuffle,
-        seed,
-        capacity,
-        shared_name,
-        "fraction_of_names",
-        unique(name, "string_input_producer"),
-        cancel_op,
+        element_shape=[],
+        num_epochs=num_epochs,
+        shuffle=shuffle,
+        seed=seed,
+        capacity=capacity,
+        shared_name=shared_name,
+        summary_name="fraction_of_names",
+        name=unique(name, "string_input_producer"),
+        cancel_op=cancel_op,
     )
 
 

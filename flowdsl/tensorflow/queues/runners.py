@@ -21,7 +21,7 @@ _numbers = count()
 _used: ContextVar[list[FilledQueue] | None] = ContextVar("_used", default=None)
 """The queues from which a function dequeues while it is traced."""
 
-_TURNS = 100
+_FILLS_PER_CALL = 100
 """How often a thread fills its queue in one call; returning to Python takes long."""
 
 _SECONDS_TO_END = 5.0
@@ -55,6 +55,7 @@ class FilledQueue:
         self._threads: list[threading.Thread] = []
         self._lock = threading.Lock()
         self._alive = len(self._fills)
+        """The number of threads that still fill the queue."""
         self._stopped = False
         self.error: Exception | None = None
         """The error that ended the queue, if there was one."""
@@ -73,17 +74,17 @@ class FilledQueue:
         Raises:
             FlowError: The threads that fill it have not been started, so it would wait forever.
         """
-        self.note()
+        self.record_use()
         return self.queue.dequeue()
 
     def dequeue_many(self, n: int) -> Any:
         """Dequeue ``n`` elements, stacked."""
-        self.note()
+        self.record_use()
         return self.queue.dequeue_many(n)
 
     def dequeue_up_to(self, n: int) -> Any:
         """Dequeue ``n`` elements, or as many as are left at the end of the queue."""
-        self.note()
+        self.record_use()
         return self.queue.dequeue_up_to(n)
 
     def size(self) -> tf.Tensor:
@@ -98,7 +99,7 @@ class FilledQueue:
         """Return the share of the capacity that is filled."""
         return float(self.size()) / self.capacity
 
-    def note(self) -> None:
+    def record_use(self) -> None:
         """Record that the function being traced dequeues from this queue.
 
         Raises:
@@ -130,6 +131,7 @@ class FilledQueue:
             self._threads.append(thread)
 
     def stop(self) -> None:
+        """Close the queue, so that its threads end; a second call does nothing."""
         with self._lock:
             if self._stopped:
                 return
@@ -139,6 +141,7 @@ class FilledQueue:
             self._cancel_op()
 
     def join(self, until: float) -> None:
+        """Wait for the threads, at most up to a time of the monotonic clock."""
         for thread in self._threads:
             thread.join(max(0, until - monotonic()))
 
@@ -165,16 +168,18 @@ class _Traced:
     """A traced loop over a function that fills a queue, and the queues from which it dequeues."""
 
     def __init__(self, fill: Callable[[], object]) -> None:
-        def turn(k: tf.Tensor) -> tuple[tf.Tensor]:
+        def fill_once(k: tf.Tensor) -> tuple[tf.Tensor]:
             fill()
             return (k + 1,)
 
-        def turns() -> object:
+        def fill_repeatedly() -> object:
             begin = (tf.constant(0),)
-            return tf.while_loop(lambda k: k < _TURNS, turn, begin, parallel_iterations=1)
+            return tf.while_loop(
+                lambda k: k < _FILLS_PER_CALL, fill_once, begin, parallel_iterations=1
+            )
 
-        self._step = tf.function(autograph=False)(turns)
-        with noting() as self.used:
+        self._step = tf.function(autograph=False)(fill_repeatedly)
+        with recording_uses() as self.used:
             self._call = self._step.get_concrete_function()
 
     def __call__(self) -> object:
@@ -230,7 +235,7 @@ def _first_error(queues: Sequence[FilledQueue]) -> Exception | None:
 
 
 @contextmanager
-def noting() -> Iterator[list[FilledQueue]]:
+def recording_uses() -> Iterator[list[FilledQueue]]:
     """Yield the list of queues from which functions dequeue that are traced in the block."""
     used: list[FilledQueue] = []
     token = _used.set(used)
@@ -243,12 +248,12 @@ def noting() -> Iterator[list[FilledQueue]]:
 def with_sources(queues: Sequence[FilledQueue]) -> list[FilledQueue]:
     """Return these queues and those that fill them, nearest to the consumer first."""
     found: list[FilledQueue] = []
-    ahead = [*queues]
-    while ahead:
-        queue = ahead.pop()
+    to_visit = [*queues]
+    while to_visit:
+        queue = to_visit.pop()
         if queue not in found:
             found.append(queue)
-            ahead += queue.sources()
+            to_visit += queue.sources()
     return found
 
 
@@ -257,10 +262,10 @@ def _needed(tensors: tuple[Structure, ...]) -> list[FilledQueue]:
 
 
 def _queues_of(tensors: Structure) -> list[FilledQueue]:
-    with noting() as used:
+    with recording_uses() as used:
         for tensor in [tensors] if isinstance(tensors, FilledQueue) else flat(tensors):
             if isinstance(tensor, FilledQueue):
-                tensor.note()
+                tensor.record_use()
             elif isinstance(tensor, LazyTensor):
                 tf.function(autograph=False)(tensor.value).get_concrete_function()
     return used

@@ -50,15 +50,16 @@ class AsyncTrainerBase(MultiGPUTrainerBase):
         """The number of gradients that were applied."""
         self._apply_lock = threading.Lock()
         self._cost = SingleCost(self.model, self._binding, self.optimizer, self.devices)
-        self._applied = tf.function(autograph=False)(self._cost.apply)
-        self._computing = [self._compute_function(device) for device in self.devices.devices]
+        self._apply = tf.function(autograph=False)(self._cost.apply)
+        self._compute = [self._compute_function(device) for device in self.devices.devices]
         self._threads: ThreadPoolExecutor | None = None
-        self._under_way: dict[int, tuple[int, Future[dict[str, float]]]] = {}
+        self._running_steps: dict[int, tuple[int, Future[dict[str, float]]]] = {}
         """For each tower that computes: the number of its step, and its future scalars."""
         self._latest: dict[int, dict[str, float]] = {}
+        """For each tower, the scalars of the last step that it has finished."""
 
     def trace(self) -> Sequence[tf.Variable]:
-        return [v for computed in self._computing for v in variables_of(computed)]
+        return [v for computed in self._compute for v in variables_of(computed)]
 
     def require_can_train(self, model: CompiledModel) -> None:
         if model.has_its_own_step:
@@ -75,8 +76,8 @@ class AsyncTrainerBase(MultiGPUTrainerBase):
         # Dequeued here, so that tower k gets the step's k-th element, however fast others are.
         elements = [self.input.tensors(*args) for _ in range(self.towers)]
         for k, element in enumerate(elements):
-            self._settle(k)
-            self._under_way[k] = self.global_step, self._threads.submit(self._train, k, element)
+            self._await_tower(k)
+            self._running_steps[k] = self.global_step, self._threads.submit(self._train, k, element)
         if self.reached(self.config.record_every) and len(self._latest) == self.towers:
             each = [*self._latest.values()]
             means = {name: sum(s[name] for s in each) / self.towers for name in each[0]}
@@ -84,19 +85,19 @@ class AsyncTrainerBase(MultiGPUTrainerBase):
 
     def settle(self) -> None:
         for k in range(self.towers):
-            self._settle(k)
+            self._await_tower(k)
 
     def end_steps(self) -> None:
         if self._threads is not None:
             self._threads.shutdown()  # waits for running steps; errors were raised before
         self._threads = None
-        self._under_way.clear()
+        self._running_steps.clear()
 
-    def _settle(self, k: int) -> None:
+    def _await_tower(self, k: int) -> None:
         """Wait until a tower has finished its step."""
-        if k not in self._under_way:
+        if k not in self._running_steps:
             return
-        step, running = self._under_way.pop(k)
+        step, running = self._running_steps.pop(k)
         scalars = running.result()
         self._latest[k] = scalars
         if not isfinite(scalars["loss"]):
@@ -119,9 +120,9 @@ class AsyncTrainerBase(MultiGPUTrainerBase):
 
     def _train(self, k: int, element: Element) -> dict[str, float]:
         """Train on an element, in the thread of a tower."""
-        scalars, gradients = self._computing[k](*element)
+        scalars, gradients = self._compute[k](*element)
         with self._apply_lock:
-            self._applied(gradients)
+            self._apply(gradients)
             self.updates += 1
         share = self.towers if self.scale_gradient else 1
         return {name: float(value) * share for name, value in scalars.items()}

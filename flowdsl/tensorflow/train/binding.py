@@ -50,15 +50,17 @@ def binding_of_names(
     """Return how the function takes components of these names; see ``binding_of``."""
     taken = signature(function)
     explicit = [p.name for p in taken.parameters.values() if p.kind in _BY_NAME]
-    anything = any(p.kind is Parameter.VAR_KEYWORD for p in taken.parameters.values())
+    takes_any_name = any(p.kind is Parameter.VAR_KEYWORD for p in taken.parameters.values())
     if not by_position:
-        _require(taken, label, names, [n for n in names if n not in explicit and not anything])
+        _require(
+            taken, label, names, [n for n in names if n not in explicit and not takes_any_name]
+        )
         return Binding(tuple(names))
     if all(name in explicit for name in names):
         _require(taken, label, names, [])
         return Binding(tuple(names))
-    places = list(taken.parameters)
-    moved = [n for k, n in enumerate(names) if n in explicit and places[k : k + 1] != [n]]
+    order = list(taken.parameters)
+    moved = [n for k, n in enumerate(names) if n in explicit and order[k : k + 1] != [n]]
     if moved:
         raise InvalidArgument(
             f"{label}{taken} has {', '.join(moved)} at another position than an element, whose "
@@ -71,16 +73,18 @@ def binding_of_names(
     return Binding(None)
 
 
-def _require(taken: Signature, at: str, names: Sequence[str], unknown: Sequence[str]) -> None:
+def _require(taken: Signature, label: str, names: Sequence[str], unknown: Sequence[str]) -> None:
     if unknown:
-        raise _refused(taken, at, names, f"it has no argument {' nor '.join(map(repr, unknown))}")
+        raise _refused(
+            taken, label, names, f"it has no argument {' nor '.join(map(repr, unknown))}"
+        )
     try:
         taken.bind(**dict.fromkeys(names))
     except TypeError as error:
-        raise _refused(taken, at, names, str(error)) from None
+        raise _refused(taken, label, names, str(error)) from None
 
 
-def _refused(taken: Signature, at: str, names: Sequence[str], why: str) -> InvalidArgument:
+def _refused(taken: Signature, label: str, names: Sequence[str], why: str) -> InvalidArgument:
     return InvalidArgument(
-        f"{at}{taken} does not take an element, whose components are ({', '.join(names)}): {why}"
+        f"{label}{taken} does not take an element, whose components are ({', '.join(names)}): {why}"
     )

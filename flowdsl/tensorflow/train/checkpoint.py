@@ -52,10 +52,10 @@ def _tracked(trainer: Trainer) -> tf.train.Checkpoint:
     state, counts = _PythonState(trainer), trainer.counts
     try:
         root = tf.train.Checkpoint(**parts)
-        but = [counts.finished, counts.not_finite, counts.first_not_finite]
+        excluded = [counts.finished, counts.not_finite, counts.first_not_finite]
         if isinstance(trainer.model, CompiledModel) and not trainer.model.measures:
-            but += trainer.model.net.metrics_variables
-        others = group(untracked(root, held_by(parts), trainer.used, but))
+            excluded += trainer.model.net.metrics_variables
+        others = group(untracked(root, held_by(parts), trainer.used, excluded))
         return tf.train.Checkpoint(
             **parts, others=others, global_step=counts.finished, trainer=state
         )
@@ -156,7 +156,7 @@ def restore(trainer: Trainer, path: str) -> None:
     """
     try:
         _tracked(trainer).restore(path).assert_consumed()
-    except StateMismatch as error:  # of a callback
+    except StateMismatch as error:  # raised by the load_state_dict of a callback
         raise StateMismatch(f"{path}: {error}") from error
     except (AssertionError, ValueError) as error:
         raise StateMismatch(

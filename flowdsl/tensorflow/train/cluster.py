@@ -33,13 +33,13 @@ def cluster_of(trainer: str, server: object, example: str) -> Cluster:
     return checked(f"{trainer}: server", server, Cluster, "a ClusterResolver of tf.distribute")
 
 
-def cluster_from_environment(trainer: str, cluster: str) -> Cluster:
-    """Return the cluster of ``TF_CONFIG``; ``cluster`` is an example for errors."""
+def cluster_from_environment(trainer: str, example: str) -> Cluster:
+    """Return the cluster of ``TF_CONFIG``; ``example`` is a cluster to show in errors."""
     config = os.environ.get("TF_CONFIG")
     if not config:
         raise InvalidArgument(
             f"{trainer}: set the environment variable TF_CONFIG, which lists the processes, e.g. "
-            f'{{"cluster": {cluster}, "task": {{"type": "worker", "index": 0}}}}; or pass '
+            f'{{"cluster": {example}, "task": {{"type": "worker", "index": 0}}}}; or pass '
             f"server="
         )
     try:

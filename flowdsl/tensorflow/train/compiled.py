@@ -70,14 +70,14 @@ class CompiledModel(tf.Module):
             InvalidArgument: The elements are not ``(x, y)`` or ``(x, y, sample_weight)``.
         """
         paths = tuple(tuple(str(spec.name).split(".")) for spec in source.specs)
-        tops = list(dict.fromkeys(path[0] for path in paths))
+        names = list(dict.fromkeys(path[0] for path in paths))
         label = f"the Keras model {self.net.name!r}: loss"
-        if not source.by_position and not {"x", *tops} <= {"x", "y", "sample_weight"}:
+        if not source.by_position and not {"x", *names} <= {"x", "y", "sample_weight"}:
             raise InvalidArgument(
                 f"{label}(x, y, sample_weight) does not take an element, whose components are "
-                f"({', '.join(tops)}): make it (x, y) with .map, where x and y may be dicts"
+                f"({', '.join(names)}): make it (x, y) with .map, where x and y may be dicts"
             )
-        bound = binding_of_names(self.loss, label, tops, source.by_position)
+        bound = binding_of_names(self.loss, label, names, source.by_position)
         return _Nested(bound.names, paths)
 
     def build(self, binding: Binding, specs: Sequence[tf.TensorSpec]) -> None:
@@ -101,7 +101,7 @@ class CompiledModel(tf.Module):
         for metric in net.metrics:
             if metric.name == "loss":
                 metric.update_state(loss, sample_weight=_rows(x))
-        return loss, _scalars(net.compute_metrics(x, y, predicted, sample_weight), but="loss")
+        return loss, _scalars(net.compute_metrics(x, y, predicted, sample_weight), without="loss")
 
     def train_step(self, x: Values, y: Values = None, sample_weight: Values = None) -> Scalars:
         """Run the model's own training step and return its logs."""
@@ -148,8 +148,8 @@ class _Nested(Binding):
     paths: tuple[tuple[str, ...], ...] = ()
 
     def call(self, function: Callable[..., R], components: Sequence[tf.Tensor]) -> R:
-        tops = _nested(list(zip(self.paths, components, strict=True)))
-        return super().call(function, list(tops.values()) if isinstance(tops, dict) else tops)
+        nested = _nested(list(zip(self.paths, components, strict=True)))
+        return super().call(function, list(nested.values()) if isinstance(nested, dict) else nested)
 
 
 def _nested(parts: Sequence[tuple[tuple[str, ...], tf.Tensor]]) -> Values:
@@ -178,7 +178,7 @@ def _packed(x: Values, y: Values = None, sample_weight: Values = None) -> Values
     return tf.keras.utils.pack_x_y_sample_weight(x, y, sample_weight)
 
 
-def _scalars(logs: Mapping[str, Any], but: str = "") -> dict[str, tf.Tensor]:
+def _scalars(logs: Mapping[str, Any], without: str = "") -> dict[str, tf.Tensor]:
     """Convert logs to scalars; a metric of several numbers is split into several scalars."""
     scalars: dict[str, tf.Tensor] = {}
     for name, value in logs.items():
@@ -189,5 +189,5 @@ def _scalars(logs: Mapping[str, Any], but: str = "") -> dict[str, tf.Tensor]:
             flat = tf.reshape(tensor, [-1])
             numbers = prod(dim or 0 for dim in tensor.shape)
             scalars.update({f"{name}_{k}": flat[k] for k in range(numbers)})
-    scalars.pop(but, None)
+    scalars.pop(without, None)
     return scalars

@@ -49,12 +49,13 @@ def _default_callbacks(callbacks: Sequence[Callback] | None) -> Sequence[Callbac
     return (MovingAverageSummary(), ProgressBar(), MergeAllSummaries(), RunUpdateOps())
 
 
-_DEFAULTS: Sequence[Monitor] = []
+_DEFAULT_MONITORS: Sequence[Monitor] = []
+"""Stands for the default monitors, which depend on the ``logdir``."""
 
 
 def _as_monitors(monitors: Sequence[Monitor] | None) -> Sequence[Monitor]:
     if monitors is None:
-        return _DEFAULTS
+        return _DEFAULT_MONITORS
     return checked_list("TrainConfig: monitors", monitors, Monitor, "monitors")
 
 
@@ -265,7 +266,7 @@ class TrainConfig:
     """
 
     def __attrs_post_init__(self) -> None:
-        if self.monitors is _DEFAULTS:
+        if self.monitors is _DEFAULT_MONITORS:
             object.__setattr__(self, "monitors", _default_monitors(self))  # the class is frozen
         if (self.dataflow is None) == (self.data is None):
             got = "neither" if self.data is None else "both"

@@ -11,7 +11,7 @@ import socket
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 from typing import Any, cast
 
@@ -101,8 +101,9 @@ def read_events(logdir: Path | str) -> dict[str, dict[int, float]]:
     files = checked_path("read_events: logdir", logdir).glob("*tfevents*")
     runs = sorted((list(_events(path)) for path in files), key=_start_time)
     series: dict[str, dict[int, float]] = {}
-    for event in (event for run in runs for event in run):
+    for event in chain.from_iterable(runs):
         if event.HasField("session_log") and event.session_log.status == _START:
+            # Training continued before the ends of these series; those steps follow again.
             for name, values in series.items():
                 series[name] = {step: v for step, v in values.items() if step < event.step}
         for value in event.summary.value:

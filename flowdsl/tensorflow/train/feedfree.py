@@ -71,16 +71,16 @@ class FeedfreeTrainerBase(Trainer):
 
     def run_step(self) -> None:
         """Run one step of all towers, or ``steps_per_call`` steps in one call."""
-        left = self.steps_per_epoch - self.local_step
-        args, elements = self._take(max(1, min(self.config.steps_per_call, left)))
+        steps_left = self.steps_per_epoch - self.local_step
+        args, elements = self._take(max(1, min(self.config.steps_per_call, steps_left)))
         self._running = -(-elements // self.towers)
         try:
             scalars = self._run(args, elements)
         except tf.errors.OutOfRangeError as end:  # raised by operations that read data in the step
             raise StopTraining(f"its input has ended: {end.message}") from end
         if self.reached(self.config.record_every):
-            read = {name: float(value) for name, value in scalars.items()}
-            self.scalars = read | self.of_input()
+            of_model = {name: float(value) for name, value in scalars.items()}
+            self.scalars = of_model | self.of_input()
 
     def _take(self, steps: int) -> tuple[tuple[tf.Tensor, ...], int]:
         """Return the arguments for ``steps`` steps, or the rest of a pass, and their elements."""
@@ -98,9 +98,9 @@ class FeedfreeTrainerBase(Trainer):
         try:
             return self.input.next_args(wanted), wanted
         except EndOfPass as end:
-            fewer = end.left - end.left % self.towers
+            fewer = end.left - end.left % self.towers  # for full steps
             if not fewer and self.config.remainder != "drop":
-                fewer = end.left
+                fewer = end.left  # for one step with fewer elements than towers
             if not fewer:
                 raise
         return self.input.next_args(fewer), fewer

@@ -91,11 +91,11 @@ def _assign(
                 f"TrainConfig: {label}: {name!r} is {dtype}{list(shape)}, the value is "
                 f"{array.dtype}{list(array.shape)}"
             )
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore"):  # checked below
             arrays[name] = array.astype(dtype)
-        finite = array.dtype.kind not in "fc" or np.isfinite(array)
-        whole = dtype.kind in "iub" and (arrays[name] != array).any()
-        if whole or not (np.isfinite(arrays[name]) | ~np.asarray(finite)).all():
+        was_finite = array.dtype.kind not in "fc" or np.isfinite(array)
+        wrapped = dtype.kind in "iub" and (arrays[name] != array).any()
+        if wrapped or not (np.isfinite(arrays[name]) | ~np.asarray(was_finite)).all():
             raise StateMismatch(
                 f"TrainConfig: {label}: a value of {name!r} is beyond the range of {dtype}"
             )

@@ -48,10 +48,14 @@ class Monitors(Callback):
         self._monitors = tuple(monitors)
         self._started: list[Monitor] = []
         self._sums: dict[str, float] = {}
+        """The sums of the trainer's scalars over the recorded steps of this epoch."""
         self._steps = 0
-        self._put: dict[str, float] = {}
-        self._last: dict[str, float] = {}
-        self._put_now: set[str] = set()
+        """The number of these steps."""
+        self._of_callbacks: dict[str, float] = {}
+        """The scalars that callbacks have recorded in this epoch."""
+        self._last_epoch: dict[str, float] = {}
+        """The scalars of the epoch that has just ended."""
+        self._put_in_this_method: set[str] = set()
         """The scalars that callbacks have recorded during the current method."""
         self._prefixes: dict[str, Callback] = {}
 
@@ -61,14 +65,14 @@ class Monitors(Callback):
         Raises:
             InvalidArgument: It was already recorded at this moment of training, with another value.
         """
-        before = self._put.get(name, value)
-        if name in self._put_now and before != value and not math.isnan(before):
+        before = self._of_callbacks.get(name, value)
+        if name in self._put_in_this_method and before != value and not math.isnan(before):
             raise InvalidArgument(
                 f"put_scalar: {name!r} is recorded twice after step {self.trainer.global_step}, as "
                 f"{before!r} and as {value!r}: use a name or prefix of its own for each"
             )
-        self._put[name] = value
-        self._put_now.add(name)
+        self._of_callbacks[name] = value
+        self._put_in_this_method.add(name)
 
     def reserve(self, prefix: str, callback: Callback) -> None:
         """Reserve the names of scalars that begin with ``prefix`` for one callback.
@@ -91,7 +95,7 @@ class Monitors(Callback):
             InvalidArgument: The scalar was not recorded in the epoch; the message begins with
                 ``label``.
         """
-        record = self._record() or self._last
+        record = self._record() or self._last_epoch
         if name not in record:
             raise InvalidArgument(
                 f"{label}: no scalar {name!r} was recorded in this epoch, or only later; there are "
@@ -109,12 +113,12 @@ class Monitors(Callback):
             monitor.flush()
 
     def state_dict(self) -> Mapping[str, object]:
-        return {"sums": self._sums, "steps": self._steps, "put": self._put}
+        return {"sums": self._sums, "steps": self._steps, "put": self._of_callbacks}
 
     def load_state_dict(self, state: Mapping[str, object]) -> None:
         self._sums = cast("dict[str, float]", state["sums"])
         self._steps = cast("int", state["steps"])
-        self._put = cast("dict[str, float]", state["put"])
+        self._of_callbacks = cast("dict[str, float]", state["put"])
 
     def before_train(self) -> None:
         for monitor in self._monitors:
@@ -122,7 +126,7 @@ class Monitors(Callback):
             self._started.append(monitor)
 
     def trigger_step(self) -> None:
-        self._put_now.clear()
+        self._put_in_this_method.clear()
         if not self.trainer.reached(self.trainer.config.record_every):
             return
         scalars = self.trainer.scalars
@@ -133,15 +137,17 @@ class Monitors(Callback):
             monitor.process_step(self.trainer.global_step, scalars)
 
     def trigger_epoch(self) -> None:
-        self._last = record = self._record()
-        self._sums, self._steps, self._put = {}, 0, {}
-        self._put_now.clear()
+        self._last_epoch = record = self._record()
+        self._sums, self._steps, self._of_callbacks = {}, 0, {}
+        self._put_in_this_method.clear()
         for monitor in self._monitors:
             monitor.process_epoch(self.trainer.epoch_num, self.trainer.global_step, record)
         self.flush()
 
     def _record(self) -> dict[str, float]:
-        return {name: total / self._steps for name, total in self._sums.items()} | self._put
+        return {
+            name: total / self._steps for name, total in self._sums.items()
+        } | self._of_callbacks
 
     def after_train(self) -> None:
         for monitor in self._started:

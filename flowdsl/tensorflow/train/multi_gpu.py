@@ -56,8 +56,8 @@ class MultiGPUTrainerBase(SingleCostFeedfreeTrainer):
     @property
     def stages(self) -> bool:
         """True if elements are copied to the devices one step ahead."""
-        whole = self.config.steps_per_call == 1 and self.config.remainder == "drop"
-        return self._gpu_prefetch and self.towers > 1 and whole
+        one_full_step = self.config.steps_per_call == 1 and self.config.remainder == "drop"
+        return self._gpu_prefetch and self.towers > 1 and one_full_step
 
     @staticmethod
     def build_on_multi_tower(
@@ -89,28 +89,28 @@ class MultiGPUTrainerBase(SingleCostFeedfreeTrainer):
             InvalidArgument: The arguments do not match; or on a later tower ``func`` creates
                 other variables than on the first.
         """
-        of = "build_on_multi_tower"
-        checked_choice(f"{of}: var_strategy", var_strategy, "shared", "replicated")
-        checked_function(f"{of}: func", func)
-        checked_list(f"{of}: towers", towers, (int, str), "devices")
+        name = "build_on_multi_tower"
+        checked_choice(f"{name}: var_strategy", var_strategy, "shared", "replicated")
+        checked_function(f"{name}: func", func)
+        checked_list(f"{name}: towers", towers, (int, str), "devices")
         if var_strategy == "shared" and vs_names is not None:
             raise InvalidArgument("build_on_multi_tower: vs_names is for var_strategy='replicated'")
         on = (
-            tuple(device_of(of, tower) for tower in towers)
+            tuple(device_of(name, tower) for tower in towers)
             if devices is None
-            else devices_of(f"{of}: devices", devices)
+            else devices_of(f"{name}: devices", devices)
         )
         names = (
             tuple(f"tower{k}" for k in range(len(towers)))
             if vs_names is None
-            else checked_list(f"{of}: vs_names", vs_names, str, "names")
+            else checked_list(f"{name}: vs_names", vs_names, str, "names")
         )
         if not len(on) == len(towers) == len(names) or not towers:
             raise InvalidArgument(
                 f"build_on_multi_tower: one or more towers are needed, and as many devices and "
                 f"names, got {len(towers)}, {len(on)} and {len(names)}"
             )
-        shared = _Shared()
+        shared = _SharedVariables()
         built: list[R] = []
         for k, device in enumerate(on):
             with ExitStack() as within:
@@ -124,7 +124,7 @@ class MultiGPUTrainerBase(SingleCostFeedfreeTrainer):
         return built
 
 
-class _Shared:
+class _SharedVariables:
     """The variables that the first tower creates, for reuse on the others."""
 
     def __init__(self) -> None:
@@ -133,7 +133,7 @@ class _Shared:
 
     def scope_of(self, k: int) -> Any:
         self._next = 0
-        return tf.variable_creator_scope(self._make if k == 0 else self._again)
+        return tf.variable_creator_scope(self._create if k == 0 else self._reuse)
 
     def require_all(self, k: int) -> None:
         if k and self._next != len(self._variables):
@@ -142,11 +142,11 @@ class _Shared:
                 f"first {len(self._variables)}"
             )
 
-    def _make(self, make: Callable[..., tf.Variable], **settings: Any) -> tf.Variable:
+    def _create(self, make: Callable[..., tf.Variable], **settings: Any) -> tf.Variable:
         self._variables.append(make(**settings))
         return self._variables[-1]
 
-    def _again(self, make: Callable[..., tf.Variable], **settings: Any) -> tf.Variable:
+    def _reuse(self, make: Callable[..., tf.Variable], **settings: Any) -> tf.Variable:
         self._next += 1
         if self._next > len(self._variables):
             raise InvalidArgument(

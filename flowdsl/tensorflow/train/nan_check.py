@@ -60,7 +60,7 @@ def _reread_hint(taken: Taken | None) -> str:
     if taken is None:
         return ""
     _, epoch, first, length = taken
-    at = f"flow.at({first}, epoch={epoch})"
+    code = f"flow.at({first}, epoch={epoch})"
     if length > 1:
-        at = f"[flow.at(k, epoch={epoch}) for k in range({first}, {first + length})]"
-    return f"; read again by {at}"
+        code = f"[flow.at(k, epoch={epoch}) for k in range({first}, {first + length})]"
+    return f"; read again by {code}"

@@ -80,7 +80,7 @@ def _output(
                 f"{name!r} of {len(inputs)}"
             )
         used.update(inputs)
-        return lambda values: _of_keras(net, name, [values[each] for each in inputs])
+        return lambda values: _output_of_keras(net, name, [values[each] for each in inputs])
     method = getattr(model, name, None)
     if not callable(method):
         raise InvalidArgument(
@@ -108,7 +108,7 @@ def _outputs_of_keras(net: tf.keras.Model) -> list[str]:
     return ["output", *getattr(net, "output_names", ())]  # a Sequential names none
 
 
-def _of_keras(net: tf.keras.Model, name: str, values: Sequence[tf.Tensor]) -> Any:
+def _output_of_keras(net: tf.keras.Model, name: str, values: Sequence[tf.Tensor]) -> Any:
     outputs: Any = net(values[0] if len(values) == 1 else [*values], training=False)
     if isinstance(outputs, (list, tuple)):
         return outputs[max(0, _outputs_of_keras(net).index(name) - 1)]

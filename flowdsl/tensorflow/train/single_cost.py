@@ -29,7 +29,7 @@ class Untrained:
     model: Model
     _known: list[Variable] = attrs.field(factory=list[Any])
 
-    def note(
+    def check(
         self,
         watched: Sequence[tf.Variable],
         trained: Sequence[Variable],
@@ -48,8 +48,8 @@ class Untrained:
         new = without(variables, self._known)
         self._known += new
         if new:
-            places = named_variables(self.model)
-            names = ", ".join(name_of(variable, places) for variable in new)
+            named = named_variables(self.model)
+            names = ", ".join(name_of(variable, named) for variable in new)
             warnings.warn(f"not trained: {names}: {why}", UntrainedVariable, stacklevel=2)
 
 
@@ -106,7 +106,7 @@ class SingleCost:
         """Run a step on the first ``present`` elements; the others have zero weight."""
         each = tf.range(len(elements), dtype=tf.int64)
         weights = tf.where(each < present, 1 / tf.cast(present, tf.float32), 0.0)
-        computed = self.computed if remainder == "pad" else self._if_any
+        computed = self.computed if remainder == "pad" else self._computed_if_present
         return self.towers.train(
             lambda weight, *inputs: computed(inputs, weight),
             self.apply,
@@ -116,12 +116,12 @@ class SingleCost:
     def computed(self, inputs: Element, share: tf.Tensor | float) -> Computed:
         """Return a share of an element's scalars, and the gradients of that share of its loss."""
         with tf.GradientTape() as tape:
-            with self.towers.one():
+            with self.towers.as_if_alone():
                 scalars = named_scalars(self.model, self.binding, inputs)
             loss = scaled(self.optimizer, scalars["loss"] * share)
         variables = self.model.trainable_variables
         gradients = tape.gradient(loss, variables)
-        self.untrained.note(tape.watched_variables(), variables, gradients)
+        self.untrained.check(tape.watched_variables(), variables, gradients)
         return {name: value * share for name, value in scalars.items()}, gradients
 
     def apply(self, gradients: Gradients) -> None:
@@ -138,7 +138,9 @@ class SingleCost:
             gradients = self.towers.overflow_together(gradients)
         self.optimizer.apply(gradients, variables)
 
-    def _if_any(self, inputs: Element, weight: tf.Tensor) -> Computed:
+    def _computed_if_present(self, inputs: Element, weight: tf.Tensor) -> Computed:
+        """Like ``computed``, but compute nothing if the weight is zero."""
+        # Both lists are filled while ``computed`` is traced, before ``nothing`` is.
         names: list[str] = []
         trained: list[int] = []
         """The indices of the variables that have a gradient."""

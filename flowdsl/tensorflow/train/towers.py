@@ -33,12 +33,12 @@ class Towers(ABC):
     def scope(self) -> Any:
         """Return a context in which the variables of a model and an optimizer are created."""
 
-    def one(self) -> AbstractContextManager[None]:
+    def as_if_alone(self) -> AbstractContextManager[None]:
         """Return a context in which a tower computes its loss as if it were alone."""
         return nullcontext()
 
-    def first(self, function: Callable[[], Scalars]) -> Scalars:
-        """Call a function as the first tower, within a TensorFlow function."""
+    def run_on_first(self, function: Callable[[], Scalars]) -> Scalars:
+        """Call a function on the first tower only, within a TensorFlow function."""
         return function()
 
     def overflow_together(self, gradients: Gradients) -> Gradients:
@@ -79,7 +79,7 @@ class _UnscaledLosses(tf.distribute.Strategy):
         return 1 if getattr(self._traced, "alone", False) else int(super().num_replicas_in_sync)
 
     @contextmanager
-    def one(self) -> Iterator[None]:
+    def as_if_alone(self) -> Iterator[None]:
         self._traced.alone = True
         try:
             yield
@@ -109,10 +109,10 @@ class Replicas(Towers):
     def scope(self) -> Any:
         return self.strategy.scope()
 
-    def one(self) -> AbstractContextManager[None]:
-        return self.strategy.one()
+    def as_if_alone(self) -> AbstractContextManager[None]:
+        return self.strategy.as_if_alone()
 
-    def first(self, function: Callable[[], Scalars]) -> Scalars:
+    def run_on_first(self, function: Callable[[], Scalars]) -> Scalars:
         results: list[Scalars] = []
 
         def replica() -> None:
@@ -125,10 +125,10 @@ class Replicas(Towers):
 
     def overflow_together(self, gradients: Gradients) -> Gradients:
         finite = [tf.reduce_all(tf.math.is_finite(_values(each))) for each in gradients]
-        mine = tf.cast(tf.logical_not(tf.reduce_all(finite)), tf.float32)
-        of_all = tf.distribute.get_replica_context().all_reduce("SUM", mine)
-        factor = tf.where(of_all > 0, np.nan, 1.0)
-        return [_times(gradient, factor) for gradient in gradients]
+        overflowed_here = tf.cast(tf.logical_not(tf.reduce_all(finite)), tf.float32)
+        overflows = tf.distribute.get_replica_context().all_reduce("SUM", overflowed_here)
+        factor = tf.where(overflows > 0, np.nan, 1.0)
+        return [_scaled(gradient, factor) for gradient in gradients]
 
     def run(self, tower: Callable[..., Scalars], elements: Sequence[Element]) -> Scalars:
         inputs = [self._spread(component) for component in zip(*elements, strict=True)]
@@ -170,11 +170,11 @@ class SharedVariables(Towers):
             yield
 
     def run(self, tower: Callable[..., Scalars], elements: Sequence[Element]) -> Scalars:
-        every: list[Scalars] = []
+        of_towers: list[Scalars] = []
         for device, element in zip(self.devices, elements, strict=True):
             with tf.device(device):
-                every.append(tower(*element))
-        return _sums(every)
+                of_towers.append(tower(*element))
+        return _sums(of_towers)
 
     def train(
         self,
@@ -198,16 +198,16 @@ def _values(gradient: Any) -> tf.Tensor:
     return gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient
 
 
-def _times(gradient: Any, factor: tf.Tensor) -> Any:
+def _scaled(gradient: Any, factor: tf.Tensor) -> Any:
     values = _values(gradient) * tf.cast(factor, gradient.dtype)
     if not isinstance(gradient, tf.IndexedSlices):
         return values
     return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
 
 
-def _sums(every: Sequence[Scalars]) -> Scalars:
+def _sums(of_towers: Sequence[Scalars]) -> Scalars:
     with tf.device("/cpu:0"):
-        return {name: tf.add_n([scalars[name] for scalars in every]) for name in every[0]}
+        return {name: tf.add_n([scalars[name] for scalars in of_towers]) for name in of_towers[0]}
 
 
 def _sum_of_gradients(gradients: tuple[Any, ...]) -> Any:

@@ -100,9 +100,13 @@ class Trainer(ABC):
         self.local_step = self.left_over = self.partial_steps = self._non_finite_before = 0
         self.scalars = {}
         self._finished_epochs = config.starting_epoch - 1
-        self._finished_steps = self._last_step = self._running = 0
+        self._finished_steps = self._last_step = 0
+        """The steps that have finished, now and before the last call of ``run_step``."""
+        self._running = 0
+        """The number of steps of the current call of ``run_step``; 0 between calls."""
         self._epoch_is_over = False
         self._last_reported = (0, 0.0)
+        """The step of the last ``of_input``, and the seconds that steps had waited until then."""
         self.input = self.make_input()
         self._check_input()
         self.steps_per_epoch = config.steps_per_epoch or self._steps_of_pass()
@@ -118,7 +122,7 @@ class Trainer(ABC):
             "towers": self.devices.total,
         }
         """The program's settings of a step, for checkpoints."""
-        self._of_model: Sequence[Callback] = ()
+        self._callbacks_of_model: Sequence[Callback] = ()
         self.monitors = Monitors(config.monitors if self.is_chief else ())
         self._registered: list[Callback] = []
         self._callbacks: Callbacks | None = None
@@ -231,7 +235,7 @@ class Trainer(ABC):
                 f"train(resume=False): {checkpoint} exists already; use another logdir, or "
                 f"continue from it with resume=True"
             )
-        self._of_model = self.callbacks_of_model()
+        self._callbacks_of_model = self.callbacks_of_model()
         if self.config.session_init is not None:
             begin_with(self.model, self.config.session_init)
         ready: list[Callback] = []
@@ -286,7 +290,7 @@ class Trainer(ABC):
             listed = [callback for callback in listed if not callback.chief_only]
         last = [callback for callback in listed if callback.saves]
         others = [callback for callback in listed if not callback.saves]
-        return [*self._of_model, *others, self.monitors, *last]
+        return [*self._callbacks_of_model, *others, self.monitors, *last]
 
     def _run_epochs(self, callbacks: Callbacks) -> None:
         while self.epoch_num < self.config.max_epoch:
@@ -340,7 +344,10 @@ class Trainer(ABC):
             self.refuse_non_finite(loss, first)
 
     def refuse_non_finite(self, loss: float, step: int) -> None:
-        """Raise the error for the loss of a step, 0 for the latest; unless losses are counted."""
+        """Raise the error for a loss that is not finite, unless these are counted.
+
+        ``step`` is the step of the loss; 0 is the latest.
+        """
         if self.config.non_finite == "raise":
             step = step or self.global_step
             behind = (self.global_step - step) * self.towers
@@ -386,13 +393,13 @@ class Trainer(ABC):
         """Return the fill of the input, and the seconds that a step waited since the last call."""
         (step, waited), now = self._last_reported, self.input.waited
         self._last_reported = (self.global_step, now)
-        a_step = (now - waited) / max(1, self.global_step - step)
+        wait_of_step = (now - waited) / max(1, self.global_step - step)
         fill = float(self.input.fill)
-        return {"queue_fill": fill, "input_wait": a_step, **self.input.scalars()}
+        return {"queue_fill": fill, "input_wait": wait_of_step, **self.input.scalars()}
 
     def _check_input(self) -> None:
         name, most = type(self.input).__name__, self.input.most_a_step
-        if self.towers > (most or self.towers):
+        if most is not None and self.towers > most:
             raise InvalidArgument(
                 f"{name} feeds one element a step, and {self.towers} towers take {self.towers}: "
                 f"use QueueInput"

@@ -21,10 +21,12 @@ _KERAS = (tf.keras.layers.Layer, tf.keras.optimizers.Optimizer, tf.keras.metrics
 """Classes that list their variables themselves, including nested ones."""
 
 _OPAQUE = (ModuleType, FunctionType, MethodType, type, str, bytes)
+"""Classes whose objects are not searched."""
+
 _LIBRARIES = ("tensorflow", "keras", "numpy", "flowdsl")
 """Packages whose objects are not searched, except for known classes."""
 
-_OF_MODULES = (
+_TRACKING_ATTRIBUTES = (
     "_self_unconditional_checkpoint_dependencies",
     "_self_unconditional_dependency_names",
 )
@@ -37,7 +39,7 @@ def trainable_of_keras(module: tf.Module) -> list[Variable]:
         variable
         for each in (module, *module.submodules)
         for name, value in vars(each).items()
-        if name not in _OF_MODULES
+        if name not in _TRACKING_ATTRIBUTES
         for variable in _trainable(value)
     ]
 
@@ -72,26 +74,26 @@ def untracked(
     root: object,
     held: Mapping[str, Variable],
     used: Iterable[tf.Variable] = (),
-    but: Iterable[Variable] = (),
+    excluded: Iterable[Variable] = (),
 ) -> dict[str, Variable]:
     """Return the variables that a checkpoint of ``root`` would miss, by their paths.
 
     ``held`` are variables with known paths; ``used`` are the variables that steps use, in order;
-    ``but`` are left out.
+    ``excluded`` are left out.
     """
     seen = {
-        part
-        for each in tf.train.TrackableView(root).descendants()
-        if _is_variable(each)
-        for part in _parts(each)
+        each
+        for tracked in tf.train.TrackableView(root).descendants()
+        if _is_variable(tracked)
+        for each in _ids(tracked)
     }
-    seen.update(part for variable in but for part in _parts(variable))
+    seen.update(each for variable in excluded for each in _ids(variable))
     missed: dict[str, Variable] = {}
     named = [*held.items(), *((f"used/{k}", variable) for k, variable in enumerate(used))]
     for path, variable in named:
-        if seen.isdisjoint(_parts(variable)):
+        if seen.isdisjoint(_ids(variable)):
             missed[path] = variable
-            seen.update(_parts(variable))
+            seen.update(_ids(variable))
     return missed
 
 
@@ -108,25 +110,25 @@ def group(variables: Mapping[str, Variable]) -> tf.Module:
 
 def without(variables: Iterable[Variable], known: Iterable[Variable]) -> list[Variable]:
     """Return the variables that are not in ``known``, once each, in order."""
-    seen = {part for variable in known for part in _parts(variable)}
+    seen = {each for variable in known for each in _ids(variable)}
     left: list[Variable] = []
     for variable in variables:
-        if seen.isdisjoint(_parts(variable)):
+        if seen.isdisjoint(_ids(variable)):
             left.append(variable)
-            seen.update(_parts(variable))
+            seen.update(_ids(variable))
     return left
 
 
-def name_of(variable: Variable, places: Mapping[str, Variable]) -> str:
+def name_of(variable: Variable, named: Mapping[str, Variable]) -> str:
     """Return the name of a variable: its path in a model, or else its own name and shape."""
-    for place, each in places.items():
-        if not _parts(each).isdisjoint(_parts(variable)):
-            return place
+    for path, each in named.items():
+        if not _ids(each).isdisjoint(_ids(variable)):
+            return path
     own = getattr(variable, "path", None) or variable.name.removesuffix(":0")
     return f"{own} of shape {list(variable.shape)}"
 
 
-def _parts(variable: Variable) -> frozenset[int]:
+def _ids(variable: Variable) -> frozenset[int]:
     """Return ids that identify a variable, whichever of its representations is used.
 
     A Keras variable contains a TensorFlow variable; a distributed one has a copy on each device.
@@ -180,6 +182,6 @@ def _attributes(value: Any, private: bool) -> Iterator[tuple[str, Any]]:
         return
     slots = [name for cls in type(value).__mro__ for name in getattr(cls, "__slots__", ())]
     for name in (*getattr(value, "__dict__", {}), *slots):
-        hidden = name.startswith("__") or (is_module and name in _OF_MODULES)
+        hidden = name.startswith("__") or (is_module and name in _TRACKING_ATTRIBUTES)
         if not hidden and (private or not name.startswith("_")) and hasattr(value, name):
             yield name, getattr(value, name)

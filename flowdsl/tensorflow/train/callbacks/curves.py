@@ -10,8 +10,8 @@ from flowdsl.nodes import ListOf, checked_names, checked_path
 from flowdsl.tensorflow.train.callbacks.base import Callback
 from flowdsl.tensorflow.train.plots import draw_curves
 
-_BETWEEN = 5.0
-"""The minimum seconds between two drawings; drawing takes about half a second."""
+_SECONDS_BETWEEN_DRAWINGS = 5.0
+"""The least time between two drawings; drawing takes about half a second."""
 
 
 class Curves(Callback):
@@ -43,14 +43,14 @@ class Curves(Callback):
         except ModuleNotFoundError as error:
             raise InvalidArgument("Curves needs matplotlib: pip install matplotlib") from error
         self._logdir = logdir
-        self._began = self.trainer.global_step
+        self._first_step = self.trainer.global_step
 
     def trigger(self) -> None:
-        if time.monotonic() - self._drawn > _BETWEEN:
+        if time.monotonic() - self._drawn > _SECONDS_BETWEEN_DRAWINGS:
             self._draw()
 
     def after_train(self) -> None:
-        if self.trainer.global_step > self._began:
+        if self.trainer.global_step > self._first_step:
             self.trainer.monitors.flush()
             self._draw()
 

@@ -11,8 +11,8 @@ from flowdsl.report.bottleneck import verdict
 from flowdsl.statistics.figures import share
 from flowdsl.tensorflow.train.callbacks.base import Callback
 
-_KEEPS_UP = 0.02
-"""The share of an epoch's time spent waiting for data from which it is reported."""
+_LEAST_SHARE_OF_LIMIT = 0.02
+"""Data are the limit if steps wait for them in at least this share of an epoch's time."""
 
 
 class DataReport(Callback):
@@ -34,17 +34,17 @@ class DataReport(Callback):
         self.console = console or Console()
 
     def before_epoch(self) -> None:
-        self._began, self._waited = time.monotonic(), self.trainer.input.waited
+        self._began, self._waited_before = time.monotonic(), self.trainer.input.waited
 
     def after_epoch(self) -> None:
         seconds = max(time.monotonic() - self._began, 1e-9)
-        waited = self.trainer.input.waited - self._waited
+        waited = self.trainer.input.waited - self._waited_before
         self.trainer.monitors.put_scalar("data_wait", waited / seconds)
         message = f"steps waited {waited:.1f} s ({share(waited / seconds)}) of the epoch"
         self.console.print(self._line(waited / seconds, message), highlight=False, soft_wrap=True)
 
-    def _line(self, part: float, message: str) -> str:
-        if part < _KEEPS_UP:
+    def _line(self, share_waited: float, message: str) -> str:
+        if share_waited < _LEAST_SHARE_OF_LIMIT:
             return f"data keep up: {message}"
         statistics = self.trainer.input.statistics()
         why = "" if statistics is None else f". {verdict(statistics)}"

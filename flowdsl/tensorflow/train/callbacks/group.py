@@ -23,13 +23,13 @@ class Callbacks:
 
     def __init__(self, callbacks: Sequence[Callback]) -> None:
         self.all = tuple(callbacks)
-        # A step of a small model takes as long as a hundred calls of empty methods.
-        self._at = {name: _those_with(name, self.all) for name in _METHODS}
+        # Leaves out empty methods: a hundred calls of them take as long as a step of a small model.
+        self._methods = {name: _overridden(name, self.all) for name in _METHODS}
 
     def call(self, name: Method) -> None:
         """Call each callback; if one stops the training, the others are still called."""
         stopped: StopTraining | None = None
-        for method in self._at[name]:
+        for method in self._methods[name]:
             try:
                 method()
             except StopTraining as stop:
@@ -38,7 +38,7 @@ class Callbacks:
             raise stopped
 
     def before_train(self, ends: ExitStack) -> None:
-        """Call each at the start; ``ends`` calls those that were started in reverse order."""
+        """Call each at the start; when ``ends`` closes, it calls them again in reverse order."""
         for callback in self.all:
             callback.before_train()
             ends.callback(callback.after_train)
@@ -106,8 +106,8 @@ def not_json(value: object, at: str = "the state") -> str | None:
     return next(filter(None, found), None)
 
 
-def _those_with(name: Method, callbacks: Sequence[Callback]) -> list[Callable[[], None]]:
-    """Return the methods of callbacks that override this method."""
+def _overridden(name: Method, callbacks: Sequence[Callback]) -> list[Callable[[], None]]:
+    """Return this method of each callback that overrides it."""
     defaults = (Callback.trigger_epoch, Callback.trigger) if name == "trigger_epoch" else ()
     methods: list[Callable[[], None]] = []
     for callback in callbacks:

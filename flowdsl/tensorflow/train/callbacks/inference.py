@@ -28,10 +28,10 @@ def _require_flow(flow: object) -> None:
         )
     if not isinstance(flow, Flow):
         is_source = isinstance(flow, InputSource)
-        cure = "pass the flow itself" if is_source else "make one with from_items"
+        advice = "pass the flow itself" if is_source else "make one with from_items"
         raise InvalidArgument(
             f"InferenceRunner: flow must be a Flow, with each row exactly once, got "
-            f"{type(flow).__name__}; {cure}"
+            f"{type(flow).__name__}; {advice}"
         )
 
 
@@ -156,27 +156,28 @@ class _OfCompiled:
         @tf.function(input_signature=source.signature, autograph=False)
         def measure(*args: tf.Tensor) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
             inputs = source.tensors(*args)
-            logs = towers.first(lambda: dict(binding.call(model.test_step, inputs)))
+            logs = towers.run_on_first(lambda: dict(binding.call(model.test_step, inputs)))
             return logs, _rows(inputs)
 
-        def first_begins() -> dict[str, tf.Tensor]:
+        def reset_metrics() -> dict[str, tf.Tensor]:
             model.reset_metrics()
             return {}
 
         @tf.function(autograph=False)
-        def reset() -> None:  # on the measuring tower only: all towers would wait for others
-            towers.first(first_begins)
+        def reset() -> None:
+            # Only on the tower that measures: a reset on all would wait for other processes.
+            towers.run_on_first(reset_metrics)
 
         self._measure, self._reset = measure, reset
 
     def __enter__(self) -> Self:
-        self._of_training = self._model.metrics_state()
+        self._metrics_of_training = self._model.metrics_state()
         self._reset()
         self._logs: dict[str, tf.Tensor] = {}
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._model.restore_metrics(self._of_training)
+        self._model.restore_metrics(self._metrics_of_training)
 
     def add(self, args: tuple[tf.Tensor, ...]) -> int:
         """Measure an element and return its number of rows."""

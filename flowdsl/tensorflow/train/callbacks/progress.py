@@ -17,8 +17,8 @@ from rich.progress import (
 from flowdsl.nodes import checked
 from flowdsl.tensorflow.train.callbacks.base import Callback
 
-_REFRESH = 0.1
-"""Seconds between two redraws; a bar with its own thread would slow down steps."""
+_SECONDS_BETWEEN_DRAWINGS = 0.1
+"""The least time between two drawings; a bar with its own thread would slow down steps."""
 
 
 class ProgressBar(Callback):
@@ -59,7 +59,7 @@ class ProgressBar(Callback):
         self._bar.start()
 
     def trigger_step(self) -> None:
-        if self._bar and time.monotonic() - self._drawn > _REFRESH:
+        if self._bar and time.monotonic() - self._drawn > _SECONDS_BETWEEN_DRAWINGS:
             self._draw(self._bar)
 
     def after_epoch(self) -> None:

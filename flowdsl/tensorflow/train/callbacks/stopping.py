@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import isnan
 from typing import Literal, cast
 
 from flowdsl.nodes import checked, checked_choice, checked_int, checked_number
@@ -36,8 +37,7 @@ class EarlyStopping(Callback):
         self.min_delta = checked_number("EarlyStopping: min_delta", min_delta, 0)
         self.mode = checked_choice("EarlyStopping: mode", mode, "min", "max")
         self._best: float | None = None
-        self._since = 0
-        """The number of epochs since the best one."""
+        self._epochs_since_best = 0
 
     def before_train(self) -> None:
         self._stop_if_enough()
@@ -45,26 +45,27 @@ class EarlyStopping(Callback):
     def trigger(self) -> None:
         value = self.trainer.monitors.latest(self.monitor, label="EarlyStopping")
         if self._improves(value):
-            self._best, self._since = value, 0
+            self._best, self._epochs_since_best = value, 0
         else:
-            self._since += 1
+            self._epochs_since_best += 1
         self._stop_if_enough()
 
     def _improves(self, value: float) -> bool:
         if self._best is None:
-            return value == value  # NaN is not an improvement
+            return not isnan(value)
         gain = self._best - value if self.mode == "min" else value - self._best
         return gain > self.min_delta
 
     def _stop_if_enough(self) -> None:
-        if self._since and self._since >= self.patience:
+        if self._epochs_since_best and self._epochs_since_best >= self.patience:
             raise StopTraining(
-                f"{self.monitor} has not improved on {self._best} for {self._since} epoch(s)"
+                f"{self.monitor} has not improved on {self._best} for "
+                f"{self._epochs_since_best} epoch(s)"
             )
 
     def state_dict(self) -> Mapping[str, object]:
-        return {"best": self._best, "since": self._since}
+        return {"best": self._best, "since": self._epochs_since_best}
 
     def load_state_dict(self, state: Mapping[str, object]) -> None:
         self._best = cast("float | None", state["best"])
-        self._since = cast("int", state["since"])
+        self._epochs_since_best = cast("int", state["since"])

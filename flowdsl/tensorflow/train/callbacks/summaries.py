@@ -9,6 +9,7 @@ from flowdsl.nodes import checked_int, checked_number
 from flowdsl.tensorflow.train.callbacks.base import Callback
 
 _OF_INPUT = ("queue_fill", "input_wait")
+"""The scalars of a trainer that its input adds, not the model."""
 
 
 class MovingAverageSummary(Callback):
