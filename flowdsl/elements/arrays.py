@@ -32,7 +32,7 @@ Other subclasses are refused: stacking would lose a mask (``MaskedArray``) or ch
 
 
 def is_alike(first: np.dtype[Any], other: np.dtype[Any]) -> bool:
-    """Return True if two dtypes are equal, apart from the width of text."""
+    """Return True if two dtypes are equal; texts of different widths are equal, too."""
     if first.kind in "US":
         return (first.kind, first.byteorder) == (other.kind, other.byteorder)
     return first == other
@@ -54,7 +54,7 @@ def dtype_of_all(rows: Sequence[Any], at: str) -> np.dtype[Any]:
             if type(row) not in _ARRAYS or not is_alike(row.dtype, dtype):
                 raise rows_differ(rows, at, i)
         if dtype.kind in "US":
-            dtype = max((row.dtype for row in rows), key=lambda each: each.itemsize)
+            dtype = max((row.dtype for row in rows), key=lambda dtype: dtype.itemsize)
     if dtype.hasobject:
         raise unstackable("an array of Python objects", at)
     return dtype
@@ -89,13 +89,13 @@ def arrays_of_lists(
 ) -> list[NDArray[Any]] | None:
     """Convert lists of numbers to arrays; None for lists of text.
 
-    ``join`` combines the arrays of unequal shape in a ragged list; without it, these are refused.
+    ``join`` combines the arrays of a ragged list; without it, ragged lists are refused.
 
     Raises:
         SpecMismatch: A list is not an array, or the lists differ, or their dtype is unknown.
     """
-    wheres = [f"{at}: row {i} of the batch" for i in range(len(rows))]
-    dtypes = [_dtype_of_list(row, where) for row, where in zip(rows, wheres, strict=True)]
+    labels = [f"{at}: row {i} of the batch" for i in range(len(rows))]
+    dtypes = [_dtype_of_list(row, label) for row, label in zip(rows, labels, strict=True)]
     first = next((i for i, dtype in enumerate(dtypes) if dtype is not None), None)
     if first is None:
         raise SpecMismatch(
@@ -110,7 +110,7 @@ def arrays_of_lists(
     if dtype == _TEXT_DTYPE:
         return None
     return _with_equal_rank(
-        [_array_of_list(row, dtype, w, join) for row, w in zip(rows, wheres, strict=True)]
+        [_array_of_list(row, dtype, label, join) for row, label in zip(rows, labels, strict=True)]
     )
 
 
@@ -119,17 +119,20 @@ _TEXT_DTYPE = np.dtype(object)
 
 
 def _dtype_of_list(items: list[Any], where: str) -> np.dtype[Any] | None:
-    """The dtype of a list as an array; None for a list without items."""
+    """The dtype of a list as an array; None for a list without items.
+
+    ``where`` names the list in errors.
+    """
     kinds = _kinds_in(items)
     if not kinds:
         return None
     if all(issubclass(kind, TEXT) for kind in kinds):
         return _TEXT_DTYPE
     if len(kinds) > 1:
-        common = set(map(dtype_of_scalar, _items_in(items)))
-        if list in kinds or len(common) > 1 or None in common:
+        dtypes_of_numbers = set(map(dtype_of_scalar, _items_in(items)))
+        if list in kinds or len(dtypes_of_numbers) > 1 or None in dtypes_of_numbers:
             raise _mixed(kinds, where)
-        return common.pop()
+        return dtypes_of_numbers.pop()
     (kind,) = kinds
     if issubclass(kind, NUMBERS) and not issubclass(kind, np.generic):
         return dtype_of_number(kind)
@@ -155,6 +158,7 @@ def _kinds_in(items: list[Any]) -> set[type]:
 
 
 def _items_in(items: list[Any]) -> Iterator[Any]:
+    """The items of a list, without the lists in it."""
     for item in items:
         if isinstance(item, list):
             yield from _items_in(item)
@@ -171,7 +175,8 @@ def _array_of_list(
     items: list[Any], dtype: np.dtype[Any], where: str, join: Join | None
 ) -> NDArray[Any]:
     """Convert a list to an array of this dtype."""
-    if isinstance(next(_items_in(items), 0), (*NUMBERS, np.generic)):
+    first = next(_items_in(items), 0)  # an empty list is as a list of numbers
+    if isinstance(first, (*NUMBERS, np.generic)):
         try:
             return np.array(items, dtype)
         except OverflowError as error:
@@ -188,10 +193,10 @@ def _array_of_list(
             f"it with batch(n, collate=...)"
         )
     if len({part.shape for part in parts}) == 1:
-        if dtype.kind in "US":  # as wide as the widest
+        if dtype.kind in "US":  # the result has the largest width
             return np.stack(parts)
         shape = (len(parts), *parts[0].shape)
-        return np.stack(parts, out=np.empty(shape, dtype))  # keeps their byte order
+        return np.stack(parts, out=np.empty(shape, dtype))  # ``out`` keeps the byte order
     if join is None:
         raise SpecMismatch(
             f"{where} is a ragged list: its items differ in shape; padded_batch pads them, or make "
@@ -225,14 +230,14 @@ def rows_differ(rows: Sequence[Any], at: str, i: int | None = None, first: int =
     kind, spec = type(rows[first]), spec_of(rows[first])
     if i is None:
         i = next(
-            i
-            for i, x in enumerate(rows)
+            number
+            for number, x in enumerate(rows)
             if (type(x) is not kind or spec_of(x) != spec) and not are_one_dtype(rows[first], x)
         )
     other = spec_of(rows[i])
-    sides = [str(spec), str(other)]
-    if sides[0] == sides[1]:
-        sides = [kind.__name__, type(rows[i]).__name__]
+    described = [str(spec), str(other)]
+    if described[0] == described[1]:  # then the classes differ
+        described = [kind.__name__, type(rows[i]).__name__]
     if rows[first] is None or rows[i] is None:
         remedy = _NONE_REMEDY
     elif _is_ragged(spec, other):
@@ -240,21 +245,23 @@ def rows_differ(rows: Sequence[Any], at: str, i: int | None = None, first: int =
     elif isinstance(rows[first], np.generic) is not isinstance(rows[i], np.generic):
         remedy = _remedy_of_numbers(rows[first], rows[i])
     else:
-        remedy = _EQUAL
+        remedy = _MAKE_EQUAL
     return SpecMismatch(
-        f"{at}: row {first} of the batch is {sides[0]}, row {i} is {sides[1]}; {remedy}"
+        f"{at}: row {first} of the batch is {described[0]}, row {i} is {described[1]}; {remedy}"
     )
 
 
-_EQUAL = "only equal dtypes and shapes stack (dtypes are never cast: make them equal with .map)"
+_MAKE_EQUAL = (
+    "only equal dtypes and shapes stack (dtypes are never cast: make them equal with .map)"
+)
 
 
 def _remedy_of_numbers(a: object, b: object) -> str:
-    """What to do if one of two numbers has a dtype of its own, and the other is Python's."""
+    """What to do if one of two values is a scalar of NumPy, and the other a number of Python."""
     scalar, number = (a, b) if isinstance(a, np.generic) else (b, a)
     dtype = dtype_of_scalar(number)
     if dtype is None or not isinstance(scalar, np.number | np.bool_):
-        return _EQUAL
+        return _MAKE_EQUAL
     return (
         f"{type(number).__name__} stacks as {dtype}, and dtypes are never cast: make both alike "
         f"with .map, as by np.{scalar.dtype}(x) or {type(number).__name__}(x)"
@@ -298,6 +305,7 @@ def unstackable_list(what: str, at: str) -> SpecMismatch:
 
 
 def _mixed(kinds: set[type], where: str) -> SpecMismatch:
+    """The error for a list whose items are of several types."""
     names = " and ".join(sorted(kind.__name__ for kind in kinds))
     remedy = (
         "a list stacks only if its items are of one type: make it an array with .map, or with "

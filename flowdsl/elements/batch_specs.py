@@ -56,7 +56,7 @@ def spec_of_batch(spec: Spec, n: int | None, at: str = "element") -> Spec:
 
 
 def _of_arrays(spec: ArraySpec, n: int | None, at: str) -> Spec:
-    dtype = spec.dtype and text_of_any_width(spec.dtype)
+    dtype = None if spec.dtype is None else text_of_any_width(spec.dtype)
     if dtype is not None and dtype.hasobject:
         raise unstackable("an array of Python objects", at)
     if dtype is not None and dtype.kind in "US" and spec.shape == ():
@@ -73,7 +73,7 @@ def _of_lists(spec: ListSpec, n: int | None, at: str) -> Spec:
     if isinstance(item, ValueSpec):
         if item.type in (object, list):
             return UNKNOWN
-        if issubclass(item.type, TEXT):  # lists of any lengths
+        if issubclass(item.type, TEXT):  # lists of text stay lists, of any lengths
             return ListSpec(without_sizes(spec), n)
         if not issubclass(item.type, NUMBERS):
             raise unstackable_list(item.type.__name__, f"{at}: each row")
@@ -102,9 +102,9 @@ def spec_collated_by_component(spec: Spec, collate: CollateByComponent, n: int |
 
 
 def _names_in(spec: StructSpec) -> list[str]:
-    """The names by which users select components.
+    """The names by which users select components: the numbers of a plain tuple's components.
 
-    A plain tuple that was stored as a NamedTuple has names only for messages.
+    A tuple that was stored as a NamedTuple has names in its spec, but these are only for messages.
     """
     if spec.form is tuple:
         return list(map(str, range(len(spec.fields))))
@@ -131,16 +131,15 @@ def spec_of_padded_batch(
         check_single(padding, at)
         check_single(length, at, "length")
     batch = spec_of_batch(spec, n, at)
-    padded = isinstance(batch, ArraySpec) and (batch.shape is None or len(batch.shape) > 1)
-    if isinstance(batch, ArraySpec) and padded and batch.dtype and padding is not None:
-        # raises if the rows' dtype cannot hold the padding
-        checked_padding(padding, (isinstance(spec, ArraySpec) and spec.dtype) or batch.dtype, at)
-    if not isinstance(batch, ArraySpec) or not isinstance(length, int):
+    if not isinstance(batch, ArraySpec):
         return batch
-    shape = batch.shape and batch.shape[1:]
-    if not shape:
+    may_be_padded = batch.shape is None or len(batch.shape) > 1
+    dtype_of_rows = spec.dtype if isinstance(spec, ArraySpec) else batch.dtype
+    if may_be_padded and dtype_of_rows is not None and padding is not None:
+        checked_padding(padding, dtype_of_rows, at)
+    if not isinstance(length, int) or batch.shape is None or len(batch.shape) < 2:
         return batch
-    size, *rest = shape
+    _, size, *rest = batch.shape
     if padding is None:
         if size not in (None, length):
             raise not_padded(size, length, at)
@@ -160,7 +159,7 @@ def spec_of_row(spec: Spec, at: str = "element") -> Spec:
         fields = tuple((name, spec_of_row(part, f"{at}.{name}")) for name, part in spec.fields)
         keeps_form = spec.form is dict or is_named_tuple(spec.form)
         return StructSpec(spec.form if keeps_form else tuple, fields)
-    if isinstance(spec, ListSpec):  # items of other lists may have other sizes
+    if isinstance(spec, ListSpec):  # the items of the next batch may have other sizes
         return without_sizes(spec.item)
     if isinstance(spec, ValueSpec):
         if spec.type is not object and not issubclass(spec.type, list):
@@ -168,9 +167,12 @@ def spec_of_row(spec: Spec, at: str = "element") -> Spec:
         return UNKNOWN
     if spec.shape == ():
         raise not_a_batch(str(spec), at)
-    dtype, shape = spec.dtype, spec.shape and spec.shape[1:]
+    dtype, shape = spec.dtype, None if spec.shape is None else spec.shape[1:]
     if dtype is not None and dtype.hasobject:
         return UNKNOWN
-    if dtype is not None and not dtype.isnative and not shape:  # a scalar has native byte order
-        dtype = None if shape is None else np.zeros((), dtype)[()].dtype
+    if dtype is not None and not dtype.isnative:
+        if shape is None:  # a row may be a scalar, which has native byte order, or an array
+            dtype = None
+        elif not shape:
+            dtype = np.zeros((), dtype)[()].dtype
     return ArraySpec(dtype, shape)

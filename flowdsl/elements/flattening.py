@@ -1,8 +1,8 @@
 """Flattening: the components of elements in a fixed order, for consumers without names.
 
-Such consumers are a queue, a training step or a message. The components of dicts and records are
-ordered by name, independently of their order in an element; the components of tuples by position.
-The names of a NamedTuple must be the expected names, if there are any.
+Examples of these consumers are a queue, a training step and a message. The components of dicts and
+records are found by name, whatever their order in an element; the components of tuples by position.
+A NamedTuple must have the names of the spec, if the spec has names.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def flattener(spec: Spec, names: Sequence[str] | None = None) -> Flatten:
     Raises:
         SpecMismatch: The names differ from the spec's; the message has both.
     """
-    flatten = _flattener(spec, "", fixed=False)
+    flatten = _flattener(spec, at="", fixed=False)
     order = range(len(leaf_specs(spec))) if names is None else order_of(spec, names)
     if [*order] == sorted(order):
         return flatten
@@ -99,11 +99,11 @@ def flattener(spec: Spec, names: Sequence[str] | None = None) -> Flatten:
 
 def _flattener(spec: Spec, at: str, fixed: bool) -> Flatten:
     if not isinstance(spec, StructSpec):
-        return _single
+        return _as_leaf
     in_order = InSpecOrder(spec, at, fixed)
     dot = f"{at}." if at else ""
     parts = [_flattener(part, f"{dot}{name}", fixed) for name, part in spec.fields]
-    if all(part is _single for part in parts):
+    if all(part is _as_leaf for part in parts):
         return in_order
 
     def flatten(element: Any) -> list[Any]:
@@ -113,7 +113,7 @@ def _flattener(spec: Spec, at: str, fixed: bool) -> Flatten:
     return flatten
 
 
-def _single(element: Any) -> list[Any]:
+def _as_leaf(element: Any) -> list[Any]:
     return [element]
 
 
@@ -124,14 +124,17 @@ def flattener_of_first(names: Sequence[str] | None = None) -> Flatten:
     order than in the first element is an error: a resumed pass starts with another element, and
     would use another order.
     """
-    known: list[Flatten] = []
+    from_first: Flatten | None = None
 
     def flatten(element: Any) -> list[Any]:
-        if not known:
+        nonlocal from_first
+        if from_first is None:
             spec = spec_of(element)
             by_position = names is None or not _has_names(spec)
-            known.append(_flattener(spec, "", True) if by_position else flattener(spec, names))
-        return known[0](element)
+            from_first = (
+                _flattener(spec, at="", fixed=True) if by_position else flattener(spec, names)
+            )
+        return from_first(element)
 
     return flatten
 

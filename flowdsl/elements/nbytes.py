@@ -14,7 +14,7 @@ PLAIN_NUMBERS = PLAIN - {str, bytes, np.str_, np.bytes_}
 
 
 _FEW = 16
-"""In a container of so many values, a loop over them costs less than a test of all classes."""
+"""For this number of values or fewer, a loop costs less than a test of the classes of all."""
 
 MAX_DEPTH = 8
 """Values that are nested deeper are not measured: a list may contain itself."""
@@ -23,8 +23,8 @@ MAX_DEPTH = 8
 def nbytes_of(element: object, depth: int = 0) -> int:
     """The approximate bytes of an element: of its arrays, text and bytes, and 8 for each number.
 
-    What an object of another class refers to does not count, except by its ``nbytes``; what is
-    referred to twice counts twice.
+    An object of another class counts by its ``nbytes``; without that, what it refers to does not
+    count. A value that occurs twice counts twice.
 
     >>> import numpy as np
     >>> nbytes_of((np.zeros(3), "abc", 7))
@@ -69,6 +69,6 @@ def _size(value: object, depth: int) -> int:
         if parts is not None:
             return nbytes_of([part for _, part in parts], depth)
         nbytes = getattr(value, "nbytes", None)
-    except Exception:  # of an attribute that it computes
+    except Exception:  # an attribute that the object computes may raise anything
         nbytes = None
     return nbytes if isinstance(nbytes, int) else sys.getsizeof(value, 0)

@@ -18,8 +18,11 @@ _DTYPES = {
 
 
 def dtype_of_number(kind: type) -> np.dtype[Any]:
-    """Return the dtype of a Python number type; it does not depend on the value."""
-    return _DTYPES.get(kind) or next(d for base, d in _DTYPES.items() if issubclass(kind, base))
+    """Return the dtype of a Python number type, or of a subclass of one."""
+    dtype = _DTYPES.get(kind)
+    if dtype is None:
+        return next(dtype for base, dtype in _DTYPES.items() if issubclass(kind, base))
+    return dtype
 
 
 def dtype_of_scalar(x: object) -> np.dtype[Any] | None:
@@ -35,6 +38,6 @@ def dtype_of_scalar(x: object) -> np.dtype[Any] | None:
 
 def are_one_dtype(a: object, b: object) -> bool:
     """Return True for two numbers that stack with the same dtype."""
-    one, other = dtype_of_scalar(a), dtype_of_scalar(b)
-    # To NumPy, None equals float64.
-    return one is not None and other is not None and one == other
+    dtype_a, dtype_b = dtype_of_scalar(a), dtype_of_scalar(b)
+    # ``None == np.dtype(np.float64)`` is true in NumPy.
+    return dtype_a is not None and dtype_b is not None and dtype_a == dtype_b

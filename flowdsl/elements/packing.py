@@ -34,7 +34,7 @@ class Packed(NamedTuple, Generic[B_co]):
     """A row of several sequences, as ``pack`` makes it; or a batch of such rows.
 
     ``segment_ids[:, None] == segment_ids`` is the mask that keeps attention within a sequence, and
-    ``segment_ids > 0`` the mask of what is not padding.
+    ``segment_ids > 0`` is True for all entries except padding.
     """
 
     tokens: B_co
@@ -61,9 +61,10 @@ def sequence_length(sequence: Any) -> int:
     """
     if type(sequence) is np.ndarray and sequence.ndim:
         return len(sequence)
-    (first, length), *others = leading_sizes(sequence, "element") or [("", 0)]
-    if not first:
+    sizes = leading_sizes(sequence, "element")
+    if not sizes:
         raise SpecMismatch("element: it has no components, so its length is unknown")
+    (first, length), *others = sizes
     for name, size in others:
         if size != length:
             raise SpecMismatch(
@@ -89,7 +90,8 @@ def packed(spans: Sequence[Span], n: int, padding: Padding) -> Packed[Any]:
     used = int(lengths.sum())
     segment_ids, positions = np.zeros(n, np.int32), np.zeros(n, np.int32)
     segment_ids[:used] = np.repeat(np.arange(1, len(spans) + 1), lengths)
-    positions[:used] = np.arange(used) - np.repeat(lengths.cumsum() - lengths, lengths)
+    starts = lengths.cumsum() - lengths
+    positions[:used] = np.arange(used) - np.repeat(starts, lengths)
     tokens = _joined([span.sequence for span in spans], slices, n, padding, "element")
     return Packed(tokens, segment_ids, positions)
 
@@ -119,7 +121,7 @@ def _joined(
     return batch_of_columns(kind, joined)
 
 
-_fill = lru_cache(maxsize=256, typed=True)(checked_padding)
+_checked_padding = lru_cache(maxsize=256, typed=True)(checked_padding)
 
 
 def _concatenated(
@@ -128,7 +130,7 @@ def _concatenated(
     dtype, entry = dtype_of_all(arrays, at), arrays[0].shape[1:]
     if any(array.shape[1:] != entry for array in arrays):
         raise rows_differ(arrays, at)
-    fill = _fill(check_single(padding, at), dtype, at)
+    fill = _checked_padding(check_single(padding, at), dtype, at)
     row = np.empty((n, *entry), dtype)
     used = sum(map(len, arrays))
     np.concatenate(arrays, out=row[:used])
@@ -142,9 +144,9 @@ def spec_of_packed(spec: Spec, n: int, padding: Padding) -> Spec:
     Raises:
         SpecMismatch: Elements of this spec are not sequences, or the padding does not fit them.
     """
-    each = ArraySpec(np.dtype(np.int32), (n,))
+    ints = ArraySpec(np.dtype(np.int32), (n,))
     tokens = _of_tokens(spec_of_padded_batch(spec, None, padding), n, "element")
-    return StructSpec(Packed, (("tokens", tokens), ("segment_ids", each), ("positions", each)))
+    return StructSpec(Packed, (("tokens", tokens), ("segment_ids", ints), ("positions", ints)))
 
 
 def _of_tokens(batch: Spec, n: int, at: str) -> Spec:

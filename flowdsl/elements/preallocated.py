@@ -18,11 +18,11 @@ from flowdsl.elements.structure import components, is_named_tuple
 Allocate: TypeAlias = Callable[[tuple[int, ...], "np.dtype[Any]"], "NDArray[Any]"]
 """Allocates a new array: ``np.empty``, or an allocation in a slab shared with other processes."""
 
-LEAST = 1 << 14
-"""Arrays of fewer bytes are stacked at the end: placing each would cost more than it saves."""
+LEAST_BYTES = 1 << 14
+"""Smaller arrays are stacked at the end: placing each would cost more than it saves."""
 
 MAX_BYTES = 1 << 28
-"""The most bytes that are allocated before the number of rows is known."""
+"""A larger array of a batch is not allocated before the number of its rows is known."""
 
 
 class Stacked(list[Any]):
@@ -35,10 +35,10 @@ class Stacked(list[Any]):
 
 
 class NextRow:
-    """The places in a batch for the arrays of its next row.
+    """The places in a batch for the arrays of its next row: views of the batch's arrays.
 
-    A source may read the row's arrays to these places instead of to new arrays. They are by name;
-    the names of a tuple's components are their numbers.
+    A source may read the row's arrays into these views instead of into new arrays. ``places`` has
+    them by the component's name; the names of a tuple's components are their numbers.
     """
 
     places: Mapping[str, NDArray[Any]] = {}
@@ -47,12 +47,12 @@ class NextRow:
 class BatchRows(list[Any]):
     """A list of up to ``size`` rows; rows are added only by ``extend``.
 
-    In rows that are arrays, tuples or dicts, arrays are replaced by their places in the batch. Rows
-    of other classes stay unchanged.
+    In rows that are arrays, tuples or dicts, arrays are replaced by views of the batch, to which
+    they were copied. Rows of other classes stay unchanged.
     """
 
     next_row: NextRow | None = None
-    """Has the places of the next row while rows are added, for the source of the rows."""
+    """Has the places of the next row while rows are added, for the source that reads this row."""
 
     def __init__(self, size: int, allocate: Allocate) -> None:
         """Nothing is allocated before the first row."""
@@ -63,46 +63,49 @@ class BatchRows(list[Any]):
         self._batches: dict[str, NDArray[Any]] = {}
         """The batch of each component, by name; the name is empty if rows are arrays."""
         self._places: Mapping[str, NDArray[Any]] = {}
+        """The places that ``next_row`` has, by name."""
         self._numbers: Mapping[str, str] = {}
         """The numbers of a NamedTuple's components, by name."""
 
     def extend(self, rows: Iterable[Any], /) -> None:
         """Add rows one at a time, as they arrive."""
-        to_come = iter(rows)
+        remaining = iter(rows)
         try:
-            for x in to_come:
+            for x in remaining:
                 if not self:
-                    self._begin(x)
-                if not self._batches:
-                    self._free()
+                    self._allocate_for(x)
+                if not self._batches:  # no array is worth it, or rows differ: collect the rest
+                    self._withdraw_places()
                     self.append(x)
-                    super().extend(to_come)
+                    super().extend(remaining)
                     return
                 self.append(self._placed(x))
-                self._offer()
+                self._offer_places()
         finally:
-            self._free()
+            self._withdraw_places()
 
     def column(self, name: str, parts: Sequence[Any]) -> Sequence[Any]:
         """A component of all rows, as ``Stacked`` if all have the same dtype and shape."""
         batch = self._batches.get(name)
         return parts if batch is None or len(self) < self._size else Stacked(parts, batch)
 
-    def _offer(self) -> None:
+    def _offer_places(self) -> None:
+        """Show the source the places of its next row."""
         if self.next_row is not None and (i := len(self)) < self._size:
             self._places = {name: batch[i] for name, batch in self._batches.items()}
-            names = self._numbers
+            numbers = self._numbers
             self.next_row.places = (
-                {names[name]: place for name, place in self._places.items()}
-                if names
+                {numbers[name]: place for name, place in self._places.items()}
+                if numbers
                 else self._places
             )
 
-    def _free(self) -> None:
+    def _withdraw_places(self) -> None:
         if self.next_row is not None:
             self.next_row.places = self._places = {}
 
-    def _begin(self, x: Any) -> None:
+    def _allocate_for(self, x: Any) -> None:
+        """Allocate the arrays of the batch, from its first row."""
         self._kind = type(x)
         parts = [("", x)] if self._kind is np.ndarray else components(x) or []
         if is_named_tuple(self._kind):
@@ -115,14 +118,14 @@ class BatchRows(list[Any]):
                 for name, part in parts
                 if self._is_worth_it(part)
             }
-        except (MemoryError, OSError):  # stacking at the end will raise it
+        except (MemoryError, OSError):  # then stacking at the end raises the error
             self._batches = {}
 
     def _is_worth_it(self, part: Any) -> bool:
         return (
             type(part) is np.ndarray
             and part.ndim > 0
-            and part.nbytes >= LEAST
+            and part.nbytes >= LEAST_BYTES
             and self._size > 1
             and self._size * part.nbytes <= MAX_BYTES
             and part.dtype.kind in "biufcmM"
@@ -152,7 +155,8 @@ class BatchRows(list[Any]):
     def _put(self, name: str, part: Any) -> Any:
         """The part in its place in the batch; the part itself if it has no place there."""
         batch = self._batches.get(name)
-        if batch is None or (part is not None and part is self._places.get(name)):
+        is_in_place = part is not None and part is self._places.get(name)  # read there directly
+        if batch is None or is_in_place:
             return part
         if (
             type(part) is not np.ndarray

@@ -1,4 +1,4 @@
-"""Memory for large arrays that is used again when nobody refers to the last array in it.
+"""Memory for large arrays that is reused once the array in it is no longer referred to.
 
 New memory costs a page fault for each 4 KiB, which the system has to clear: a sixth of the time in
 which rows are read and stacked. The C library returns large blocks to the system when they are
@@ -24,18 +24,20 @@ _LEAST_BYTES = 1 << 20
 """Smaller arrays are allocated as usual: the C library keeps their memory."""
 
 _MOST_BYTES = 1 << 27
-"""The most bytes that are kept, also after a run. Arrays of more than half of it are new."""
+"""The limit in bytes of the memory that is kept, also after a run. Memory for an array of more than
+half of it is not kept."""
 
 _HUGE_BYTES = 1 << 22
-"""From this size on, memory is requested in huge pages, where the system has them."""
+"""Memory of this size or more is requested in huge pages, where the system has them."""
 
 
 @attrs.define(eq=False)
 class RecycledMemory:
-    """Allocates arrays, and keeps the memory of the last ones that were collected for the next."""
+    """Allocates arrays, in memory of collected arrays if it has some of that size."""
 
     _free: deque[PrivateMemory] = attrs.field(factory=deque[PrivateMemory], init=False)
-    """Each operation on it is atomic, as arrays are collected in any thread."""
+    """The memory of collected arrays. Arrays are collected in any thread, so it is changed only by
+    atomic operations."""
 
     def allocate(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
         """Return a new uninitialized array."""
@@ -51,7 +53,7 @@ class RecycledMemory:
     def _take(self, nbytes: int) -> PrivateMemory | None:
         """Return a free block of this size, if there is one; a batch may have several sizes."""
         for _ in range(len(self._free)):
-            with suppress(IndexError):  # another thread may have taken the last one
+            with suppress(IndexError):  # another thread may have taken the last block
                 block = self._free.popleft()
                 if len(block) == nbytes:
                     return block
@@ -68,13 +70,13 @@ class RecycledMemory:
 def _new(nbytes: int) -> PrivateMemory:
     block = PrivateMemory(nbytes)
     if nbytes >= _HUGE_BYTES and hasattr(mmap, "MADV_HUGEPAGE"):
-        with suppress(OSError):  # of a system without them
+        with suppress(OSError):  # the system has no huge pages
             block.madvise(mmap.MADV_HUGEPAGE)
     return block
 
 
 def has_memory_of_its_own(array: NDArray[Any]) -> bool:
-    """Return True if no more memory is kept than the array has.
+    """Return True if the array keeps only its own memory alive, and is not a view of more.
 
     >>> array = RECYCLED.allocate((1 << 20,), np.dtype(np.uint8))
     >>> has_memory_of_its_own(array), has_memory_of_its_own(array[:9])
@@ -87,4 +89,4 @@ def has_memory_of_its_own(array: NDArray[Any]) -> bool:
 
 
 RECYCLED = RecycledMemory()
-"""The memory that all runs of this process share, which may be short."""
+"""The memory that all runs of this process share, as many runs are short."""

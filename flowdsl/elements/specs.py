@@ -57,7 +57,7 @@ class Shape:
 
 
 def _comparable(dtype: np.dtype[Any] | None) -> tuple[bool, np.dtype[Any] | None]:
-    """A key for comparing dtypes: for NumPy, float64 equals None."""
+    """A key for comparing dtypes: to NumPy, float64 equals None."""
     return dtype is None, dtype
 
 
@@ -69,11 +69,10 @@ class ArraySpec:
     shape: tuple[int | None, ...] | None = None
 
     def __str__(self) -> str:
-        dims = (
-            "..."
-            if self.shape is None
-            else ", ".join("?" if d is None else str(d) for d in self.shape)
-        )
+        if self.shape is None:
+            dims = "..."
+        else:
+            dims = ", ".join("?" if size is None else str(size) for size in self.shape)
         if self.dtype is None:
             return f"?[{dims}]"
         # ``<U0``, text of any width, would be misread as text of width 0.
@@ -91,7 +90,7 @@ class ValueSpec:
 
 
 _MAX_EQUAL = 4
-"""The most equal components of a tuple that are listed one by one."""
+"""If a tuple has more components, all with equal specs, its text has their number instead."""
 
 
 @attrs.frozen
@@ -146,7 +145,7 @@ UNKNOWN = ValueSpec(object)
 
 
 def is_known(spec: Spec) -> bool:
-    """Return True if dtype and rank of every component are known."""
+    """Return True if the dtype and rank, or the class, of every component is known."""
     if isinstance(spec, StructSpec):
         return all(is_known(part) for _, part in spec.fields)
     if isinstance(spec, ArraySpec):
@@ -183,17 +182,17 @@ def _spec_of_list(items: list[object]) -> ListSpec:
     kinds = set(map(type, items))
     if len(kinds) == 1 and kinds <= {bool, int, float, complex, str, bytes}:
         return ListSpec(ValueSpec(kinds.pop()), len(items))
-    specs = dict.fromkeys(map(spec_of, items))  # most are equal
-    return ListSpec(reduce(join, specs) if items else UNKNOWN, len(items))
+    distinct = dict.fromkeys(map(spec_of, items))  # most are equal, so ``join`` is called rarely
+    return ListSpec(reduce(join, distinct) if items else UNKNOWN, len(items))
 
 
 def spec_of_type(form: TypeForm[Any], allow_subclasses: bool = False) -> Spec:
     """The spec that an annotation declares; type checkers read the same annotation.
 
     By default, values are instances of the declared class itself, as a reader makes them. A
-    function may return a subclass, whose values may be batched into an array although values of
-    the declared class are not. So with ``allow_subclasses`` the spec is unknown if the annotation
-    is a base class, or a TypedDict whose keys may be missing.
+    function may return instances of a subclass, which may be batched differently: into an array,
+    for example. So with ``allow_subclasses`` the spec is unknown if the annotation is a class with
+    subclasses, or a TypedDict whose keys may be missing.
 
     >>> from numpy.typing import NDArray
     >>> str(spec_of_type(tuple[Annotated[NDArray[np.uint8], Shape(None, 3)], np.int64]))
@@ -214,7 +213,7 @@ def spec_of_type(form: TypeForm[Any], allow_subclasses: bool = False) -> Spec:
         scalars = [scalar for arg in args[1:] for scalar in get_args(arg)]
         return ArraySpec(_dtype_of_scalar_type(scalars[0]) if scalars else None)
     if origin is tuple and Ellipsis not in args:
-        fields = tuple((str(i), spec_of_type(a, allow_subclasses)) for i, a in enumerate(args))
+        fields = tuple((str(i), spec_of_type(arg, allow_subclasses)) for i, arg in enumerate(args))
         return StructSpec(tuple, fields)
     if origin is list:
         return ListSpec(spec_of_type(args[0], allow_subclasses))
@@ -241,7 +240,7 @@ def spec_of_type(form: TypeForm[Any], allow_subclasses: bool = False) -> Spec:
 
 
 _STACKABLE_SCALARS = (bool, int, float, complex, str, bytes)
-"""Scalar types whose subclasses are batched like the type itself."""
+"""Types of scalars; their subclasses are batched like the type itself."""
 
 
 def _is_open(cls: type, hints: Mapping[str, object]) -> bool:
@@ -261,6 +260,7 @@ def _is_open(cls: type, hints: Mapping[str, object]) -> bool:
 
 
 def _optional_keys(cls: type, hints: Mapping[str, object]) -> frozenset[str]:
+    """The keys that may be missing in a TypedDict."""
     optional = {name for name, hint in hints.items() if get_origin(hint) is NotRequired}
     required = {name for name, hint in hints.items() if get_origin(hint) is Required}
     keys: frozenset[str] = getattr(cls, "__optional_keys__", frozenset())
@@ -268,7 +268,7 @@ def _optional_keys(cls: type, hints: Mapping[str, object]) -> frozenset[str]:
 
 
 def optional_components(cls: type) -> frozenset[str]:
-    """The components that a declared class does not need: keys that may be missing, and defaults.
+    """The components of a declared class that may be missing, or that have a default.
 
     >>> from typing import NamedTuple
     >>> class Sample(NamedTuple):
@@ -296,11 +296,11 @@ def without_none(hint: Any) -> tuple[Any, bool]:
 _DTYPE_OF_SCALAR_TYPE: dict[object, np.dtype[Any]] = {
     t: np.dtype(t) for t in np.sctypeDict.values() if np.dtype(t).kind in "biufc"
 }
-"""NumPy's scalar types with one dtype; others are abstract, or have many sizes or units."""
+"""The dtypes of NumPy's numbers; other scalar types are abstract, or have many sizes or units."""
 
 
 def _dtype_of_scalar_type(scalar: Any) -> np.dtype[Any] | None:
-    """The dtype of a scalar type, also of another package, such as bfloat16; None if not one."""
+    """The dtype of a scalar type, also of another package, such as bfloat16; None without one."""
     known = _DTYPE_OF_SCALAR_TYPE.get(scalar)
     if known is None and isinstance(scalar, type) and scalar.__module__ != np.__name__:
         dtype = np.dtype(scalar)
@@ -318,7 +318,7 @@ def _declared_names(cls: type) -> list[str] | None:
 
 
 def hints_of(cls: type) -> dict[str, Any]:
-    """The annotations of a class; none if one of them cannot be evaluated."""
+    """The annotations of a class; empty if one of them cannot be evaluated."""
     try:
         return get_type_hints(cls, include_extras=True)
     except Exception:  # an annotation that cannot be evaluated here declares nothing
@@ -326,7 +326,7 @@ def hints_of(cls: type) -> dict[str, Any]:
 
 
 def meet(declared: Spec, seen: Spec, path: str = "element") -> Spec:
-    """Combine two specs of the same elements into the most specific spec.
+    """Combine two specs of the same elements: the result knows all that one of them knows.
 
     Raises:
         SpecMismatch: They contradict each other; the message names the component and both specs.
@@ -334,11 +334,11 @@ def meet(declared: Spec, seen: Spec, path: str = "element") -> Spec:
     if declared == UNKNOWN or seen == UNKNOWN:
         return seen if declared == UNKNOWN else declared
     if isinstance(declared, StructSpec) and isinstance(seen, StructSpec):
-        named = _named(declared, seen)
-        if named is not None:
-            pairs = zip(named.fields, _paired(declared, seen), strict=True)
-            fields = tuple((n, meet(a, b, f"{path}.{n}")) for (n, _), (_, a, b) in pairs)
-            return StructSpec(named.form, fields)
+        with_names = _one_with_names(declared, seen)
+        if with_names is not None:
+            pairs = zip(with_names.fields, _paired(declared, seen), strict=True)
+            fields = tuple((name, meet(a, b, f"{path}.{name}")) for (name, _), (_, a, b) in pairs)
+            return StructSpec(with_names.form, fields)
     if isinstance(declared, ArraySpec) and isinstance(seen, ArraySpec):
         dtypes = {_narrower(declared.dtype, seen.dtype), _narrower(seen.dtype, declared.dtype)}
         if len(dtypes) == 1 and _shapes_agree(declared.shape, seen.shape):
@@ -351,12 +351,12 @@ def meet(declared: Spec, seen: Spec, path: str = "element") -> Spec:
         return seen
     if isinstance(seen, ValueSpec) and issubclass(class_of(declared), seen.type):
         return declared
-    more = f"{_names_of(seen)}{_advice_on_scalars(declared, seen)}"
-    raise SpecMismatch(f"{path}: declared {declared}, got {seen}{more}")
+    suffixes = f"{_names_of(seen)}{_advice_on_scalars(declared, seen)}"
+    raise SpecMismatch(f"{path}: declared {declared}, got {seen}{suffixes}")
 
 
 def _advice_on_scalars(declared: Spec, seen: Spec) -> str:
-    """A message suffix where a number of Python is declared for one of NumPy."""
+    """A message suffix if a number of Python is declared, and the element has one of NumPy."""
     if not isinstance(declared, ValueSpec) or declared.type not in (bool, int, float):
         return ""
     if not isinstance(seen, ArraySpec) or seen.shape != () or seen.dtype is None:
@@ -442,7 +442,7 @@ def restore_classes(x: Any, spec: Spec) -> Any:
         try:
             return [restore_classes(item, spec.item) for item in x]
         except (KeyError, TypeError, ValueError) as error:
-            # A list has one spec for all items, so an odd item is found only here.
+            # A list has one spec for all items, so an item of another kind is found only here.
             raise SpecMismatch(f"an item of a list is not {spec.item}: {error}") from error
     if not isinstance(spec, StructSpec):
         return x
@@ -456,13 +456,14 @@ def restore_classes(x: Any, spec: Spec) -> Any:
 
 
 Dims: TypeAlias = tuple[int | None, ...] | None
+"""A shape; None if the rank is unknown."""
 
 
 def _same_structure(a: StructSpec, b: StructSpec) -> bool:
     if a.form is not b.form:
         return False
-    ours, theirs = [name for name, _ in a.fields], [name for name, _ in b.fields]
-    return ours == theirs or (a.form is dict and {*ours} == {*theirs})
+    names_a, names_b = [name for name, _ in a.fields], [name for name, _ in b.fields]
+    return names_a == names_b or (a.form is dict and {*names_a} == {*names_b})
 
 
 def _paired(a: StructSpec, b: StructSpec) -> list[tuple[str, Spec, Spec]]:
@@ -471,25 +472,28 @@ def _paired(a: StructSpec, b: StructSpec) -> list[tuple[str, Spec, Spec]]:
     If ``b`` lacks a component, its spec is unknown.
     """
     if a.form is dict and b.form is dict:
-        theirs = dict(b.fields)
-        return [(name, part, theirs.get(name, UNKNOWN)) for name, part in a.fields]
+        of_b = dict(b.fields)
+        return [(name, part, of_b.get(name, UNKNOWN)) for name, part in a.fields]
     pairs = zip_longest(a.fields, b.fields[: len(a.fields)], fillvalue=("", UNKNOWN))
     return [(name, part, other) for (name, part), (_, other) in pairs]
 
 
-def _named(a: StructSpec, b: StructSpec) -> StructSpec | None:
-    """The spec with names, if both can describe the same value: a plain tuple has only an order."""
+def _one_with_names(a: StructSpec, b: StructSpec) -> StructSpec | None:
+    """The spec whose names are kept if both describe the same value; None if they cannot.
+
+    The components of a plain tuple have an order but no names.
+    """
     if _same_structure(a, b):
         return a
     tuples = issubclass(a.form, tuple) and issubclass(b.form, tuple)
     if not tuples or tuple not in (a.form, b.form) or len(a.fields) != len(b.fields):
         return None
-    named, plain = (a, b) if b.form is tuple else (b, a)
-    return named if _names_agree(plain, named) else None
+    with_names, plain = (a, b) if b.form is tuple else (b, a)
+    return with_names if _names_agree(plain, with_names) else None
 
 
 def _names_agree(stored: StructSpec, declared: StructSpec) -> bool:
-    """Return True if the names with which a tuple was stored, if any, are the declared names."""
+    """Return True if a tuple was stored without names, or with the declared names."""
     if declared.form is tuple or not stored.has_names:
         return True
     return [name for name, _ in stored.fields] == [name for name, _ in declared.fields]
@@ -505,12 +509,12 @@ def class_of(spec: Spec) -> type:
 
 
 def text_of_any_width(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The dtype without the width of text, as NumPy spells it; other dtypes are unchanged."""
+    """The dtype without the width of text, such as ``<U0``; other dtypes are unchanged."""
     return np.dtype(f"{dtype.byteorder}{dtype.kind}") if dtype.kind in "US" else dtype
 
 
 def _narrower(a: np.dtype[Any] | None, b: np.dtype[Any] | None) -> np.dtype[Any] | None:
-    """Return ``b`` if the dtype or the width of text is unknown in ``a``; otherwise ``a``."""
+    """Return ``b`` if ``a`` is unknown, or is text of any width and ``b`` text; otherwise ``a``."""
     return b if a is None or (b is not None and text_of_any_width(b) == a) else a
 
 
@@ -521,13 +525,14 @@ def _shapes_agree(a: Dims, b: Dims) -> bool:
 
 
 def _known_dims(a: Dims, b: Dims) -> Dims:
+    """The sizes that are known in one of two shapes."""
     if a is None or b is None:
         return b if a is None else a
     return tuple(y if x is None else x for x, y in zip(a, b, strict=True))
 
 
 def join(a: Spec, b: Spec) -> Spec:
-    """The most specific spec that describes both: parts in which they differ become unknown."""
+    """A spec that describes the elements of both: where they differ, it is unknown."""
     if a == b:
         return a
     if isinstance(a, ArraySpec) and isinstance(b, ArraySpec):
@@ -556,21 +561,21 @@ def without_shapes(spec: Spec) -> Spec:
 def differences(a: Spec, b: Spec, path: str = "element") -> Iterator[tuple[str, Spec, Spec]]:
     """Yield the components in which two specs contradict each other, apart from sizes."""
     if isinstance(a, StructSpec) and isinstance(b, StructSpec):
-        ours, theirs = dict(a.fields), dict(b.fields)
+        of_a, of_b = dict(a.fields), dict(b.fields)
         if tuple in (a.form, b.form):  # the components of a tuple are matched by position
-            theirs = dict(zip(ours, theirs.values(), strict=False))
+            of_b = dict(zip(of_a, of_b.values(), strict=False))
         same_form = issubclass(a.form, b.form) or issubclass(b.form, a.form)
-        if not same_form or ours.keys() != theirs.keys() or len(a.fields) != len(b.fields):
+        if not same_form or of_a.keys() != of_b.keys() or len(a.fields) != len(b.fields):
             yield path, a, b
             return
-        for name, spec in ours.items():
-            yield from differences(spec, theirs[name], f"{path}.{name}")
+        for name, spec in of_a.items():
+            yield from differences(spec, of_b[name], f"{path}.{name}")
     elif isinstance(a, ListSpec) and isinstance(b, ListSpec):
         if next(differences(a.item, b.item), None):
             yield path, a, b
     elif isinstance(a, ArraySpec) and isinstance(b, ArraySpec):
-        known = a.dtype is not None and b.dtype is not None
-        if known and without_shapes(a) != without_shapes(b):
+        are_known = a.dtype is not None and b.dtype is not None
+        if are_known and without_shapes(a) != without_shapes(b):
             yield path, a, b
     elif not _compatible(a, b) and not _stack_as_one_dtype(a, b):
         yield path, a, b
@@ -591,26 +596,29 @@ def _stack_as_one_dtype(a: Spec, b: Spec) -> bool:
 
 def _compatible(a: Spec, b: Spec) -> bool:
     """Return True if one spec includes the other; None is allowed, as a missing value."""
-    classes = [np.ndarray if isinstance(spec, ArraySpec) else class_of(spec) for spec in (a, b)]
-    if type(None) in classes or classes[0] is classes[1]:
+    one, other = (np.ndarray if isinstance(spec, ArraySpec) else class_of(spec) for spec in (a, b))
+    if NoneType in (one, other) or one is other:
         return True
-    if not {bool, int, float}.isdisjoint(classes):  # they stack only with their own class
-        return object in classes
-    return issubclass(*classes) or issubclass(*reversed(classes))
+    if not {bool, int, float}.isdisjoint((one, other)):  # numbers stack only with their own class
+        return object in (one, other)
+    return issubclass(one, other) or issubclass(other, one)
 
 
 def _common_dtype(a: np.dtype[Any] | None, b: np.dtype[Any] | None) -> np.dtype[Any] | None:
-    if a is None or b is None or a == b:
-        return None if b is None else a
-    wide = text_of_any_width(a)
-    return wide if a.kind in "US" and wide == text_of_any_width(b) else None
+    """The dtype of both; for texts of two widths, text of any width; None if they differ."""
+    if a is None or b is None:
+        return None
+    if a == b:
+        return a
+    text = text_of_any_width(a)
+    return text if a.kind in "US" and text == text_of_any_width(b) else None
 
 
 def varying_axes(spec: Spec, seen: Spec, axis: int = 0) -> frozenset[tuple[int, int]]:
     """The axes whose size is unknown in a spec, each with its size in one element.
 
     A list is an axis too, and so are the lists in it: ``axis`` is the number of enclosing lists. In
-    an unknown spec every size is unknown.
+    an unknown spec every size is unknown. Empty axes are left out.
     """
     if spec == UNKNOWN:
         spec = without_sizes(seen)
@@ -635,10 +643,10 @@ def without_axes(spec: Spec, axes: frozenset[tuple[int, int]], axis: int = 0) ->
         return StructSpec(spec.form, parts)
     if isinstance(spec, ArraySpec) and spec.shape is not None:
         sizes = enumerate(spec.shape, axis)
-        return ArraySpec(spec.dtype, tuple(None if pair in axes else pair[1] for pair in sizes))
+        return ArraySpec(spec.dtype, tuple(None if (i, n) in axes else n for i, n in sizes))
     if isinstance(spec, ListSpec):
-        known = None if (axis, spec.length) in axes else spec.length
-        return ListSpec(without_axes(spec.item, axes, axis + 1), known)
+        length = None if (axis, spec.length) in axes else spec.length
+        return ListSpec(without_axes(spec.item, axes, axis + 1), length)
     return spec
 
 
@@ -649,8 +657,8 @@ def with_sizes(seen: Spec, declared: Spec) -> Spec:
     'float64[?, 3]'
     """
     if isinstance(seen, StructSpec):
-        known_parts = declared if isinstance(declared, StructSpec) else StructSpec(seen.form, ())
-        pairs = _paired(seen, known_parts)
+        parts = declared if isinstance(declared, StructSpec) else StructSpec(seen.form, ())
+        pairs = _paired(seen, parts)
         return StructSpec(seen.form, tuple((n, with_sizes(s, d)) for n, s, d in pairs))
     if isinstance(seen, ArraySpec) and seen.shape is not None:
         dims = declared.shape if isinstance(declared, ArraySpec) else None

@@ -47,11 +47,11 @@ V = TypeVar("V")
 PaddingValue: TypeAlias = int | complex | str | bytes | np.generic
 Padding: TypeAlias = PaddingValue | tuple["Padding", ...] | Mapping[str, "Padding"] | None
 """The padding of arrays: one value for all, or a tuple or dict of values by component.
-``None``: no padding."""
+``None`` stands for no padding."""
 
 Length: TypeAlias = int | tuple["Length", ...] | Mapping[str, "Length"] | None
 """The size of the first axis of padded arrays: one for all, or a tuple or dict by component.
-``None``: the largest of the batch."""
+``None`` stands for the largest size in the batch."""
 
 
 def _empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
@@ -76,7 +76,7 @@ def stack(rows: Sequence[Any], allocate: Allocate = _empty, at: str = "element")
     (array([1, 2]), ['a', 'b'], array([[0.5, 1.5],
            [2.5, 3.5]]))
     """
-    return pad(rows, None, allocate, at)
+    return pad(rows, padding=None, allocate=allocate, at=at)
 
 
 def pad(
@@ -103,7 +103,7 @@ def pad(
         rows = rows.column("", rows) if isinstance(rows, BatchRows) else rows
         return _gathered(rows, padding, allocate, at, length)
     kinds = set(map(type, rows))
-    if not issubclass(kind, TEXT) and all(issubclass(each, _SCALARS) for each in kinds):
+    if not issubclass(kind, TEXT) and all(issubclass(kind, _SCALARS) for kind in kinds):
         check_single(padding, at)
         check_single(length, at, "length")
         return _stack_scalars(rows, kinds, allocate, at)
@@ -174,13 +174,14 @@ def functions_of(
         SpecMismatch: There are no such components, or a tuple is used for the components of a dict.
     """
     if isinstance(collate, tuple):
-        _refuse_places("collate", names, form, "element")
+        _refuse_tuple("collate", names, form, "element")
         if len(collate) != len(names):
             raise SpecMismatch(
                 f"element: it has {len(names)} components, and collate {len(collate)}; pass a "
                 f"function, or None, for each component"
             )
-        return {n: f for n, f in zip(names, collate, strict=True) if f is not None}
+        pairs = zip(names, collate, strict=True)
+        return {name: func for name, func in pairs if func is not None}
     if unknown := [name for name in collate if name not in names]:
         raise SpecMismatch(
             f"element: it has the components {', '.join(names)}, and collate names "
@@ -189,7 +190,7 @@ def functions_of(
     return {name: func for name, func in collate.items() if func is not None}
 
 
-def _refuse_places(argument: str, names: Sequence[str], form: type, at: str) -> None:
+def _refuse_tuple(argument: str, names: Sequence[str], form: type, at: str) -> None:
     """Refuse a tuple for the components of a dict, whose order may differ from row to row."""
     if issubclass(form, dict):
         raise SpecMismatch(
@@ -214,9 +215,10 @@ def unstack(batch: Any) -> Iterator[Any]:
     >>> list(unstack({"x": np.eye(2, dtype=int), "name": ["a", "b"]}))
     [{'x': array([1, 0]), 'name': 'a'}, {'x': array([0, 1]), 'name': 'b'}]
     """
-    (first, n), *others = leading_sizes(batch, "element") or [("", 0)]
-    if not first:
+    sizes = leading_sizes(batch, "element")
+    if not sizes:
         raise SpecMismatch("element: it has no components, so its number of rows is unknown")
+    (first, n), *others = sizes
     for name, size in others:
         if size != n:
             raise SpecMismatch(
@@ -238,6 +240,7 @@ def leading_sizes(batch: Any, at: str) -> list[tuple[str, int]]:
 
 
 def _rows_of(batch: Any, n: int) -> Iterator[Any]:
+    """The rows of a batch; ``n`` is their number, for a batch without components."""
     parts = components(batch)
     if parts is None:
         return iter(from_dlpack(batch) if is_tensor(type(batch)) else batch)
@@ -303,7 +306,8 @@ def _stack_scalars(
     rows: Sequence[Any], kinds: set[type], allocate: Allocate, at: str
 ) -> NDArray[Any]:
     dtypes = {dtype_of_number(kind) for kind in kinds if not issubclass(kind, np.generic)}
-    if any(issubclass(kind, np.generic) for kind in kinds):  # one class has times in several units
+    if any(issubclass(kind, np.generic) for kind in kinds):
+        # From the values: one class has times in several units.
         dtypes |= {row.dtype for row in rows if isinstance(row, np.generic)}
     if len(dtypes) > 1:
         raise rows_differ(rows, at)
@@ -322,6 +326,7 @@ def _stack_scalars(
 def _gathered(
     rows: Sequence[Any], padding: Padding, allocate: Allocate, at: str, length: Length = None
 ) -> Any:
+    """The batch of rows that are arrays."""
     if padding is not None:
         return _pad_arrays(rows, padding, allocate, at, length)
     length = check_single(length, at, "length")
@@ -354,7 +359,8 @@ def _pad_arrays(
     shapes = [cast("tuple[int, ...]", row.shape) for row in rows]
     if not shapes[0]:
         return _stack_arrays(rows, dtype, allocate, at)
-    i = next((i for i, shape in enumerate(shapes) if len(shape) != len(shapes[0])), None)
+    rank = len(shapes[0])
+    i = next((i for i, shape in enumerate(shapes) if len(shape) != rank), None)
     if i is not None:
         raise SpecMismatch(
             f"{at}: row 0 of the batch is {spec_of(rows[0])}, row {i} is {spec_of(rows[i])}; "
@@ -370,11 +376,11 @@ def _pad_arrays(
         dims[0] = length
     if dtype.kind in "US":
         wide = np.asarray(fill).dtype.newbyteorder(dtype.byteorder)
-        dtype = max(dtype, wide, key=lambda each: each.itemsize)
+        dtype = max(dtype, wide, key=lambda dtype: dtype.itemsize)
     out = allocate((len(rows), *dims), dtype)
     out[...] = fill
-    for place, row in zip(out, rows, strict=True):
-        place[tuple(map(slice, row.shape))] = row
+    for padded, row in zip(out, rows, strict=True):
+        padded[tuple(map(slice, row.shape))] = row
     return out
 
 
@@ -391,7 +397,7 @@ def by_component(
     """
     if isinstance(value, tuple):
         values = cast("tuple[object, ...]", value)
-        _refuse_places(argument, names, form, at)
+        _refuse_tuple(argument, names, form, at)
         if len(values) != len(names):
             raise SpecMismatch(f"{at}: {len(names)} components, and {argument} has {len(values)}")
         return dict(zip(names, values, strict=True))
@@ -407,7 +413,7 @@ def by_component(
 
 
 def checked_padding(padding: Padding, dtype: np.dtype[Any], at: str) -> Any:
-    """The padding as a value of this dtype; for a dtype that is not numeric, 0 means empty.
+    """The padding as a value of this dtype; 0 stands for an empty text, NaT and the like.
 
     Raises:
         SpecMismatch: The dtype cannot represent the padding.
@@ -416,17 +422,20 @@ def checked_padding(padding: Padding, dtype: np.dtype[Any], at: str) -> Any:
     if dtype.kind not in "biufc" and repr(padding) == "0":
         return np.array("NaT", dtype)[()] if dtype.kind == "M" else np.zeros((), dtype)[()]
     scalar: Any = np.asarray(padding)
-    numbers = scalar.dtype.kind in "biufcO" and dtype.kind in "biufc"  # O: an int of any size
-    if numbers and (dtype.kind == "c" or scalar.dtype.kind != "c"):
+    # "O" is the dtype of an int of more than 64 bits.
+    are_numbers = scalar.dtype.kind in "biufcO" and dtype.kind in "biufc"
+    if are_numbers and (dtype.kind == "c" or scalar.dtype.kind != "c"):
         with np.errstate(all="ignore"), suppress(OverflowError):
             value = scalar.astype(dtype)[()]
-            if value.item() == scalar.item() or (value != value and scalar != scalar):
+            both_nan = value != value and scalar != scalar
+            if value.item() == scalar.item() or both_nan:
                 return value
             if dtype.kind == "f" and np.isfinite(value):
                 raise _unfit(padding, dtype, at, f"; the nearest is {value!r}")
     elif scalar.dtype.kind == dtype.kind:
         value = scalar.astype(dtype.type if dtype.kind in "US" else dtype)[()]
-        if value == padding or (value != value and padding != padding):
+        both_nat = value != value and padding != padding
+        if value == padding or both_nat:
             return value
     raise _unfit(padding, dtype, at)
 
@@ -441,7 +450,7 @@ def check_single(
     """Return the padding or length of a single component.
 
     Raises:
-        SpecMismatch: There are several.
+        SpecMismatch: It is a tuple or dict, with one for each of several components.
     """
     if isinstance(value, (tuple, Mapping)):
         raise SpecMismatch(f"{at}: a single component, and {argument} has several: {value!r}")
@@ -449,7 +458,7 @@ def check_single(
 
 
 def not_padded(size: int | None, length: int, at: str) -> SpecMismatch:
-    """The error for an array of another size than the length where padding is forbidden."""
+    """The error for an array whose size is not the length, if padding is forbidden."""
     return SpecMismatch(
         f"{at}: length={length} cannot be reached by an array of {size} entries without padding; "
         f"pass a padding, or length=None for this component"
@@ -480,8 +489,8 @@ def lists(rows: Sequence[Mapping[str, A]]) -> dict[str, list[A]]: ...
 def lists(rows: Sequence[Any]) -> Any:
     """Collect each component in a list: ``batch(n, collate=lists)`` accepts any values.
 
-    Tuples become a tuple of lists, dicts a dict of lists. For any other element, ``collate=list``
-    makes a list of the elements.
+    Tuples become a tuple of lists, dicts a dict of lists. For any other elements,
+    ``collate=list`` makes one list of them.
 
     Raises:
         SpecMismatch: The rows are neither tuples nor dicts, or differ in their components.

@@ -142,19 +142,24 @@ def named_tuple_of(record: type) -> type:
     """A NamedTuple with the fields of an attrs class or a dataclass, for its batches.
 
     The class of a row cannot be the class of a batch: its constructor, its methods and its
-    annotations are those of one row. A NamedTuple is a tuple, as type checkers see these batches,
-    and has the names. It is a plain tuple if a NamedTuple cannot have them, such as ``_x``.
+    annotations are for one row. A NamedTuple has the names, and is a tuple, as type checkers see
+    these batches. If a NamedTuple cannot have a name, such as ``_x``, the batch is a plain tuple.
     """
     try:
         base = namedtuple(f"{record.__name__}Batch", arguments_of(record) or ())  # type: ignore[misc]  # noqa: PYI024  # its fields are known at run time
     except ValueError:
         return tuple
-    made = {"__slots__": (), "__module__": record.__module__, "_record": record}
-    return type(base.__name__, (base,), made | {"__reduce__": _reduced})
+    namespace = {
+        "__slots__": (),
+        "__module__": record.__module__,
+        "_record": record,
+        "__reduce__": _reduce_batch,
+    }
+    return type(base.__name__, (base,), namespace)
 
 
-def _reduced(batch: Any) -> tuple[object, ...]:
-    """The ``__reduce__`` of a class that was made at run time: it cannot be found by its name."""
+def _reduce_batch(batch: Any) -> tuple[object, ...]:
+    """The ``__reduce__`` of a class made at run time, which pickle cannot find by its name."""
     return _batch_of, (batch._record, tuple(batch))
 
 
@@ -189,7 +194,7 @@ def assemble(form: type, values: dict[str, Any]) -> Any:
 
 
 def remade(form: Any, values: dict[str, Any]) -> Any:
-    """``assemble`` a batch: not by a NamedTuple's constructor, which may check or convert a row."""
+    """``assemble`` a batch, without a NamedTuple's constructor, which may check or convert rows."""
     return form._make(values.values()) if is_named_tuple(form) else assemble(form, values)
 
 
@@ -229,7 +234,7 @@ def names_with_defaults(form: type) -> frozenset[str]:
 
 
 def is_tensor(kind: type) -> bool:
-    """Return True for another library's array class, which NumPy may be able to read."""
+    """Return True for an array class of another library, which NumPy may be able to read."""
     return hasattr(kind, "__dlpack__") and not issubclass(kind, np.ndarray)
 
 
@@ -269,33 +274,33 @@ PLAIN = frozenset(
 """Common classes of immutable values."""
 
 
-def _view_to_read(array: NDArray[Any]) -> NDArray[Any]:
-    if type(array) is not np.ndarray and _arrays_beside(array):
-        return _copy_to_read(array)
+def _read_only_view(array: NDArray[Any]) -> NDArray[Any]:
+    if type(array) is not np.ndarray and _arrays_in_attributes(array):
+        return _read_only_copy(array)
     if not array.flags.writeable:
         return array
     view = array.view()
-    view.setflags(write=False)  # faster than by its flags
+    view.setflags(write=False)  # faster than ``view.flags.writeable = False``
     return view
 
 
-def _arrays_beside(array: NDArray[Any]) -> dict[str, NDArray[Any]]:
-    """The arrays in the attributes of an array subclass, such as a mask: views share them.
+def _arrays_in_attributes(array: NDArray[Any]) -> dict[str, NDArray[Any]]:
+    """The arrays in the attributes of an array subclass, such as a mask, which its views share.
 
-    A memory map has no such arrays.
+    A memory map has none.
     """
-    beside = getattr(array, "__dict__", {})
-    return {name: part for name, part in beside.items() if isinstance(part, np.ndarray)}
+    attributes = getattr(array, "__dict__", {})
+    return {name: part for name, part in attributes.items() if isinstance(part, np.ndarray)}
 
 
-def _copy_to_read(array: NDArray[Any]) -> NDArray[Any]:
-    twin = array.copy(order="K")
-    shared = _arrays_beside(array)
-    for name, part in _arrays_beside(twin).items():
+def _read_only_copy(array: NDArray[Any]) -> NDArray[Any]:
+    copied = array.copy(order="K")
+    shared = _arrays_in_attributes(array)
+    for name, part in _arrays_in_attributes(copied).items():
         if part is shared.get(name):
-            vars(twin)[name] = part.copy(order="K")
-    twin.setflags(write=False)
-    return twin
+            vars(copied)[name] = part.copy(order="K")
+    copied.setflags(write=False)
+    return copied
 
 
 OfArray: TypeAlias = Callable[[NDArray[Any]], NDArray[Any]]
@@ -304,7 +309,7 @@ _Seen: TypeAlias = dict[int, tuple[object, Any]]
 itself."""
 
 
-def read_only(element: Any, of_array: OfArray = _view_to_read) -> Any:
+def read_only(element: Any, of_array: OfArray = _read_only_view) -> Any:
     """The element for one of several readers, which cannot change the elements of the others.
 
     Its arrays become read-only views (``of_array`` may copy them instead); masked arrays, and other
@@ -322,7 +327,7 @@ def read_only(element: Any, of_array: OfArray = _view_to_read) -> Any:
         ...
     ValueError: assignment destination is read-only
     """
-    return element if type(element) in PLAIN else _read_only(element, of_array, None)
+    return element if type(element) in PLAIN else _read_only(element, of_array, seen=None)
 
 
 def _read_only(element: Any, of_array: OfArray, seen: _Seen | None) -> Any:
@@ -354,18 +359,18 @@ def _read_only(element: Any, of_array: OfArray, seen: _Seen | None) -> Any:
     if (copier := _copier_of(hashable)) is not None:
         try:
             return copier(element)
-        except Exception:  # a closed buffer, or a tensor that is a result of others: not a value
+        except Exception:  # a closed buffer, or a tensor that torch computed from others
             return element
     return _read_only_record(element, of_array, seen)
 
 
 @lru_cache(maxsize=256)
 def _copier_of(kind: type) -> Callable[[Any], Any] | None:
-    """The function that copies values of a class that can change and has no components."""
+    """The function that copies values of a class, if they can change and have no components."""
     if issubclass(kind, (set, bytearray, typed_array, BytesIO, StringIO)):
         return copy.copy  # what they contain cannot change
     generators = (Random, np.random.Generator, np.random.RandomState)
-    of_torch = is_tensor(kind) and hasattr(kind, "clone")  # other libraries' cannot change
+    of_torch = is_tensor(kind) and hasattr(kind, "clone")  # tensors of others cannot change
     return copy.deepcopy if issubclass(kind, generators) or of_torch else None
 
 
@@ -386,7 +391,7 @@ def _read_only_array(array: NDArray[Any], of_array: OfArray, seen: _Seen | None)
         made = np.empty(array.size, object)
         twin = made.reshape(array.shape)
         seen[id(array)] = array, twin
-        for i, x in enumerate(array.flat):  # one by one: a list is an item here, not items
+        for i, x in enumerate(array.flat):  # one by one: NumPy would take a list as several items
             made[i] = x if type(x) in PLAIN else _read_only(x, of_array, seen)
     twin.setflags(write=False)
     return twin
@@ -395,9 +400,8 @@ def _read_only_array(array: NDArray[Any], of_array: OfArray, seen: _Seen | None)
 def _read_only_list(items: list[Any], of_array: OfArray, seen: _Seen | None) -> list[Any]:
     if PLAIN.issuperset(map(type, items)):
         return items.copy()
-    if {list}.issuperset(map(type, items)) and PLAIN.issuperset(
-        map(type, chain.from_iterable(items))
-    ):
+    are_lists = {list}.issuperset(map(type, items))
+    if are_lists and PLAIN.issuperset(map(type, chain.from_iterable(items))):
         return list(map(list.copy, items))
     seen = {} if seen is None else seen
     if id(items) in seen:
@@ -410,7 +414,7 @@ def _read_only_list(items: list[Any], of_array: OfArray, seen: _Seen | None) -> 
 
 def _read_only_sequence(items: Any, of_array: OfArray, seen: _Seen) -> Any:
     """A copy of a deque, or of an instance of a subclass of list."""
-    twin = _twin(items)
+    twin = _empty_twin(items)
     if twin is items:
         return items
     seen[id(items)] = items, twin
@@ -431,7 +435,7 @@ def _read_only_tuple(element: Rows, of_array: OfArray, seen: _Seen | None) -> Ro
         return tuple(made)
     try:
         twin = tuple.__new__(kind, made)
-    except TypeError:  # a class of an extension
+    except TypeError:  # a class written in C may refuse this
         return element
     if hasattr(element, "__dict__"):
         vars(twin).update(vars(element))
@@ -444,7 +448,7 @@ def _read_only_record(element: Any, of_array: OfArray, seen: _Seen) -> Any:
     names, can_be_changed = _fields_of(hashable)
     if names is None:
         return element
-    twin = _twin(element) if can_be_changed else element
+    twin = _empty_twin(element) if can_be_changed else element
     seen[id(element)] = element, twin
     if can_be_changed and twin is element:  # it cannot be copied
         return element
@@ -456,13 +460,13 @@ def _read_only_record(element: Any, of_array: OfArray, seen: _Seen) -> Any:
         if of_dict or part is not value:
             made[name] = part
     if made and not can_be_changed:
-        twin = _twin(element)
+        twin = _empty_twin(element)
         seen[id(element)] = element, twin
     if twin is element:
         return element
     put = _base_of(kind).__setitem__ if of_dict else _setter(kind)
     for name, value in made.items():
-        put(twin, name, value)  # no constructor: converters have run
+        put(twin, name, value)  # without the constructor, as its converters have run already
     return twin
 
 
@@ -470,7 +474,7 @@ def _setter(kind: type) -> Callable[[Any, str, Any], None]:
     """A function that sets a field of a record, also of a frozen one."""
     if not hasattr(kind, "__struct_fields__"):
         return object.__setattr__
-    from msgspec.structs import force_setattr  # whoever has a Struct has imported it
+    from msgspec.structs import force_setattr  # imported already: there is a Struct
 
     return force_setattr
 
@@ -481,19 +485,19 @@ def _base_of(kind: type) -> Any:
     return next((base for base in bases if issubclass(kind, base)), object)
 
 
-def _twin(record: Any) -> Any:
+def _empty_twin(record: Any) -> Any:
     """A shallow copy, made without the record's own copy methods, which may fail or do more.
 
     Its attributes are the same objects; a dict, list or deque has no items yet. Return the record
-    itself if its class is an extension's, whose instances cannot be made this way.
+    itself if its class is written in C and refuses this.
     """
     kind = type(record)
     if hasattr(kind, "__struct_fields__"):
-        return record.__copy__()  # written in C: it does no more
+        return record.__copy__()  # msgspec's own method, which only copies
     try:
         twin = _base_of(kind).__new__(kind)
         for slot in _slots_of(cast("Any", kind)):
-            with suppress(AttributeError):  # it is not set
+            with suppress(AttributeError):  # the slot is not set
                 slot.__set__(twin, slot.__get__(record, kind))
         if hasattr(record, "__dict__"):
             vars(twin).update(vars(record))
@@ -510,13 +514,13 @@ def _slots_of(kind: type) -> tuple[MemberDescriptorType, ...]:
 
 @lru_cache(maxsize=256)
 def _fields_of(kind: type) -> tuple[tuple[str, ...] | None, bool]:
-    """The names of a record's fields, None for another class; and True if they can be set."""
+    """The names of a record's fields, or None for another class; and True if users can set them."""
     if issubclass(kind, dict):
         return (), True
     fields = arguments_of(kind)
     if fields is None:
         return None, False
-    # attrs has its own method, which converts and validates values that are set
+    # The ``__setattr__`` of attrs only converts and validates values.
     by_attrs = bool(vars(kind).get("__attrs_own_setattr__", False))
     config = getattr(kind, "__struct_config__", None)
     by_struct = config is not None and not config.frozen

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import flowdsl as fl
 from flowdsl.elements import preallocated
-from flowdsl.elements.preallocated import LEAST, BatchRows, NextRow
+from flowdsl.elements.preallocated import LEAST_BYTES, BatchRows, NextRow
 from flowdsl.elements.stacking import stack
 from flowdsl.elements.structure import components
 from flowdsl.errors import SpecMismatch
@@ -42,7 +42,7 @@ def outcome(rows: Any) -> Any:
 
 def came(rows: list[Any], size: int, least: int = 0) -> BatchRows:
     """The rows after they arrived one at a time."""
-    with mock.patch.object(preallocated, "LEAST", least):
+    with mock.patch.object(preallocated, "LEAST_BYTES", least):
         there = BatchRows(size, np.zeros)
         there.extend(iter(rows))
     return there
@@ -87,7 +87,7 @@ def test_a_shorter_tuple_raises_the_same_error_as_stack() -> None:
     assert outcome(came(rows, 2)) == outcome(rows)
 
 
-LARGE = np.zeros(LEAST, np.uint8)
+LARGE = np.zeros(LEAST_BYTES, np.uint8)
 
 
 def of(batch: Any) -> list[int]:
@@ -106,13 +106,13 @@ def test_memory_of_a_row_is_released_before_the_next_is_made(form: Any) -> None:
 
     def made(i: int) -> Any:
         assert all(ref() is None for ref in last[-2:-1])
-        x = np.full(LEAST, i, np.uint8)
+        x = np.full(LEAST_BYTES, i, np.uint8)
         last.append(weakref.ref(x))
         return form(x)
 
     for flow in (fl.from_range(6).map(made), fl.from_iterable(range(6)).map(made)):
         for batch in flow.batch(3):
-            assert same(batch, stack([form(np.full(LEAST, i, np.uint8)) for i in of(batch)]))
+            assert same(batch, stack([form(np.full(LEAST_BYTES, i, np.uint8)) for i in of(batch)]))
 
 
 def test_each_row_is_in_its_place_before_the_next_is_requested() -> None:
@@ -125,7 +125,7 @@ def test_each_row_is_in_its_place_before_the_next_is_requested() -> None:
     def rows() -> Iterator[Any]:
         for i in (1, 2, 3):
             assert not asked or asked[0][:, 0].tolist()[: i - 1] == [*range(1, i)]
-            yield np.full(LEAST, i, np.uint8), i
+            yield np.full(LEAST_BYTES, i, np.uint8), i
 
     there = BatchRows(3, allocate)
     there.extend(rows())
@@ -170,15 +170,15 @@ def test_lack_of_memory_is_an_error_of_stacking() -> None:
 
 
 def test_fewer_rows_use_only_the_memory_they_need() -> None:
-    x = stack(came([LARGE] * 2, 9, LEAST))
+    x = stack(came([LARGE] * 2, 9, LEAST_BYTES))
     assert x.base is None
-    assert x.shape == (2, LEAST)
+    assert x.shape == (2, LEAST_BYTES)
 
 
 @pytest.mark.parametrize("procs", [0, 1])
 def test_batches_in_a_flow_use_preallocated_memory(procs: int) -> None:
     def row(i: int) -> Any:
-        return {"x": np.full(LEAST, i, np.uint8), "y": i}
+        return {"x": np.full(LEAST_BYTES, i, np.uint8), "y": i}
 
     batches = fl.from_range(7).map(row).batch(3).prefetch(procs=procs).collect()
     assert [b["x"][:, -1].tolist() for b in batches] == [[0, 1, 2], [3, 4, 5], [6]]
@@ -190,7 +190,7 @@ def test_stacking_time_counts_for_the_batch_operator() -> None:
         assert type(rows) is list
         return len(rows)
 
-    flow = fl.from_range(4).map(lambda i: np.full(LEAST, i, np.uint8)).batch(2)
+    flow = fl.from_range(4).map(lambda i: np.full(LEAST_BYTES, i, np.uint8)).batch(2)
     with mock.patch.object(type(flow.node), "gather", lambda node, rows, allocate: batch_of(rows)):
         at = Indices.span(0, 0, 2)
         assert list(Program(flow.node, time_operators=True).elements(at)) == [2, 2]
@@ -198,7 +198,7 @@ def test_stacking_time_counts_for_the_batch_operator() -> None:
             list(Program(flow.node).elements(at))
 
 
-X = np.zeros(LEAST, np.uint8)
+X = np.zeros(LEAST_BYTES, np.uint8)
 
 
 @pytest.mark.parametrize(

@@ -213,7 +213,10 @@ def test_batches_of_stored_rows_equal_batches_of_the_rows(
     suffix: str, form: Any, values: list[Any], alike: bool, n: int
 ) -> None:
     rows = [form(*(values[0][:2] + v[2:] if alike else v)) for v in values]
-    with tempfile.TemporaryDirectory() as folder, mock.patch.object(preallocated, "LEAST", 2048):
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        mock.patch.object(preallocated, "LEAST_BYTES", 2048),
+    ):
         flow = stored(suffix, fl.from_items(rows), Path(folder))
         for ordered in (flow, flow.shuffle(seed=3)):
             assert same(outcome(ordered.batch(n)), outcome(ordered.map(lambda x: x).batch(n)))
