@@ -26,7 +26,7 @@ MAX_TIMED = 256
 
 
 @attrs.frozen
-class Failure:
+class TaskFailure:
     """The exception that stopped a task, and where it was raised."""
 
     path: Path | None
@@ -57,7 +57,7 @@ class TaskOutcome:
     elements: list[Any]
     filtered: int = 0
     skipped: list[SkippedElement] = attrs.field(factory=list[SkippedElement])
-    failure: Failure | None = None
+    failure: TaskFailure | None = None
     seconds: float = 0.0
     cpu: float = 0.0
     """The seconds of CPU time that the thread used."""
@@ -290,12 +290,12 @@ def execute(
                         is_full = True
                         break
     except OperatorFailed as error:
-        outcome.failure = Failure(
+        outcome.failure = TaskFailure(
             error.path, error.epoch, error.position, error.__cause__ or error, error.detail
         )
     except Exception as error:  # of a source that cannot be opened
         epoch, position = int(addresses.epoch[0]), int(addresses.position[0])
-        outcome.failure = Failure(None, epoch, position, error)
+        outcome.failure = TaskFailure(None, epoch, position, error)
     outcome.seconds = clock() - began
     if not positions:  # the loop without positions ran: it leaves no element out
         positions.extend(addresses.position[: len(elements)].tolist())

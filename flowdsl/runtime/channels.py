@@ -264,7 +264,7 @@ class HostedChannel:
         return ROWS_PER_NOTE if isinstance(self.step.node, Restartable) else 1
 
     def _followed(self, k: int, count: Callable[[], int]) -> Callable[[], int]:
-        """Return the operator's answer to ``follow``; ``count`` is that of its source ``k``."""
+        """Return the operator's answer to ``follow``; its source ``k`` answers ``count``."""
         node = self.step.node
         if node.looks_back == 0:
             return count

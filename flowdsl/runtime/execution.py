@@ -108,7 +108,7 @@ class Execution(Generic[T]):
         self._last_point = resume_point
         """The last resume point that was recorded."""
         self._kept_points = [resume_point]
-        """The resume points that are kept, the oldest first; initially that of the beginning."""
+        """The resume points that are kept, the oldest first; the first is where the run began."""
         self._current_places: Placing | None = None
         """Returns the places of the operators that have one, the flow's last operator first."""
         self._followers: list[Follower] = []
@@ -370,7 +370,7 @@ class Execution(Generic[T]):
                 self.commit(position)
 
     def commit(self, position: int) -> None:
-        """Acknowledge the rows of which the first ``position`` elements were made."""
+        """Acknowledge the rows from which the first ``position`` elements were made."""
         for follower in self._followers:
             if self.ended and position >= self.position:
                 follower.commit_all()

@@ -37,12 +37,11 @@ class Inline:
         """Prepare; ``when_sparse`` is called if filters drop many elements and keep none."""
         self.stage = stage
         self._when_sparse = when_sparse
-        failed = partial(element_error, stage)
         self._program = _ReportingProgram(
             stage.program,
             RECYCLED.allocate,
             time_operators=time_operators,
-            error=failed,
+            error=partial(element_error, stage),
             stage=stage,
             report_skip=report_skip,
         )
@@ -53,8 +52,12 @@ class Inline:
         self._to_come = repeat(True, POSITION_LIMIT)
         """A True for each element that may follow, if elements are counted."""
         self._began: float | None = None
-        self._entered = self._done = self._stop = 0
-        """The positions in all blocks, in finished blocks, and the end of the current block."""
+        self._entered = 0
+        """The number of positions in all blocks so far."""
+        self._done = 0
+        """The number of positions in finished blocks."""
+        self._stop = 0
+        """The end of the current block."""
 
     def rows(self, epoch: int, start: int = 0) -> Iterator[Row[Any]]:
         """Iterate over the rows of one pass, beginning at position ``start``."""
@@ -67,7 +70,7 @@ class Inline:
     def _counted(self, blocks: Iterator[Iterable[Any]], start: int) -> Iterator[Any]:
         """Yield the elements of the blocks; count them if this is needed."""
         rows = chain.from_iterable(blocks)
-        if not self.counts_elements or self.stage.drops:  # else the loop over positions counts them
+        if not self.counts_elements or self.stage.drops:  # a stage that drops counts by its loop
             return rows
         self._start, self._to_come = start, repeat(True, POSITION_LIMIT)
         return compress(rows, self._to_come)
@@ -116,7 +119,7 @@ class Inline:
             self._stop = stop
             yield Indices.span(epoch, start, stop)
             self._done += stop - start
-            if self._program.filtered == self._done >= DROPPED_IN_A_ROW:
+            if self._program.filtered == self._done and self._done >= DROPPED_IN_A_ROW:
                 self._when_sparse()
             start, size = stop, min(16 * size, most)
 

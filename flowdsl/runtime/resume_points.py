@@ -372,7 +372,7 @@ class PlacedOperators:
             yield from below._places(recorded)
 
     def _nodes_below(self) -> Iterator[AnyNode]:
-        """Yield the operators below, of which there is one below another."""
+        """Yield the operators below, the topmost first; each has one source."""
         part = self
         while part.below:
             (part,) = part.below

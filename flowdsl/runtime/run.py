@@ -143,7 +143,7 @@ class Run(chain[T]):
         self._execution.auto_commit = False
 
     def commit(self, position: int | None = None) -> None:
-        """Acknowledge the rows of which the elements so far were made; their senders forget them.
+        """Acknowledge the rows from which the elements so far were made; their senders forget them.
 
         ``from_zmq(..., auto_commit=False)`` acknowledges no row otherwise: a consumer that stores
         rows commits when they are stored. After a stop, the sender sends the rows that were not

@@ -16,7 +16,7 @@ import attrs
 
 from flowdsl.errors import FORKED, FlowError, InvalidFlow
 from flowdsl.executor.codegen import Path
-from flowdsl.executor.execute import Failure, SkippedElement, TaskOutcome
+from flowdsl.executor.execute import SkippedElement, TaskFailure, TaskOutcome
 from flowdsl.plan.plan import Stage
 from flowdsl.workers.tasks import InputRows, Task, TaskInput
 
@@ -53,7 +53,7 @@ class Result:
     """The position of each element if a filter left gaps; None if they are consecutive."""
     filtered: int
     skipped: list[SkippedElement]
-    failure: Failure | None
+    failure: TaskFailure | None
     seconds: float
     cpu: float
     """The seconds of CPU time that the worker used."""

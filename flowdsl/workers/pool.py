@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import attrs
 
 from flowdsl.errors import FlowError, NotShippable, WorkerDied, raise_with_cause, travelling
-from flowdsl.executor.execute import Failure, ReportSkip, SkippedElement, handling_step
+from flowdsl.executor.execute import ReportSkip, SkippedElement, TaskFailure, handling_step
 from flowdsl.executor.program import InputExhausted, element_error
 from flowdsl.nodes import Failed, PassFactory, Row
 from flowdsl.nodes.failures import NOT_KNOWN, Attempt, AttemptToRead, SkipFailed
@@ -106,7 +106,7 @@ class Pool:
         self.when_sparse: Callable[[], object] = lambda: None
         """Called if filters drop many elements and keep none."""
         self.when_left_out: Callable[[], object] = lambda: None
-        """Called after a task of which every element was left out."""
+        """Called after a task whose elements were all left out."""
         self._delivering: _Delivering | None = None
         self._start = 0
         """The position at which the pass began."""
@@ -464,7 +464,7 @@ class Pool:
         if counts.filtered >= DROPPED_IN_A_ROW and not counts.delivered:
             self.when_sparse()
 
-    def _fail(self, task: Task, failure: Failure) -> None:
+    def _fail(self, task: Task, failure: TaskFailure) -> None:
         """Raise the failure that stopped a task; if a base failed, end the pass after this task."""
         cause = failure.cause
         if isinstance(cause, InputExhausted):

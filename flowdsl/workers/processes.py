@@ -156,8 +156,11 @@ class Processes:
         self._packed = attrs.evolve(packed, arrays=())
         self._arrays = SharedArrays(packed.arrays) if packed.arrays else None
         self._environment = _folder(), ProcessEnvironment()
+        """The working folder and the environment that the workers have."""
         self._members: dict[bytes, Process] = {}
+        """The workers, by their identity."""
         self._leaving: list[Process] = []
+        """Dismissed workers, whose end ``close`` awaits."""
         self._poller = zmq.Poller()
         self._end: weakref.finalize[..., Processes] | None = None
         self._owner = _Owner()
@@ -191,7 +194,7 @@ class Processes:
         self._address = f"ipc://@flowdsl-{os.getpid()}-{os.urandom(8).hex()}"
         self._control.bind(self._address)
         self._poller.register(self._control, zmq.POLLIN)
-        self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)  # ends a poll
         self._poller.register(self._bell, zmq.POLLIN)
         arguments = (self._owner, self._members, self._leaving, context, self._control, self._bell)
         backend: Processes = self
@@ -219,7 +222,7 @@ class Processes:
             if not self._owner.ending:
                 events = self._poll()
         except (OSError, zmq.ZMQError):
-            if not self._owner.ending:  # or else another thread has closed the descriptors
+            if not self._owner.ending:  # otherwise another thread has closed the descriptors
                 raise
         if self._owner.ending:
             raise self._owner.ended()
@@ -231,7 +234,7 @@ class Processes:
             if self._bell in ready:
                 os.eventfd_read(self._bell)
             received = list[list[bytes]]()
-            with contextlib.suppress(zmq.Again):
+            with contextlib.suppress(zmq.Again):  # raised after the last message
                 while self._control in ready:
                     received.append(self._control.recv_multipart(zmq.NOBLOCK))
         events: list[Event] = []
@@ -240,8 +243,8 @@ class Processes:
             if worker is not None and (event := self._received(worker, frames)) is not None:
                 events.append(event)
         for worker in self._members.values():
-            closed = worker.link.fileno() in ready and not _attach_slab(worker)
-            if closed or worker.end in ready:
+            is_closed = worker.link.fileno() in ready and not _attach_slab(worker)
+            if is_closed or worker.end in ready:
                 events.append(Died(worker, self._exit_reason(worker), worker.window.begun))
         self._check_workers()
         return events
@@ -272,8 +275,8 @@ class Processes:
         if not self._owner.is_here or self._environment != (_folder(), ProcessEnvironment()):
             return False
         packed = PackedStage.of(stage, time_operators)
-        arrays = self._arrays.holds(packed.arrays) if self._arrays else not packed.arrays
-        return arrays and attrs.evolve(packed, arrays=()) == self._packed and self.resume()
+        same_arrays = self._arrays.holds(packed.arrays) if self._arrays else not packed.arrays
+        return same_arrays and attrs.evolve(packed, arrays=()) == self._packed and self.resume()
 
     def resume(self) -> bool:
         """Prepare parked workers for the next pass; return False if one of them has ended."""

@@ -25,7 +25,7 @@ import numpy as np
 import zmq
 
 from flowdsl.errors import FlowError, NotShippable, travelling
-from flowdsl.executor.execute import Executor, Failure, TaskOutcome, execute, executor_of
+from flowdsl.executor.execute import Executor, TaskFailure, TaskOutcome, execute, executor_of
 from flowdsl.executor.program import InputExhausted
 from flowdsl.resources.limits import check_room, explained
 from flowdsl.resources.streams import write_to_standard_error
@@ -201,7 +201,8 @@ def _computed(
 ) -> tuple[Result, list[Extent], bytes]:
     """Compute a task; return its result, where the elements' arrays are, and the packed elements.
 
-    If an element cannot be packed, the result is of the elements before it, or says why not.
+    If an element cannot be packed, return a result with the elements before it; if it is the first,
+    the result says why.
     """
     began = time.perf_counter()
     process = os.getpid()
@@ -233,7 +234,7 @@ def _computed(
         else:
             reason = explained(error) if isinstance(error, OSError) else str(error)
             full = FlowError(f"a worker process has no memory for the element: {reason}")
-            failure = Failure((), task.epoch, outcome.positions[0], travelling(full))
+            failure = TaskFailure((), task.epoch, outcome.positions[0], travelling(full))
             outcome.positions, outcome.elements = [], []
             outcome.skipped = [skipped for skipped in outcome.skipped if not skipped.before]
         content, extents = pack_into(slabs, outcome.elements, classes)
@@ -262,13 +263,14 @@ def _end_a_fork() -> NoReturn:
 
 
 def _read(stream: Any, size: int) -> bytes:
-    parts = bytearray()
-    while len(parts) < size:
-        part = stream.read(size - len(parts))
-        if not part:
-            sys.exit(0)  # the consumer ended before it had sent the program
-        parts += part
-    return bytes(parts)
+    """Read exactly ``size`` bytes; exit if the consumer ends before it has sent them."""
+    content = bytearray()
+    while len(content) < size:
+        block = stream.read(size - len(content))
+        if not block:
+            sys.exit(0)
+        content += block
+    return bytes(content)
 
 
 def _send_descriptor(link: socket.socket, number: int, fd: int) -> None:
