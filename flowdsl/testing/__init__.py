@@ -87,7 +87,7 @@ __all__ = [
     "check_source",
 ]
 
-_PLACES = {
+_MODULES = {
     "BAD": "model",
     "CONSUMER_LAWS": "consumers",
     "FLOW_LAWS": "flows",
@@ -122,6 +122,6 @@ def __dir__() -> list[str]:
 
 def __getattr__(name: str) -> object:
     """Import a name on first use: workers import only ``functions``, and need no hypothesis."""
-    if name not in _PLACES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"flowdsl.testing.{_PLACES[name]}"), name)
+    return getattr(import_module(f"flowdsl.testing.{_MODULES[name]}"), name)

@@ -25,10 +25,11 @@ from flowdsl.testing.laws import (
     running_gives_the_reference,
 )
 from flowdsl.testing.model import Model
+from flowdsl.testing.outcomes import naming
 from flowdsl.testing.recipes import MAX_ELEMENTS, AnyFlow, Facts, Recipe
 from flowdsl.testing.standard import CATALOGUE, chains
 
-_FEW = 2
+_EXAMPLES_IN_PROCESSES = 2
 """The number of examples with worker processes, which take most of a second to start."""
 
 
@@ -125,19 +126,19 @@ def check_source(
         )
     _check_rows(rows)
 
-    def bare() -> Model:
+    def unmarked() -> Model:
         model = models.rows(rows) if replayable else models.one_pass(rows)
         return attrs.evolve(
             model, length=None if Unsized in effects else len(rows), tags=effects, read=None
         )
 
-    recipe = attrs.evolve(Recipe.of(flow.node.title, make_flow, bare), catalogue=CATALOGUE)
+    recipe = attrs.evolve(Recipe.of(flow.node.title, make_flow, unmarked), catalogue=CATALOGUE)
     mark = partial(_marked, rows)
     marked = attrs.evolve(
         Recipe.of(
             flow.node.title,
             lambda: make_flow().map(mark),
-            lambda: models.map_(bare(), mark),
+            lambda: models.map_(unmarked(), mark),
         ),
         catalogue=CATALOGUE,
     )
@@ -158,7 +159,7 @@ def _check_rows(rows: Sequence[object]) -> None:
 
 def _marked(rows: Sequence[object], row: object) -> Any:
     """Return the row with a mark that identifies it for the laws."""
-    return make("tuple", next(i for i, one in enumerate(rows) if same(one, row)))
+    return make("tuple", next(i for i, other in enumerate(rows) if same(other, row)))
 
 
 _places = st.integers(0, 9)
@@ -197,7 +198,7 @@ def _check(flows: st.SearchStrategy[Recipe], examples: int) -> None:
         check_law(running_gives_the_reference, prefetched, n)
         check_law(resuming_gives_the_rest, prefetched, position, n)
 
-    @settings(quiet, max_examples=_FEW)
+    @settings(quiet, max_examples=_EXAMPLES_IN_PROCESSES)
     @given(flows)
     def in_processes(recipe: Recipe) -> None:
         check_law(running_gives_the_reference, recipe.with_prefetch(len(recipe.steps)), 1)
@@ -214,8 +215,8 @@ def check_law(law: Callable[..., None], recipe: Recipe, *arguments: int) -> None
         AssertionError: The law is broken.
     """
     try:
-        law(recipe, *arguments)
+        with naming(law):
+            law(recipe, *arguments)
     except Exception as error:
-        error.add_note(f"the law: {(law.__doc__ or law.__name__).splitlines()[0]}")
         error.add_note(f"the flow: {' > '.join(recipe.names)}")
         raise

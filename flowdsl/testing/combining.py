@@ -20,7 +20,7 @@ from flowdsl.testing.operators import enumerate_, may_be, structure_of, take
 from flowdsl.testing.recipes import AnyFlow, Facts, Recipe
 
 
-def _other(draw: Draw, recipe: Recipe, sources_in_use: int = 0) -> Recipe:
+def _draw_other(draw: Draw, recipe: Recipe, sources_in_use: int = 0) -> Recipe:
     """Draw another flow, with different rows, and elements of the first flow's structure.
 
     ``sources_in_use`` counts the sources of the other flows that were drawn already.
@@ -42,10 +42,12 @@ def _other(draw: Draw, recipe: Recipe, sources_in_use: int = 0) -> Recipe:
     return other
 
 
-def _like(recipes: list[Recipe]) -> list[Recipe]:
+def _in_one_structure(recipes: list[Recipe]) -> list[Recipe]:
     """Convert the flows so that their elements have the same structure."""
-    kinds = [structure_of(x) for recipe in recipes for x in recipe.first[:1]]
-    if len(kinds) == len(recipes) and all(kind == kinds[0] for kind in kinds):
+    structures = [structure_of(x) for recipe in recipes for x in recipe.first[:1]]
+    if len(structures) == len(recipes) and all(
+        structure == structures[0] for structure in structures
+    ):
         return recipes
     return list(map(_into_one_form, recipes))
 
@@ -77,10 +79,10 @@ def zip_(draw: Draw, recipe: Recipe, named: bool = False) -> Recipe:
         func = partial(functions.renamed, str(len(recipe.parts)))
         other = other.then("map(rename)", lambda f, _: f.map(func), lambda m: models.map_(m, func))
     n, n_other = recipe.flow.node.length, other.flow.node.length
-    how = draw(st.integers(0, 7))
-    if how == 0 and (n is None or n_other is None):  # the lengths may turn out to differ
+    choice = draw(st.integers(0, 7))
+    if choice == 0 and (n is None or n_other is None):  # the lengths may turn out to differ
         pass
-    elif how < 4 and n_other != 0 and not other.endless:
+    elif choice < 4 and n_other != 0 and not other.endless:
         other = other.then("repeat()", lambda f, _: f.repeat(), models.repeat, repeats=True)
     elif n is not None or n_other is not None or recipe.endless != other.endless:
         short = min((k for k in (n, n_other) if k is not None), default=5)
@@ -136,8 +138,8 @@ def with_others(draw: Draw, recipe: Recipe) -> tuple[Recipe, list[Recipe]]:
     """Return the first recipe, adapted, and one or two others to combine it with."""
     others: list[Recipe] = []
     for _ in range(draw(st.integers(1, 2))):
-        others.append(_other(draw, recipe, sum(len(other.parts) for other in others)))
-    recipe, *others = _like([recipe, *others])
+        others.append(_draw_other(draw, recipe, sum(len(other.parts) for other in others)))
+    recipe, *others = _in_one_structure([recipe, *others])
     return recipe, others
 
 

@@ -24,14 +24,16 @@ from flowdsl.ops.iterables import from_iterable
 from flowdsl.ops.sources import from_range
 from flowdsl.storage.arrays.npy import from_npy
 from flowdsl.testing.endings import error_of, is_interrupted, no_thread_is_left
-from flowdsl.testing.outcomes import element_difference, require
+from flowdsl.testing.outcomes import naming, require, require_equal_arrays
 from flowdsl.testing.recipes import AnyFlow
 
 _N = 11
+"""The number of rows; the last batch is smaller."""
 _BATCH = 2
 _BAD = 3
 """The batch that fails, in flows that fail."""
 _WIDTH = 20_000
+"""The numbers of a row: enough for a slab of shared memory."""
 _ALIGNMENT = 64
 """The alignment that a framework needs to share memory, as in the slabs of workers."""
 
@@ -92,13 +94,6 @@ def _procs() -> tuple[int, ...]:
     return (0, 2) if hasattr(os, "memfd_create") else (0,)
 
 
-def _check_equal(what: str, got: Iterator[Any] | list[Any], expected: Any) -> None:
-    arrays = [tuple(np.asarray(part) for part in element) for element in got]
-    expected_arrays = [tuple(np.asarray(part) for part in element) for element in expected]
-    found = element_difference(arrays, expected_arrays)
-    require(found is None, f"{what}: {found}")
-
-
 # -- elements --------------------------------------------------------------------------------------
 
 
@@ -109,9 +104,9 @@ def elements_come_once_and_in_order(kind: ConsumerKind) -> None:
     """
     for n in (0, 1, _N):
         for procs in _procs():
-            for flow in (_rows(n, procs), _rows(n, procs).filter(_is_there)):
+            for flow in (_rows(n, procs), _rows(n, procs).filter(_keeps_all)):
                 consumer = kind.make(flow)
-                _check_equal(f"a pass of {n} rows, procs={procs}", [*consumer], flow)
+                require_equal_arrays(f"a pass of {n} rows, procs={procs}", [*consumer], flow)
                 consumer.close()
 
 
@@ -121,7 +116,7 @@ def each_pass_is_the_next_epoch(kind: ConsumerKind) -> None:
     consumer = kind.make(flow)
     for epoch, most in enumerate((None, 2, 1, None, None)):
         got = [*islice(iter(consumer), most)]
-        _check_equal(f"epoch {epoch}", got, islice(flow.epoch(epoch), most))
+        require_equal_arrays(f"epoch {epoch}", got, islice(flow.epoch(epoch), most))
     consumer.close()
 
 
@@ -133,9 +128,9 @@ def a_pass_without_elements_does_not_count(kind: ConsumerKind) -> None:
     flow = _shuffled()
     consumer = kind.make(flow)
     iter(consumer)
-    _check_equal("the pass after one without elements", [*consumer], flow)
+    require_equal_arrays("the pass after one without elements", [*consumer], flow)
     iter(consumer)
-    _check_equal("the second", [*consumer], flow.epoch(1))
+    require_equal_arrays("the second", [*consumer], flow.epoch(1))
     consumer.close()
 
 
@@ -143,7 +138,9 @@ def an_endless_flow_never_stops(kind: ConsumerKind) -> None:
     """A pass over an endless flow yields any number of elements."""
     flow = _shuffled().repeat()
     consumer = kind.make(flow)
-    _check_equal("an endless pass", [*islice(iter(consumer), 2 * _N)], islice(iter(flow), 2 * _N))
+    require_equal_arrays(
+        "an endless pass", [*islice(iter(consumer), 2 * _N)], islice(iter(flow), 2 * _N)
+    )
     consumer.close()
 
 
@@ -156,7 +153,9 @@ def an_error_is_raised_at_its_position(kind: ConsumerKind) -> None:
         flow: AnyFlow = from_range(_N).map(_fails).batch(_BATCH)
         consumer = kind.make(flow.prefetch(procs=procs))
         elements = iter(consumer)
-        _check_equal("before the error", [*islice(elements, _BAD)], islice(iter(_rows()), _BAD))
+        require_equal_arrays(
+            "before the error", [*islice(elements, _BAD)], islice(iter(_rows()), _BAD)
+        )
         for _ in range(2):
             error = error_of(partial(next, elements))
             is_unchanged = isinstance(error, ElementError) and isinstance(
@@ -172,9 +171,9 @@ def kept_elements_stay_valid(kind: ConsumerKind) -> None:
         flow = _rows(procs=procs)
         consumer = kind.make(flow)
         held = [*consumer]
-        _check_equal("held to the end", held, flow)
+        require_equal_arrays("held to the end", held, flow)
         consumer.close()
-        _check_equal("held after close", held, flow)
+        require_equal_arrays("held after close", held, flow)
 
 
 def few_elements_are_computed_ahead(kind: ConsumerKind) -> None:
@@ -239,7 +238,7 @@ def no_use_of_an_element_shows_in_another(kind: ConsumerKind) -> None:
         stored = Path(folder, "rows.npy")
         np.save(stored, np.arange(4 * _WIDTH, dtype=np.float32).reshape(4, _WIDTH))
         before = stored.read_bytes()
-        mapped: AnyFlow = from_npy(stored).map(_numbered)
+        mapped: AnyFlow = from_npy(stored).map(_as_pair)
         for flow in (*(_rows(procs=procs) for procs in _procs()), mapped):
             consumer = kind.make(flow)
             for _ in range(2):
@@ -250,7 +249,9 @@ def no_use_of_an_element_shows_in_another(kind: ConsumerKind) -> None:
                     else:
                         held.append((i, element))
                 numbers, elements = [i for i, _ in held], [element for _, element in held]
-                _check_equal("held", elements, [x for i, x in enumerate(flow) if i in numbers])
+                require_equal_arrays(
+                    "held", elements, [x for i, x in enumerate(flow) if i in numbers]
+                )
             consumer.close()
         require(stored.read_bytes() == before, "the file has changed")
 
@@ -263,7 +264,7 @@ def resuming_gives_the_rest(kind: ConsumerKind) -> None:
 
     Elements computed ahead count as not taken, and the following epochs continue normally.
     """
-    for flow in (_shuffled(), _rows().filter(_is_there)):
+    for flow in (_shuffled(), _rows().filter(_keeps_all)):
         for epoch, taken in ((0, 0), (0, 1), (1, 3), (2, 6)):
             consumer = kind.make(flow)
             for _ in range(epoch):
@@ -275,8 +276,8 @@ def resuming_gives_the_rest(kind: ConsumerKind) -> None:
             other = kind.make(flow)
             other.load_state_dict(state)
             where = f"{taken} elements of epoch {epoch} and the rest"
-            _check_equal(where, [*first, *other], flow.epoch(epoch))
-            _check_equal(f"the epoch after {where}", [*other], flow.epoch(epoch + 1))
+            require_equal_arrays(where, [*first, *other], flow.epoch(epoch))
+            require_equal_arrays(f"the epoch after {where}", [*other], flow.epoch(epoch + 1))
             other.close()
 
 
@@ -287,7 +288,7 @@ def a_state_at_the_end_begins_the_next_epoch(kind: ConsumerKind) -> None:
     for _ in consumer:
         pass
     other.load_state_dict(consumer.state_dict())
-    _check_equal("from the end of epoch 0", [*other], flow.epoch(1))
+    require_equal_arrays("from the end of epoch 0", [*other], flow.epoch(1))
     consumer.close()
     other.close()
 
@@ -308,7 +309,7 @@ def ranks_divide_the_elements_and_end_together(kind: ConsumerKind) -> None:
             require(len(lengths) == 1, f"{n} ranks took {lengths} elements in epoch {epoch}")
             together = [x for step in zip(*passes, strict=True) for x in step]
             expected = list(flow.epoch(epoch))[: len(together)]
-            _check_equal(f"epoch {epoch} of {n} ranks", together, expected)
+            require_equal_arrays(f"epoch {epoch} of {n} ranks", together, expected)
             left_out = len(flow) - len(together)
             require(left_out < n, f"{left_out} elements are left out, and there are {n} ranks")
         running = [iter(consumer) for consumer in consumers]
@@ -318,7 +319,7 @@ def ranks_divide_the_elements_and_end_together(kind: ConsumerKind) -> None:
         require(all(state == states[0] for state in states), "the ranks have different states")
         resumed = kind.make(flow)
         resumed.load_state_dict(states[-1])
-        _check_equal("the rest after all ranks", list(resumed), list(flow.epoch(2))[n:])
+        require_equal_arrays("the rest after all ranks", list(resumed), list(flow.epoch(2))[n:])
         for consumer in (resumed, *consumers):
             consumer.close()
 
@@ -332,7 +333,7 @@ def a_state_of_another_flow_is_refused(kind: ConsumerKind) -> None:
     for wrong in (other.state_dict(), {}, {"epoch": 1}):
         error = error_of(partial(consumer.load_state_dict, wrong))
         require(isinstance(error, StateMismatch), f"a wrong state raised {error!r}")
-    _check_equal("after wrong states", [*elements], islice(iter(flow), 1, None))
+    require_equal_arrays("after wrong states", [*elements], islice(iter(flow), 1, None))
     consumer.close()
     other.close()
 
@@ -414,13 +415,14 @@ def an_interrupt_is_immediate(kind: ConsumerKind) -> None:
             require(interrupted, "the wait for an element was not interrupted")
             gate.set()
             expected = [*from_range(_N).map(_row).batch(1)]
-            _check_equal("the pass after an interrupt", [*iter(consumer)], expected)
+            require_equal_arrays("the pass after an interrupt", [*iter(consumer)], expected)
             consumer.close()
     finally:
         gate.set()
 
 
-def _is_there(element: Any) -> bool:
+def _keeps_all(element: Any) -> bool:
+    """Keep every element; the length of a filtered flow is unknown."""
     return len(element) > 0
 
 
@@ -429,7 +431,7 @@ def _shuffled() -> AnyFlow:
     return flow
 
 
-def _numbered(row: NDArray[np.float32]) -> tuple[np.int32, NDArray[np.float32]]:
+def _as_pair(row: NDArray[np.float32]) -> tuple[np.int32, NDArray[np.float32]]:
     return np.int32(0), row
 
 
@@ -495,8 +497,5 @@ def check_consumer(
     """
     kind = ConsumerKind(make, address, use, ahead, shard)
     for law in CONSUMER_LAWS:
-        try:
+        with naming(law):
             law(kind)
-        except Exception as error:
-            error.add_note(f"the law: {(law.__doc__ or law.__name__).splitlines()[0]}")
-            raise

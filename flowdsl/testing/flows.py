@@ -32,10 +32,10 @@ from flowdsl.resources.any_depth import any_depth
 from flowdsl.runtime.state import state_of
 from flowdsl.testing.elements import same
 from flowdsl.testing.endings import no_thread_is_left
-from flowdsl.testing.outcomes import Outcome, outcome
+from flowdsl.testing.outcomes import Outcome, outcome, sentence_of
 
-_MOST_STATE = 1024
-"""The bytes that a state may have."""
+_MOST_BYTES_OF_STATE = 1024
+"""The limit on the size of a state."""
 _MOST_TRACED = 20
 """The number of elements whose rows are compared."""
 
@@ -80,7 +80,7 @@ class _DoesNotApply(Exception):
 
 @attrs.frozen
 class _Subject:
-    """The flow to check, and how far."""
+    """The flow to check, and the other arguments of ``check_flow``."""
 
     make_flow: Callable[[], Flow[Any, Any]]
     size: int
@@ -112,7 +112,7 @@ def _without_workers(node: AnyNode) -> AnyNode:
     return attrs.evolve(node, workers=attrs.evolve(node.workers, count=0, auto=False))
 
 
-def _compared(what: str, got: Outcome, expected: Outcome, is_ordered: bool = True) -> None:
+def _require_equal(what: str, got: Outcome, expected: Outcome, is_ordered: bool = True) -> None:
     """Compare two passes.
 
     Raises:
@@ -120,15 +120,15 @@ def _compared(what: str, got: Outcome, expected: Outcome, is_ordered: bool = Tru
     """
     if got.error != expected.error and got.error is not None:
         raise AssertionError(f"{what}: it failed after {len(got)} elements: {got.error}")
-    left = list(expected.elements)
+    missing = list(expected.elements)
     for k, element in enumerate(got.elements):
-        place = 0 if is_ordered else next((i for i, x in enumerate(left) if alike(element, x)), 0)
-        if not left or not alike(element, left[place]):
-            instead = _shown(left[place]) if left else "the end"
+        i = 0 if is_ordered else next((i for i, x in enumerate(missing) if alike(element, x)), 0)
+        if not missing or not alike(element, missing[i]):
+            instead = _shown(missing[i]) if missing else "the end"
             raise AssertionError(f"{what}: element {k} is {_shown(element)}, and not {instead}")
-        del left[place]
-    if left:
-        raise AssertionError(f"{what}: {len(left)} of {len(expected)} elements are missing")
+        del missing[i]
+    if missing:
+        raise AssertionError(f"{what}: {len(missing)} of {len(expected)} elements are missing")
     if got.error != expected.error:
         raise AssertionError(
             f"{what}: it ended with {got.error or 'its last element'}, and not with "
@@ -175,7 +175,7 @@ def passes_are_equal(subject: _Subject, expected: Outcome) -> None:
         raise _DoesNotApply("its source yields each element only once")
     again = outcome(subject.placed().epoch(0), subject.size)
     try:
-        _compared("the second pass", again, expected, _is_ordered(subject.node))
+        _require_equal("the second pass", again, expected, _is_ordered(subject.node))
     except AssertionError as error:
         raise AssertionError(
             f"{error}; a function that draws random numbers must take its generator from "
@@ -187,7 +187,7 @@ def workers_change_nothing(subject: _Subject, expected: Outcome) -> None:
     """Worker processes and threads yield the same elements in the same order."""
     for workers, placed in subject.placements():
         with placed.epoch(0) as run:
-            _compared(
+            _require_equal(
                 f"with {workers}", outcome(run, subject.size), expected, _is_ordered(placed.node)
             )
         placed.end_workers()
@@ -211,12 +211,13 @@ def a_pass_resumes_anywhere(subject: _Subject, expected: Outcome) -> None:
             for _ in range(position):
                 next(run)
             text = json.dumps(run.state_dict())
-        if len(text) > _MOST_STATE:
+        if len(text) > _MOST_BYTES_OF_STATE:
             raise AssertionError(f"after element {position} the state has {len(text)} bytes")
         with after[1].resume(json.loads(text)) as rest:
             got = outcome(rest, subject.size - position)
-        whole = Outcome(expected.elements[position:], expected.error, expected.ended)
-        _compared(f"saved {before[0]} after {position} elements, resumed {after[0]}", got, whole)
+        rest_of_pass = Outcome(expected.elements[position:], expected.error, expected.ended)
+        what = f"saved {before[0]} after {position} elements, resumed {after[0]}"
+        _require_equal(what, got, rest_of_pass)
     for _, each in flows:
         each.end_workers()
 
@@ -374,7 +375,7 @@ def check_flow(
     """
     subject = _subject(flow, size, procs, threads, resumes)
     expected = outcome(subject.placed().epoch(0), size)
-    findings = [_found(law, subject, expected) for law in FLOW_LAWS]
+    findings = [_checked(law, subject, expected) for law in FLOW_LAWS]
     title = " > ".join(part.title for part in walk(subject.node) if not isinstance(part, Placement))
     report = FlowReport(title, len(expected), tuple(findings))
     if not report.ok:
@@ -416,8 +417,8 @@ def _subject(
     return _Subject(lambda: flow, size, tuple(procs), threads, resumes)
 
 
-def _found(law: Law, subject: _Subject, expected: Outcome) -> Finding:
-    sentence = (law.__doc__ or law.__name__).splitlines()[0]
+def _checked(law: Law, subject: _Subject, expected: Outcome) -> Finding:
+    sentence = sentence_of(law)
     try:
         law(subject, expected)
     except _DoesNotApply as reason:

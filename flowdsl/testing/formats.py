@@ -22,7 +22,7 @@ from flowdsl.ops.iterables import from_iterable
 from flowdsl.ops.sources import from_items
 from flowdsl.testing.checks import check_source
 from flowdsl.testing.elements import same
-from flowdsl.testing.outcomes import element_difference, require
+from flowdsl.testing.outcomes import element_difference, naming, require
 from flowdsl.testing.recipes import AnyFlow
 
 _SOME = [(i, np.full(3, i / 2, np.float32)) for i in range(12)]
@@ -98,12 +98,12 @@ def rows_come_back(format_: Format, folder: Path) -> None:
     @given(format_.rows)
     def check(rows: list[object]) -> None:
         path = folder / f"{next(names)}{format_.suffix}"
-        _reads(format_.written(rows, path), rows)
+        _require_read(format_.written(rows, path), rows)
 
     check()
 
 
-def _reads(flow: AnyFlow, rows: Sequence[object]) -> None:
+def _require_read(flow: AnyFlow, rows: Sequence[object]) -> None:
     length = flow.node.length
     found = element_difference(flow.collect(), rows)
     require(found is None, f"of what was written, {found}")
@@ -139,7 +139,7 @@ def a_state_identifies_its_file(format_: Format, folder: Path) -> None:
         state = run.state_dict()
     other = folder / "other"
     other.mkdir()
-    changed = format_.written(_others(format_), _path(format_, other))
+    changed = format_.written(_reordered(format_), _path(format_, other))
     try:
         with changed.resume(state):
             pass
@@ -148,7 +148,7 @@ def a_state_identifies_its_file(format_: Format, folder: Path) -> None:
     raise AssertionError("a state was resumed over other rows")
 
 
-def _others(format_: Format) -> list[object]:
+def _reordered(format_: Format) -> list[object]:
     """Return the same rows, with the first one moved to the end."""
     return [*format_.some[1:], format_.some[0]]
 
@@ -162,10 +162,10 @@ def a_missing_file_is_named(format_: Format, folder: Path) -> None:
     The same holds for an empty file, which may also have no rows if the format is not checked.
     """
     path = _path(format_, folder)
-    _fails(format_, path, "it is missing")
+    _require_error(format_, path, "it is missing")
     path.write_bytes(b"")
     if format_.checked:
-        _fails(format_, path, "it is empty")
+        _require_error(format_, path, "it is empty")
     else:
         _check_prefix(format_, path, [], 0, "it is empty")
 
@@ -176,14 +176,14 @@ def a_file_that_is_cut_off_is_named(format_: Format, folder: Path) -> None:
     If the format is not checked, it may also have the complete rows, and an incomplete one.
     """
     path = _path(format_, folder)
-    ends = _ends(format_, path)
+    ends = _ends_of_rows(format_, path)
     format_.written(format_.some, path)
     for file, content in _contents(path):
-        for size in _places(len(content)):
+        for size in _offsets(len(content)):
             _replace(file, content[:size])
             what = f"{file.name} was cut to {size} of {len(content)} bytes"
             if format_.checked:
-                _fails(format_, path, what)
+                _require_error(format_, path, what)
             else:
                 _check_prefix(format_, path, format_.some[: bisect_right(ends, size)], 1, what)
         _replace(file, content)
@@ -195,11 +195,11 @@ def damage_is_never_another_row(format_: Format, folder: Path) -> None:
     If the format is not checked, this holds for the rows before the changed byte.
     """
     path, some = _path(format_, folder), format_.some
-    ends = _ends(format_, path)
+    ends = _ends_of_rows(format_, path)
     format_.written(some, path)
     for file, content in _contents(path):
         used = [i for i, byte in enumerate(content) if byte]  # most zero bytes are padding
-        for k in {*_places(len(content)), *used[:: max(1, len(used) // 150)]} - {len(content)}:
+        for k in {*_offsets(len(content)), *used[:: max(1, len(used) // 150)]}:
             changed = bytearray(content)
             changed[k] ^= 0x41
             _replace(file, bytes(changed))
@@ -213,11 +213,11 @@ def damage_is_never_another_row(format_: Format, folder: Path) -> None:
             if error is None:
                 require(len(got) == len(some), f"{what}: {len(got)} rows came without an error")
             else:
-                _is_named(error, path, what)
+                _require_named(error, path, what)
         _replace(file, content)
 
 
-def _ends(format_: Format, path: Path) -> list[int]:
+def _ends_of_rows(format_: Format, path: Path) -> list[int]:
     """Return the offset of each row's end in an unchecked file, from files with fewer rows."""
     if format_.checked:
         return []
@@ -237,11 +237,11 @@ def _check_prefix(
     found = element_difference(got[: len(rows)], rows[: len(got)])
     require(found is None, f"{what}: before that, {found}")
     if error is not None:
-        _is_named(error, path, what, SourceError, SpecMismatch)  # one character changes a type
+        _require_named(error, path, what, SourceError, SpecMismatch)  # one character changes a type
         return
     require(len(got) >= len(rows), f"{what}: {len(got)} rows came, of {len(rows)} before that")
-    least = more is None or len(got) <= len(rows) + more
-    require(least, f"{what}: {len(got)} rows came, of {len(rows)} that were left")
+    few = more is None or len(got) <= len(rows) + more
+    require(few, f"{what}: {len(got)} rows came, of {len(rows)} that were left")
 
 
 def _outcome(format_: Format, path: Path) -> tuple[list[Any], FlowError | None]:
@@ -254,14 +254,14 @@ def _outcome(format_: Format, path: Path) -> tuple[list[Any], FlowError | None]:
     return got, None
 
 
-def _fails(format_: Format, path: Path, what: str) -> None:
+def _require_error(format_: Format, path: Path, what: str) -> None:
     got, error = _outcome(format_, path)
     if error is None:
         raise AssertionError(f"{what}: {len(got)} rows came without an error")
-    _is_named(error, path, what)
+    _require_named(error, path, what)
 
 
-def _is_named(error: FlowError, path: Path, what: str, *kinds: type[FlowError]) -> None:
+def _require_named(error: FlowError, path: Path, what: str, *kinds: type[FlowError]) -> None:
     causes: list[BaseException] = [error]
     while causes[-1].__cause__ is not None:
         causes.append(causes[-1].__cause__)
@@ -279,7 +279,7 @@ def _contents(path: Path) -> list[tuple[Path, bytes]]:
     return [(file, file.read_bytes()) for file in files]
 
 
-def _places(size: int) -> list[int]:
+def _offsets(size: int) -> list[int]:
     """Return some offsets in a file: its two ends, and some between them."""
     some = {0, 1, size // 2, size - 1, *range(0, size, max(1, size // 20))}
     return sorted(k for k in some if 0 <= k < size)
@@ -312,16 +312,16 @@ def a_flow_that_fails_leaves_nothing(format_: Format, folder: Path) -> None:
     failing = from_iterable(partial(_failing, format_.some))
     error = _refusal(format_, failing, folder)
     require(isinstance(error, FlowError), f"the flow failed, and the writer raised {error!r}")
-    path, others = _path(format_, folder), _others(format_)
+    path, others = _path(format_, folder), _reordered(format_)
     format_.written(format_.some, path)
     kept = _contents(path)
     try:
         format_.write(from_items(others), path)
     except FlowError:
         require(_contents(path) == kept, "what was refused changed the file that was there")
-        _reads(format_.read(path), format_.some)
+        _require_read(format_.read(path), format_.some)
         return
-    _reads(format_.read(path), others)
+    _require_read(format_.read(path), others)
 
 
 def a_flow_that_never_ends_is_refused(format_: Format, folder: Path) -> None:
@@ -395,9 +395,5 @@ def check_format(
     """
     format_ = Format(write, read, suffix, rows, refused, some, checked)
     for law in FORMAT_LAWS:
-        with TemporaryDirectory() as folder:
-            try:
-                law(format_, Path(folder))
-            except Exception as error:
-                error.add_note(f"the law: {(law.__doc__ or law.__name__).splitlines()[0]}")
-                raise
+        with TemporaryDirectory() as folder, naming(law):
+            law(format_, Path(folder))

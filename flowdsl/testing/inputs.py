@@ -8,7 +8,7 @@ from __future__ import annotations
 import gc
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import attrs
@@ -18,7 +18,7 @@ from flowdsl.errors import ElementError, EndlessFlow, FlowError, UnknownLength
 from flowdsl.ops.iterables import from_iterable
 from flowdsl.ops.sources import from_range
 from flowdsl.testing.endings import error_of, is_interrupted, no_thread_is_left
-from flowdsl.testing.outcomes import element_difference, require
+from flowdsl.testing.outcomes import naming, require, require_equal_arrays
 from flowdsl.testing.recipes import AnyFlow
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ InputLaw: TypeAlias = Callable[[MakeInput], None]
 
 _N = 11
 _BAD = 4
+"""The element that fails, in flows that fail."""
 
 
 def _element(i: int) -> tuple[np.int64, np.ndarray[Any, np.dtype[np.float32]]]:
@@ -90,19 +91,6 @@ class Feeding:
         raise AssertionError(f"{len(got)} elements came of {_N}, and no end")
 
 
-def _check_equal(
-    what: str, got: Sequence[Any], expected: Iterator[object] | Sequence[object]
-) -> None:
-    arrays = [tuple(np.asarray(part) for part in element) for element in got]
-    expected_arrays = [tuple(np.asarray(part) for part in element) for element in _each(expected)]
-    found = element_difference(arrays, expected_arrays)
-    require(found is None, f"{what}: {found}")
-
-
-def _each(elements: Any) -> Iterator[Any]:
-    return iter(elements)
-
-
 # -- steps -----------------------------------------------------------------------------------------
 
 
@@ -130,7 +118,7 @@ def elements_come_once_and_in_order(make: MakeInput) -> None:
         with make(from_range(n).map(_element)) as source:
             source.reset()
             got, left = Feeding(source).drain()
-            _check_equal(f"a pass of {n}", got, [_element(i) for i in range(n)])
+            require_equal_arrays(f"a pass of {n}", got, [_element(i) for i in range(n)])
             require(left == 0, f"at the end of a pass of {n}, {left} are said to be left")
 
 
@@ -145,10 +133,10 @@ def the_end_is_exact(make: MakeInput) -> None:
         source.reset()
         n = min(3, source.most_a_step or 3)
         got, left = Feeding(source, towers=n).drain()
-        _check_equal(f"steps of {n}", got, [_element(i) for i in range(_N - _N % n)])
+        require_equal_arrays(f"steps of {n}", got, [_element(i) for i in range(_N - _N % n)])
         require(left == _N % n, f"{_N % n} elements are left, and it says {left}")
         rest = [_element(i) for i in range(_N - left, _N)]
-        _check_equal("what was left", Feeding(source).take(left), rest)
+        require_equal_arrays("what was left", Feeding(source).take(left), rest)
         try:
             source.next_args()
         except EndOfPass as end:
@@ -164,9 +152,9 @@ def a_step_is_traced_once(make: MakeInput) -> None:
         feeding = Feeding(source)
         for epoch in range(3):
             source.reset(epoch)
-            _check_equal(f"pass {epoch}", feeding.take(2), [_element(0), _element(1)])
+            require_equal_arrays(f"pass {epoch}", feeding.take(2), [_element(0), _element(1)])
         source.restore(source.state_dict())
-        _check_equal("after restore", feeding.take(2), [_element(2), _element(3)])
+        require_equal_arrays("after restore", feeding.take(2), [_element(2), _element(3)])
         require(feeding.traced == 1, f"the step was traced {feeding.traced} times")
 
 
@@ -182,7 +170,7 @@ def each_pass_is_its_epoch(make: MakeInput) -> None:
         for epoch in (0, 2, 1):
             source.reset(epoch)
             require(source.epoch == epoch, f"after reset({epoch}), epoch is {source.epoch}")
-            _check_equal(f"epoch {epoch}", feeding.drain()[0], flow.epoch(epoch))
+            require_equal_arrays(f"epoch {epoch}", feeding.drain()[0], flow.epoch(epoch))
 
 
 def a_reset_begins_with_the_first_element(make: MakeInput) -> None:
@@ -193,7 +181,7 @@ def a_reset_begins_with_the_first_element(make: MakeInput) -> None:
         for taken in (0, 3, _N):
             feeding.take(taken)
             source.reset()
-            _check_equal(
+            require_equal_arrays(
                 f"after {taken} elements and a reset",
                 feeding.drain()[0],
                 [_element(i) for i in range(_N)],
@@ -206,7 +194,9 @@ def an_error_is_raised_at_its_position(make: MakeInput) -> None:
     with make(from_range(_N).map(_fails)) as source:
         source.reset()
         feeding = Feeding(source)
-        _check_equal("before the error", feeding.take(_BAD), [_element(i) for i in range(_BAD)])
+        require_equal_arrays(
+            "before the error", feeding.take(_BAD), [_element(i) for i in range(_BAD)]
+        )
         for _ in range(2):
             error = error_of(feeding.step)
             is_unchanged = isinstance(error, ElementError) and isinstance(
@@ -214,7 +204,7 @@ def an_error_is_raised_at_its_position(make: MakeInput) -> None:
             )
             require(is_unchanged, f"a flow that fails raised {error!r}")
         source.reset()
-        _check_equal("after the error and a reset", feeding.take(1), [_element(0)])
+        require_equal_arrays("after the error and a reset", feeding.take(1), [_element(0)])
 
 
 def nothing_works_before_a_pass(make: MakeInput) -> None:
@@ -260,7 +250,7 @@ def resuming_gives_the_rest(make: MakeInput) -> None:
             require(source.epoch == 2, f"epoch 2 was restored as {source.epoch}")
             require(source.state_dict() == state, "a state that was restored is another one")
             rest, _ = Feeding(source).drain()
-            _check_equal(f"restored after {position}", [*taken, *rest], expected)
+            require_equal_arrays(f"restored after {position}", [*taken, *rest], expected)
 
 
 # -- what is left behind ---------------------------------------------------------------------------
@@ -336,7 +326,9 @@ def an_interrupt_is_immediate(make: MakeInput) -> None:
             require(interrupted, "a step that waited for data was not interrupted")
             gate.set()
             source.reset()
-            _check_equal("after an interrupt", feeding.take(_N), [_element(i) for i in range(_N)])
+            require_equal_arrays(
+                "after an interrupt", feeding.take(_N), [_element(i) for i in range(_N)]
+            )
     finally:
         gate.set()
 
@@ -383,8 +375,5 @@ def check_input(make: MakeInput) -> None:
         ImportError: TensorFlow is not installed.
     """
     for law in INPUT_LAWS:
-        try:
+        with naming(law):
             law(make)
-        except Exception as error:
-            error.add_note(f"the law: {(law.__doc__ or law.__name__).splitlines()[0]}")
-            raise

@@ -97,8 +97,8 @@ def passes_are_pure(recipe: Recipe) -> None:
 def promises_match_the_model(recipe: Recipe) -> None:
     """The effects and the length equal the effects and length of the model."""
     flow, model = recipe.build(), recipe.model()
-    ours, theirs = describe(flow.effects), describe(model.tags)
-    require(flow.effects == model.tags, f"the effects are {ours}, but {theirs} in the model")
+    effects, expected = describe(flow.effects), describe(model.tags)
+    require(flow.effects == model.tags, f"the effects are {effects}, but {expected} in the model")
     length = flow.node.length
     require(length == model.length, f"the length is {length}, but {model.length} in the model")
 
@@ -155,9 +155,8 @@ def spec_is_true(recipe: Recipe) -> None:
         return
     try:
         spec = recipe.build().spec
-    except (
-        FlowError
-    ) as error:  # a probe ignores the shuffle, and may use a row that take leaves out
+    except FlowError as error:
+        # A probe ignores the shuffle, and may use a row that take leaves out.
         may_differ = Reordered in recipe.flow.effects or recipe.is_combined
         require(may_differ and recipe.chooses, f"the spec is unknown: {error}")
         return
@@ -215,18 +214,20 @@ def _is_named(recipe: Recipe, bad: int, origin: str) -> bool:
 
 def origins_name_the_rows(recipe: Recipe) -> None:
     """The origins of an element are exactly the rows it is marked with, each equally often."""
-    flow, leaves = recipe.build(), _leaves(recipe)
+    flow, parts = recipe.build(), _parts_by_source(recipe)
     for position, element, origins in _origins(recipe, flow, 0):
-        named = Counter(leaves[origin.step].ids[origin.row] for origin in origins)
+        named = Counter(parts[origin.step].ids[origin.row] for origin in origins)
         marked = Counter(ids(element))
         fits = marked <= named if recipe.forgets else marked == named
-        its = sorted(marked.elements())
-        require(fits, f"element {position} has the rows {its}, and its origins are {origins}")
+        rows = sorted(marked.elements())
+        require(fits, f"element {position} has the rows {rows}, and its origins are {origins}")
 
 
 def changing_a_row_changes_exactly_its_elements(recipe: Recipe, row: int, epoch: int = 0) -> None:
     """If a source row changes, exactly the elements change that have it among their origins."""
-    rows = [(step, i) for step, part in _leaves(recipe).items() for i in range(len(part.ids))]
+    rows = [
+        (step, i) for step, part in _parts_by_source(recipe).items() for i in range(len(part.ids))
+    ]
     if not rows:
         return
     step, row = rows[row % len(rows)]
@@ -253,7 +254,7 @@ def _origins(recipe: Recipe, flow: AnyFlow, epoch: int) -> Iterator[tuple[int, A
         yield position, elements[position], flow.origins(position, epoch)
 
 
-def _leaves(recipe: Recipe) -> dict[int, Part]:
+def _parts_by_source(recipe: Recipe) -> dict[int, Part]:
     """Return the rows of each source, by its number in the flow."""
     steps = (step for step in walk(steps_of(recipe.flow.node)) if not step.sources)
     return {step.number: part for step, part in zip(steps, recipe.parts, strict=True)}
@@ -399,12 +400,12 @@ def unordered_is_a_permutation(recipe: Recipe, procs: int, threads: int, epoch: 
         return
     flow = recipe.build(procs).prefetch(procs, threads, ordered=False)
     with flow.epoch(epoch) as run:
-        left = expected.elements
+        missing = expected.elements
         for x in run:
-            place = next((i for i, y in enumerate(left) if same(x, y)), None)
-            require(place is not None, f"{x!r} came twice, or is not in the reference")
-            del left[place or 0]
-        require(not left, f"these elements did not come: {left}")
+            i = next((i for i, y in enumerate(missing) if same(x, y)), None)
+            require(i is not None, f"{x!r} came twice, or is not in the reference")
+            del missing[i or 0]
+        require(not missing, f"these elements did not come: {missing}")
 
 
 LAWS: tuple[Law, ...] = (

@@ -29,11 +29,11 @@ from flowdsl.testing.model import BAD, Failed, Model, Rows
 
 def rows(elements: Sequence[Any]) -> Model:
     """Create a source of numbered rows."""
-    places = range(len(elements))
+    numbers = range(len(elements))
     return Model(
-        lambda epoch: ((i, elements[i]) for i in places),
+        lambda epoch: ((i, elements[i]) for i in numbers),
         len(elements),
-        read=lambda epoch: ((i, made(elements.__getitem__, i)) for i in places),
+        read=lambda epoch: ((i, result_or_bad(elements.__getitem__, i)) for i in numbers),
     )
 
 
@@ -58,7 +58,7 @@ def one_pass(elements: Sequence[Any]) -> Model:
 # -- each element by itself ------------------------------------------------------------------------
 
 
-def made(func: Callable[..., Any], *args: Any) -> Any:
+def result_or_bad(func: Callable[..., Any], *args: Any) -> Any:
     """Return the result of a function; ``BAD`` if it fails or its argument is ``BAD``."""
     if args[0] is BAD:
         return BAD
@@ -72,7 +72,7 @@ def each(source: Model, func: Callable[[Any, int, int], Any]) -> Model:
     """Apply a function to every element, its epoch and its position."""
 
     def changed(x: Any, epoch: int, i: int) -> Any:
-        return made(func, x, epoch, i) if source.bad_for_failures else func(x, epoch, i)
+        return result_or_bad(func, x, epoch, i) if source.bad_for_failures else func(x, epoch, i)
 
     return source.then(
         lambda epoch: ((i, changed(x, epoch, i)) for i, x in source.rows(epoch)), source.length
@@ -328,11 +328,11 @@ def of_several(
     *tags: Tag,
 ) -> Model:
     """Create the model of an operator on several flows, with the tags of all flows."""
-    either = frozenset(tags).union(*(part.tags for part in parts))
+    all_tags = frozenset(tags).union(*(part.tags for part in parts))
     return Model(
         lambda epoch: enumerate(elements(epoch)),
         length,
-        either,
+        all_tags,
         depth=1 + max(part.depth for part in parts),
         bad_for_failures=parts[0].bad_for_failures,
         may_be_bad=any(part.may_be_bad for part in parts),

@@ -142,16 +142,16 @@ def structure_of(element: Any) -> Any:
     return type(element), getattr(element, "dtype", None), np.ndim(element)
 
 
-def alike(recipe: Recipe, kind: Callable[[Any], Any]) -> bool:
-    """Return True if there are elements, and the first elements can be stacked."""
-    kinds = [kind(x) for x in recipe.first]
-    return bool(kinds) and all(k == kinds[0] for k in kinds) and not holds(kinds[0], list)
+def alike(recipe: Recipe, key: Callable[[Any], Any]) -> bool:
+    """Return True if the first elements have one ``key``, such as ``shapes``, and no lists."""
+    keys = [key(x) for x in recipe.first]
+    return bool(keys) and all(k == keys[0] for k in keys) and not contains_type(keys[0], list)
 
 
-def holds(kind: Any, form: type) -> bool:
+def contains_type(kind: Any, form: type) -> bool:
     """Return True if a type occurs anywhere in the result of ``shapes`` or ``structure_of``."""
     if isinstance(kind, tuple | list):
-        return any(holds(part, form) for part in kind)
+        return any(contains_type(part, form) for part in kind)
     return kind is form
 
 

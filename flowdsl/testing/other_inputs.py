@@ -18,7 +18,7 @@ import numpy as np
 from flowdsl.errors import FlowError, InvalidFlow, StateMismatch
 from flowdsl.testing.endings import error_of, no_thread_is_left
 from flowdsl.testing.inputs import Feeding
-from flowdsl.testing.outcomes import element_difference, require
+from flowdsl.testing.outcomes import element_difference, naming, require
 
 if TYPE_CHECKING:
     from flowdsl.tensorflow.inputs import InputSource
@@ -191,8 +191,5 @@ def check_other_input(
     """
     other = OtherInput(make, elements, prepare)
     for law in OTHER_INPUT_LAWS:
-        try:
+        with naming(law):
             law(other)
-        except Exception as error:
-            error.add_note(f"the law: {(law.__doc__ or law.__name__).splitlines()[0]}")
-            raise

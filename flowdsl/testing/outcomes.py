@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial, reduce
 from itertools import islice
 from typing import Any
 
 import attrs
+import numpy as np
 
 from flowdsl.effects import Endless, Resampled
 from flowdsl.errors import EndlessFlow, FlowError, SourceError
@@ -32,6 +34,35 @@ def require(holds: bool, otherwise: str) -> None:
         raise AssertionError(otherwise)
 
 
+def require_equal_arrays(what: str, got: Iterable[Any], expected: Iterable[Any]) -> None:
+    """Require that elements are equal after the conversion of their components to arrays.
+
+    Raises:
+        AssertionError: They differ.
+    """
+    of_arrays, expected_of_arrays = (
+        [tuple(np.asarray(part) for part in element) for element in elements]
+        for elements in (got, expected)
+    )
+    found = element_difference(of_arrays, expected_of_arrays)
+    require(found is None, f"{what}: {found}")
+
+
+def sentence_of(law: Callable[..., object]) -> str:
+    """Return a law as a sentence: the first line of its docstring."""
+    return (law.__doc__ or law.__name__).splitlines()[0]
+
+
+@contextmanager
+def naming(law: Callable[..., object]) -> Iterator[None]:
+    """Add a note that names the law to an error of the block."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(f"the law: {sentence_of(law)}")
+        raise
+
+
 @attrs.frozen
 class Outcome:
     """The outcome of a pass: its elements, the error if there was one, and if it has ended."""
@@ -54,11 +85,11 @@ def outcome(elements: Iterator[Any], most: int = MAX_ELEMENTS) -> Outcome:
         for element in islice(elements, most):
             got.append(element)  # noqa: PERF402  # elements before an error count, too
     except FlowError as error:
-        return Outcome(got, _named(error), True)
+        return Outcome(got, _description(error), True)
     return Outcome(got, None, len(got) < most)
 
 
-def _named(error: FlowError) -> str:
+def _description(error: FlowError) -> str:
     kind, cause = type(error).__name__, error.__cause__
     if type(error) in (FlowError, EndlessFlow):  # names an operator that a rule may have moved
         return f"{kind}: ..."
@@ -146,11 +177,11 @@ def agree(what: str, got: Outcome, expected: Outcome, node: AnyNode) -> None:
     require(found is None, f"{what}: {found}")
     if len(got) == n and got.ended and got.error is not None:
         kinds = [error.split(":")[0] for error in (got.error, expected.error)]
-        may_be = kinds[0] == kinds[1] or _comes_later(got.error, node)
-        require(may_be, f"{what}: the error is {got.error}, and not {expected.error}")
+        is_possible = kinds[0] == kinds[1] or _may_come_instead(got.error, node)
+        require(is_possible, f"{what}: the error is {got.error}, and not {expected.error}")
 
 
-def _comes_later(error: str, node: AnyNode) -> bool:
+def _may_come_instead(error: str, node: AnyNode) -> bool:
     """Return True if a run may raise this error after skipping the element that failed before it.
 
     Lengths may turn out to differ. A repeated flow may turn out to have no elements, or to read a

@@ -33,8 +33,11 @@ MAX_ELEMENTS = 60
 """The maximum number of elements of a pass to check: random chains may be endless or long."""
 
 _LONG = 150
+"""The most elements of a flow that is repeated or concatenated."""
 _LARGE = 200
+"""The most numbers in an element that is batched."""
 _PEEKED = 13
+"""The number of first elements that ``first`` computes."""
 
 
 class Facts(TypedDict, total=False):

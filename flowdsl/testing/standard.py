@@ -44,7 +44,9 @@ RESHAPING = frozenset({"Batch", "Concat", "Enumerate", "Interleave", "Zip"})
 REORDERING = frozenset({"Shuffle", "WindowShuffle"})
 """Operators that reorder elements: ``zip`` refuses flows above them."""
 
-CATALOGUE = Catalogue(SOURCES, OPERATORS, ONE_PASS, RESHAPING, REORDERING)
+CATALOGUE = Catalogue(
+    SOURCES, OPERATORS, one_pass=ONE_PASS, reshaping=RESHAPING, reordering=REORDERING
+)
 """Sources and operators of each kind that the planner distinguishes, and some others."""
 
 

@@ -298,14 +298,15 @@ def _alive_without(trial: Trial) -> set[object]:
     return _alive(trial)
 
 
-def _all_gone(trial: Trial, but: set[object]) -> bool:
+def _ends_all_but(trial: Trial, kept: set[object]) -> bool:
+    """Wait until only ``kept`` is alive; return False if that takes longer than ``PATIENCE``."""
     deadline = time.monotonic() + PATIENCE
-    while not _alive(trial) <= but and time.monotonic() < deadline:
+    while not _alive(trial) <= kept and time.monotonic() < deadline:
         time.sleep(0.01)
-    return _alive(trial) <= but
+    return _alive(trial) <= kept
 
 
-def _soon(action: Callable[[], object], what: str) -> None:
+def _require_quick(action: Callable[[], object], what: str) -> None:
     """Run an action that must be quick; an action that never ends is abandoned."""
     failures: list[BaseException] = []
 
@@ -418,9 +419,9 @@ def poll_returns_without_events(trial: Trial) -> None:
     """``poll`` returns even if no worker has a task, or if all tasks take a long time."""
     with _gate() as gate, _running(trial, gate.flow, 1) as running:
         (worker,) = running.all_ready()
-        _soon(running.backend.poll, "poll, while no worker has a task,")
+        _require_quick(running.backend.poll, "poll, while no worker has a task,")
         task_input = running.submit(worker, 1, 2)
-        _soon(running.backend.poll, "poll, while a worker is running a task,")
+        _require_quick(running.backend.poll, "poll, while a worker is running a task,")
         gate.open()
         assert running.elements(task_input) == [1]
 
@@ -457,13 +458,13 @@ def a_dismissed_worker_ends(trial: Trial) -> None:
         result = running.done(running.submit(leaving, 0, 3))
         running.backend.dismiss(leaving)
         assert running.backend.workers == [stays]
-        assert _all_gone(trial, but=alone), (
+        assert _ends_all_but(trial, alone), (
             f"{_alive(trial) - alone} are left of a worker that was dismissed"
         )
         assert running.elements(running.submit(stays, 3, 5))[0][0] == 3
         assert not running.deaths()
         np.testing.assert_equal(list(result.delivery.open()), [_large(i) for i in range(3)])
-    assert _all_gone(trial, but=before), f"{_alive(trial) - before} are left"
+    assert _ends_all_but(trial, before), f"{_alive(trial) - before} are left"
 
 
 def operators_are_timed_if_asked(trial: Trial) -> None:
@@ -535,7 +536,7 @@ def close_leaves_no_threads_or_processes(trial: Trial) -> None:
         for worker in running.all_ready():
             running.submit(worker, 0, 3)
         running.backend.close()
-        assert _all_gone(trial, but=before), (
+        assert _ends_all_but(trial, before), (
             f"{_alive(trial) - before} are left when the backend is closed"
         )
 
@@ -553,7 +554,7 @@ def close_waits_for_no_function(trial: Trial) -> None:
         assert not gate.is_open, f"close waits for a function, for {SOON:g} seconds or more"
         late.cancel()
         gate.open()
-        assert _all_gone(trial, but=before), (
+        assert _ends_all_but(trial, before), (
             f"{_alive(trial) - before} are left though they can end"
         )
 
@@ -568,7 +569,7 @@ def an_unreferenced_backend_ends(trial: Trial) -> None:
     running.elements(running.submit(running.all_ready()[0], 0, 3))
     del backend, running
     gc.collect()
-    assert _all_gone(trial, but=before), (
+    assert _ends_all_but(trial, before), (
         f"{_alive(trial) - before} are left of an unreferenced backend"
     )
 

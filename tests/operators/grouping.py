@@ -16,7 +16,7 @@ from flowdsl.testing.operators import (
     NUMBERS,
     alike,
     batch,
-    holds,
+    contains_type,
     map_ragged,
     shapes,
     structure_of,
@@ -123,7 +123,12 @@ def batch_by_shape(draw: Draw, recipe: Recipe) -> Recipe:
     n, drop, as_list = draw(st.tuples(NUMBERS, st.booleans(), st.booleans()))
     kinds = {repr(np.shape(functions.first_array(x))): shapes(x) for x in recipe.first}
     agree = all(kinds[repr(np.shape(functions.first_array(x)))] == shapes(x) for x in recipe.first)
-    if as_list or not agree or not kinds or any(holds(kind, list) for kind in kinds.values()):
+    if (
+        as_list
+        or not agree
+        or not kinds
+        or any(contains_type(kind, list) for kind in kinds.values())
+    ):
         return recipe.then(
             f"batch_by_shape({n}{', drop' * drop}, list)",
             lambda f, _: f.batch_by_shape(
