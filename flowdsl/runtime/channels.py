@@ -127,20 +127,25 @@ class StageChannel:
 
         They end with the first operator that is read by position: the places below follow from it.
         """
-        pool, progress = self.runner, self.progress
-        if isinstance(pool, Inline):
-            pool.counts_elements = True
-        if pool.by_position:
-            return lambda: progress.places_at(pool.next_position)
-        own, (channel, notes) = self.placed, self.streams[0]
-        if own is None or (below := channel.placing()) is None:
+        runner, progress = self.runner, self.progress
+        if isinstance(runner, Inline):
+            runner.counts_elements = True
+        if runner.by_position:
+            return lambda: progress.places_at(runner.next_position)
+        channel, notes = self.streams[0]
+        if self.operators_with_place is None or (below := channel.placing()) is None:
             return None
-        assert isinstance(pool, Pool)
-        noted = _noted_places(notes, channel, below, lambda: pool.rows_delivered)
-        return lambda: (*self._own_places(), *others) if (others := noted()) else ()
+        assert isinstance(runner, Pool)
+        noted = _noted_places(notes, channel, below, lambda: runner.rows_delivered)
+
+        def places() -> Places:
+            places_below = noted()
+            return (*self._own_places(), *places_below) if places_below else ()
+
+        return places
 
     @cached_property
-    def placed(self) -> tuple[Resumable[Any, Any], ...] | None:
+    def operators_with_place(self) -> tuple[Resumable[Any, Any], ...] | None:
         """The operators of a stage over a stream that have a place; None if one cannot resume."""
         found, step = list[Resumable[Any, Any]](), self.stage.top
         while step is not self.stage.bases[0].top:
@@ -157,7 +162,7 @@ class StageChannel:
         All follow from the number of elements that the stage has yielded.
         """
         place = self.progress.place(self.runner.next_position)
-        for node in self.placed or ():
+        for node in self.operators_with_place or ():
             yield place
             place = node.source_position(place[1])
 
@@ -256,7 +261,12 @@ class HostedChannel:
         if isinstance(node, Restartable):
             progress.places_below = below
             return progress.places
-        return lambda: (progress.place(), *places) if (places := below()) else ()
+
+        def places() -> Places:
+            places_below = below()
+            return (progress.place(), *places_below) if places_below else ()
+
+        return places
 
     @property
     def rows_per_note(self) -> int:
@@ -493,21 +503,22 @@ def placed_operators(channel: Channel) -> PlacedOperators | None:
                 found.append(([node], channel.progress))
             elif not passes_on(node):
                 return None
-            if len(channel.sources) > 1:
+            first, *others = channel.sources
+            if others:
                 parts = [placed_operators(source) for source in channel.sources]
                 below = tuple(part for part in parts if part is not None)
                 if node.indexable or len(below) < len(parts):
                     return None
                 break
-            (channel,) = channel.sources
+            channel = first
         elif channel.runner.by_position:
             found.append(([channel.step.node], channel.progress))
             break
-        elif channel.placed is None:
+        elif channel.operators_with_place is None:
             return None
         else:
-            if channel.placed:
-                found.append((channel.placed, channel.progress))
+            if channel.operators_with_place:
+                found.append((channel.operators_with_place, channel.progress))
             channel = channel.streams[0][0]
     nodes, progress = found.pop()
     operators = PlacedOperators(nodes, progress, below)
