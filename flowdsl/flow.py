@@ -200,11 +200,9 @@ class Flow(
                 f"epochs: the state is in epoch {epoch}, so n must be at least {epoch + 1}, got "
                 f"{n}; n counts the finished epochs too"
             )
-        return chain(
-            # a generator, as a run starts its workers when it is made
-            (self._run(*place) for place in [(epoch, position, resume_point)]),
-            (self.epoch(k) for k in range(epoch + 1, n)),
-        )
+        # Lazily, by ``map``: a run starts its workers when it is made.
+        rest = map(self._run, [epoch], [position], [resume_point])
+        return chain(rest, (self.epoch(k) for k in range(epoch + 1, n)))
 
     def resume(self, state: Mapping[str, object]) -> Run[T]:
         """Continue a pass from a state of ``run.state_dict()``, with any number of processes.
@@ -215,8 +213,8 @@ class Flow(
         After a filter or ``on_error``, delivered elements are computed again and left out, unless
 
         - only functions, batches, ``repeat`` and operators that count elements (``enumerate``,
-          ``take``, ``skip``, ``shard``) follow it, and
-        - no worker receives elements that come after it (``explain()`` shows what workers receive).
+          ``take``, ``skip``, ``shard``) follow the filter, and
+        - no elements from above the filter are sent to workers, as ``explain()`` shows.
 
         A state of one of ``n`` shards also resumes any shard of another number of shards, if
 
@@ -225,8 +223,7 @@ class Flow(
         - only functions, batches and ``repeat`` follow the ``shard``.
 
         Errors: ``StateMismatch``, naming the operator that differs, for a state of another flow or
-        of another file's rows. Functions are compared by name, and items in memory by how many
-        there are.
+        of another file's rows. Functions are compared by name, and items in memory by their number.
         """
         from flowdsl.runtime.state import resumed_from
 
@@ -235,8 +232,8 @@ class Flow(
     def end_workers(self) -> None:
         """End worker processes that wait for the next pass over this flow.
 
-        They stay for it after a complete pass, and otherwise end by themselves after half a minute,
-        or with the flow. A pass that is open keeps its workers.
+        After a complete pass, workers wait for the next one. Without this call, they end after half
+        a minute, or with the flow. A pass that is open keeps its workers.
 
         >>> import flowdsl as fl
         >>> flow = fl.from_range(3).map(abs).prefetch(procs=1)
@@ -251,11 +248,10 @@ class Flow(
     def at(self, position: int, epoch: int = 0) -> T:
         """The element at a position of a pass: the input of a model in step ``position``.
 
-        A negative ``position`` counts from the end, where the length is known. The element is
-        computed in this process, even with ``prefetch``. In a
-        random-access flow, only the source elements that it needs are computed, and no earlier
-        element. After a filter, or over a stream, earlier elements are
-        computed again and left out.
+        A negative ``position`` counts from the end, if the length is known. The element is computed
+        in this process, even with ``prefetch``. In a random-access flow, only the source elements
+        that it needs are computed, and no earlier element. After a filter, or over a stream,
+        earlier elements are computed again and left out.
 
         Errors: ``IndexError`` beyond the end; ``InvalidFlow`` for an invalid position or epoch,
         after ``prefetch(ordered=False)``, whose order is not known, and over a source that yields
@@ -273,20 +269,20 @@ class Flow(
         """
         from flowdsl.runtime.random_access import element_at
 
-        return element_at(self._plan_here, *self._place("at", position, epoch))
+        return element_at(self._plan_here, *self._checked("at", position, epoch))
 
     def origins(self, position: int, epoch: int = 0) -> list[Origin]:
-        """The rows of the sources that the element at a position of a pass is made of.
+        """The rows of the sources from which the element at a position of a pass is made.
 
         They are in the order of the rows in the element, and a row that it contains twice is listed
         twice: for a batch of rows, the i-th origin belongs to row ``i``. Each has the title of its
         source, its index there (for a stream, in the pass over it) and the number of the source in
-        ``explain``. A function is assumed to use its whole argument; if no function has changed
-        a batch, the elements that ``unbatch`` makes of it have one origin each.
+        ``explain``. A function is assumed to use its whole argument; if no function has changed a
+        batch, the elements that ``unbatch`` makes of it have one origin each.
 
-        In a random-access flow this is arithmetic: no row is read, no function is called,
-        and earlier elements are not needed. Otherwise, as after a filter or over a stream, a pass
-        is replayed, without workers, up to that element.
+        In a random-access flow this is arithmetic: no row is read, no function is called, and
+        earlier elements are not needed. Otherwise, as after a filter or over a stream, a pass is
+        replayed, without workers, up to that element.
 
         Errors: as for ``at``; and ``InvalidFlow`` for an operator of another package that does not
         define the origins of its elements.
@@ -304,10 +300,10 @@ class Flow(
         """
         from flowdsl.runtime.origins import origins_at
 
-        return origins_at(self.node, *self._place("origins", position, epoch))
+        return origins_at(self.node, *self._checked("origins", position, epoch))
 
-    def _place(self, method: str, position: int, epoch: int) -> tuple[int, int]:
-        """A position, counted from the start of a pass, and its epoch."""
+    def _checked(self, method: str, position: int, epoch: int) -> tuple[int, int]:
+        """The position, counted from the start of a pass, and the epoch."""
         if not is_int(epoch, 0):
             raise InvalidFlow(f"{method}: epoch must be an int >= 0 and below 2**62, got {epoch!r}")
         if not is_int(position, 1 - POSITION_LIMIT):
@@ -487,7 +483,7 @@ def _chain_text(node: AnyNode) -> str:
     if not node.sources:
         return node.title
     first, *others = map(_chain_text, node.sources)
-    # a title has "..." in place of the flows that are arguments
+    # In a title, "..." stands for the flows that are arguments.
     title = node.title.replace("...", ", ".join(others), 1) if others else node.title
     return f"{first}{title}" if title.startswith("[") else f"{first}.{title}"
 
@@ -501,11 +497,11 @@ def _unsized_part(node: AnyNode) -> str:
     return node.title
 
 
-def _flow(node: Node[Any, Any]) -> Flow[Any, Any]:
+def _make_flow(node: Node[Any, Any]) -> Flow[Any, Any]:
     return Flow(node)
 
 
-register_flow_class(_flow)
+register_flow_class(_make_flow)
 
 
 _SAME_EPOCH = (

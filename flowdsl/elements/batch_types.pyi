@@ -1,4 +1,4 @@
-# The overloads are tried in order: a bool is an int, and an int a float.
+# Type checkers try overloads in order: a bool is an int, and an int a float.
 # mypy: disable-error-code="overload-overlap"
 # pyright: reportOverlappingOverload=false
 """The type of an element's batch: a function from type to type, for type checkers.
@@ -113,9 +113,9 @@ class To(Generic[B_co]):
 class Refused:
     """The type does not stack. Without this result mypy infers ``Never``.
 
-    The overloads that return it require ``Attrs``, so that only mypy matches them. From such a
-    result pyright would conclude that the class stacks for no type argument, and would report
-    errors for the chains that it checks later.
+    The overloads that return it require ``Attrs``, so that only mypy matches them. Pyright would
+    conclude from this result that the class stacks for no type argument, and would report errors in
+    chains that it checks later.
     """
 
 class Unknown:
@@ -525,7 +525,7 @@ class OfSingles(Protocol[T_co, E_co]):
 class OfTuplesToPyright(Protocol[T_co, E_co]):
     """A flow of tuples, for pyright only: for mypy an attrs class has no such fields.
 
-    Of an argument that is a call pyright does not see that it is ``OfLongTuples``.
+    If an argument of ``zip`` is a call, pyright does not see that it is ``OfLongTuples``.
     """
 
     __dataclass_fields__: ClassVar[dict[str, Any]]

@@ -179,27 +179,29 @@ def no_function(name: str, module: object, functions: Iterable[object]) -> Attri
 def _error(
     what: str, name: str, owner: object, ours: str | None, *documented: object
 ) -> AttributeError:
-    found = (
-        [f"{ours}"]
-        if ours
-        else [
-            f"{our_name} ({theirs} in {library})"
-            for of in documented
-            for theirs, library, our_name in _named_elsewhere(of)
-            if _last(theirs) == name
-        ]
-    )
-    advice = f"; write {' or '.join(dict.fromkeys(found))}" if found else ""
+    """Create an error that suggests ``ours``, or the names in the docstrings of ``documented``."""
+    suggestions = [ours] if ours else []
+    if not ours:
+        for function_or_class in documented:
+            for theirs, library, our_name in _named_elsewhere(function_or_class):
+                if _last_part(theirs) == name:
+                    suggestions.append(f"{our_name} ({theirs} in {library})")
+    advice = f"; write {' or '.join(dict.fromkeys(suggestions))}" if suggestions else ""
     # With a name and an object, Python adds a suggestion for a name that is spelled wrong.
     return AttributeError(f"{what}{advice}", name=name, obj=owner)
 
 
 @cache
 def _named_elsewhere(documented: object) -> list[tuple[str, str, str]]:
-    """Return names of other libraries, each with its library and our name, from docstrings."""
+    """Return names of other libraries, each with its library and our name, from docstrings.
+
+    ``documented`` is a function, or a class whose methods are read.
+    """
     functions: Iterator[object] = iter([documented])
     if isinstance(documented, type):
-        functions = (getattr(documented, n) for n in dir(documented) if not n.startswith("_"))
+        functions = (
+            getattr(documented, name) for name in dir(documented) if not name.startswith("_")
+        )
     found: list[tuple[str, str, str]] = []
     for function in functions:
         text = " ".join((inspect.getdoc(function) or "").partition("Elsewhere:")[2].split())
@@ -210,10 +212,10 @@ def _named_elsewhere(documented: object) -> list[tuple[str, str, str]]:
     return found
 
 
-def _last(name: str) -> str:
+def _last_part(name: str) -> str:
     """Return a name without its class and arguments.
 
-    >>> _last("MapDataset.concatenate(other)")
+    >>> _last_part("MapDataset.concatenate(other)")
     'concatenate'
     """
     return name.partition("(")[0].rpartition(".")[2]
