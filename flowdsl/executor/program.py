@@ -148,13 +148,13 @@ class Program:
         """
         if self.drops:
             return self._elements(
-                self.root, addresses, list(map(iter, supplied)), (), with_positions=True
+                self.root, addresses, list(map(iter, supplied)), path=(), with_positions=True
             )
         return zip(addresses.position.tolist(), self.elements(addresses, supplied), strict=False)
 
     def elements(self, addresses: Indices, supplied: Sequence[Iterable[Any]] = ()) -> Iterator[Any]:
         """Compute the elements at these addresses without their positions, which is cheaper."""
-        return self._elements(self.root, addresses, list(map(iter, supplied)), ())
+        return self._elements(self.root, addresses, list(map(iter, supplied)), path=())
 
     def close(self) -> None:
         """Release the readers of the sources, and with them their files."""
@@ -193,7 +193,7 @@ class Program:
         """
         if not len(addresses.position):
             return iter(())
-        above, lines = addresses, list[Line]()
+        output_addresses, lines = addresses, list[Line]()
         loop_input: Iterator[Any] | None
         while True:
             below = (*path, 0)
@@ -220,7 +220,7 @@ class Program:
             lines,
             loop_input,
             self,
-            outputs=above if with_positions else None,
+            outputs=output_addresses if with_positions else None,
             time_operators=self.time_operators,
         )
 
@@ -233,11 +233,11 @@ class Program:
         """
         if isinstance(node, IndexedSource):
             source: IndexedSource[Any] = node
-            number = NO_ATTEMPT
+            number, attempted = NO_ATTEMPT, isinstance(node, AttemptToRead)
             if isinstance(node, AttemptToRead):
                 source, number = node.attempted.node, node.number
             value_of = partial(self._value_in_line, source, path, addresses)
-            form = Form(source.loop_line, attempted=number != NO_ATTEMPT)
+            form = Form(source.loop_line, attempted=attempted)
             return None, Line(path, addresses, value_of, form, number, describe=None)
         if isinstance(node, Windowed):
             views = None if self.time_operators else self._views_of(node, path)

@@ -48,8 +48,8 @@ from flowdsl.runtime.resume_points import (
     Place,
     PlacedOperators,
     Places,
-    after_more,
     passes_on,
+    places_after,
 )
 from flowdsl.statistics.run import Occupancy
 from flowdsl.statistics.stages import OperatorCost, StageStatistics
@@ -560,7 +560,7 @@ def _noted_places(
     def places() -> Places:
         if not first.has_begun:
             return below()
-        return after_more(*found) if (found := noted()) else ()
+        return places_after(*found) if (found := noted()) else ()
 
     return places
 

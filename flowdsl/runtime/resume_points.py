@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import compress, islice, repeat
 from operator import length_hint
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import attrs
 
@@ -80,7 +80,7 @@ class ResumePoint:
             return []
         return [
             self.delivered,
-            *(part for place in self.places for n in place for part in _encoded(n)),
+            *(small for place in self.places for n in place for small in _encoded(n)),
         ]
 
     @classmethod
@@ -91,7 +91,7 @@ class ResumePoint:
             ValueError: There are more or fewer integers than these operators have.
         """
         delivered, *rest = numbers
-        sizes = [4 if restarts(node) else 2 for node in path]
+        sizes = [4 if has_restart(node) else 2 for node in path]
         integers = list(_decoded(iter(rest)))
         if len(integers) != sum(sizes):
             raise ValueError(f"expected {sum(sizes)} integers, got {len(integers)}")
@@ -101,45 +101,46 @@ class ResumePoint:
 
 BEGINNING = ResumePoint(0)
 
-_PART = 1 << 61
+_DIGIT_BASE = 1 << 61
 """Each integer of a state is below twice this, as checkpoints may keep them in 64 bits."""
 
 
 def _encoded(number: int) -> list[int]:
     """Return small integers for a number of any size.
 
-    A number below ``_PART`` is itself. Others are ``_PART`` plus the number of digits, then digits.
+    A number below ``_DIGIT_BASE`` is itself. A larger one is ``_DIGIT_BASE`` plus the number of its
+    digits, then the digits.
 
-    >>> numbers = [*_encoded(7), *_encoded(10**40), *_encoded(_PART)]
-    >>> list(_decoded(iter(numbers))) == [7, 10**40, _PART]
+    >>> numbers = [*_encoded(7), *_encoded(10**40), *_encoded(_DIGIT_BASE)]
+    >>> list(_decoded(iter(numbers))) == [7, 10**40, _DIGIT_BASE]
     True
     """
-    if number < _PART:
+    if number < _DIGIT_BASE:
         return [number]
     digits = list[int]()
     while number:
-        number, digit = divmod(number, _PART)
+        number, digit = divmod(number, _DIGIT_BASE)
         digits.append(digit)
-    return [_PART + len(digits), *digits]
+    return [_DIGIT_BASE + len(digits), *digits]
 
 
-def _decoded(parts: Iterator[int]) -> Iterator[int]:
+def _decoded(integers: Iterator[int]) -> Iterator[int]:
     """Yield the numbers that ``_encoded`` has encoded."""
-    for part in parts:
-        if part < _PART:
-            yield part
+    for first in integers:
+        if first < _DIGIT_BASE:
+            yield first
         else:
-            digits = list(islice(parts, part - _PART))
-            yield sum(digit * _PART**k for k, digit in enumerate(digits))
+            digits = list(islice(integers, first - _DIGIT_BASE))
+            yield sum(digit * _DIGIT_BASE**k for k, digit in enumerate(digits))
 
 
 def places_from(place: Place, nodes: Sequence[AnyNode]) -> Iterator[Place]:
     """Yield the places of operators of an indexable flow, from the place of the first of them."""
     for node in nodes:
-        number, yielded = place
+        pass_number, yielded = place
         if isinstance(node, Restartable):
             before, position = node.restart_point(yielded)
-            yield number, before, yielded - before, 0
+            yield pass_number, before, yielded - before, 0
             place = 0, position
         else:
             assert isinstance(node, Resumable)
@@ -148,7 +149,7 @@ def places_from(place: Place, nodes: Sequence[AnyNode]) -> Iterator[Place]:
     yield place
 
 
-def after_more(places: Places, rows: int) -> Places:
+def places_after(places: Places, rows: int) -> Places:
     """Return the places after ``rows`` more rows of the first operator.
 
     Only the places of a ``Restartable`` operator change. Those of any other are noted after each
@@ -192,7 +193,7 @@ def _add_placed(node: AnyNode, placed: list[AnyNode]) -> bool:
     return len(placed) <= _MAX_PLACES
 
 
-def restarts(node: AnyNode) -> bool:
+def has_restart(node: AnyNode) -> bool:
     """Return True if the place of an operator is a restart, and not only a number of elements."""
     return isinstance(node, Restartable) and not node.indexable
 
@@ -200,6 +201,16 @@ def restarts(node: AnyNode) -> bool:
 def passes_on(node: AnyNode) -> bool:
     """Return True if an operator has no place of its own, but always the place of its source."""
     return isinstance(node, Identity | Elementwise) and not isinstance(node, Resumable)
+
+
+class _Restart(NamedTuple):
+    """Where a ``Restartable`` operator can begin again."""
+
+    yielded: int
+    """The number of elements yielded before it."""
+    offset: int
+    """The number that the operator has chosen."""
+    places_below: Places
 
 
 @attrs.define(eq=False)
@@ -218,8 +229,8 @@ class OperatorProgress(Restarts):
     """Elements of the current pass that were delivered before the resume, so are not counted."""
     _to_come: Iterator[bool] = attrs.field(factory=lambda: repeat(True, POSITION_LIMIT))
     """A True for each element that may follow: ``counted`` takes one per element, in C."""
-    _restart: tuple[int, int, Places] | None = None
-    """The elements yielded before the last restart, its offset, and the places below."""
+    _restart: _Restart | None = None
+    """The last restart of the current pass."""
 
     def begin(self) -> tuple[int, int]:
         """Begin a pass: return the elements to leave out and the number of the source's pass.
@@ -235,7 +246,8 @@ class OperatorProgress(Restarts):
             self._number, self._skipped, *_ = self.begins_at
             self.begins_at = None
             source_place = self.below[0].begins_at if self.below else None
-            return self._skipped, source_place[0] if source_place is not None else 0
+            source_pass = 0 if source_place is None else source_place[0]
+            return self._skipped, source_pass
         self._number, self._skipped = self._number + 1, 0
         waiting = [*self.below]
         while waiting:
@@ -295,7 +307,7 @@ class OperatorProgress(Restarts):
 
     def note(self, mark: object, yielded: int | None = None, offset: int = 0) -> None:
         assert isinstance(mark, tuple)
-        self._restart = self._yielded if yielded is None else yielded, offset, mark
+        self._restart = _Restart(self._yielded if yielded is None else yielded, offset, mark)
 
     def before_each(self, source: PassFactory) -> PassFactory:
         def read(epoch: int) -> Iterator[Row[Any]]:
@@ -305,7 +317,7 @@ class OperatorProgress(Restarts):
             mark = places_below()  # before the operators below begin their passes
             rows, block, yielded = source(epoch), 1, self._yielded
             while (row := next(rows, None)) is not None:
-                self._restart = yielded, 0, mark
+                self._restart = _Restart(yielded, 0, mark)
                 yield row
                 del row  # else this frame would keep the row alive
                 yield from islice(rows, block - 1)
