@@ -167,7 +167,7 @@ class Flow(
     def epochs(self, n: int, resume: Mapping[str, object] | None = None) -> Iterator[Run[T]]:
         """``n`` consecutive passes: ``for run in flow.epochs(3): for x in run: ...``.
 
-        With ``resume``, a state that such a loop saved, the loop continues where the state was
+        ``resume`` is a state that such a loop saved. Then the loop continues where the state was
         saved: first with the rest of that epoch, then with the later epochs. ``n`` counts all
         epochs, as in the loop that was stopped, and ``run.epoch`` is the number of each. If that
         epoch had ended, its rest is empty; no element is repeated or left out.

@@ -75,7 +75,7 @@ def sequence_length(sequence: Any) -> int:
 
 
 def packed(spans: Sequence[Span], n: int, padding: Padding) -> Packed[Any]:
-    """Put the spans, none of which is empty, into a row of ``n`` entries.
+    """Put spans, which must not be empty, into a row of ``n`` entries.
 
     Raises:
         SpecMismatch: They differ in structure, dtype, or the shape of an entry; or the padding does

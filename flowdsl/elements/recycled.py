@@ -1,4 +1,4 @@
-"""Memory for large arrays that is reused once the array in it is no longer referred to.
+"""Memory for large arrays, which is reused when the array in it was collected.
 
 New memory costs a page fault for each 4 KiB, which the system has to clear: a sixth of the time in
 which rows are read and stacked. The C library returns large blocks to the system when they are

@@ -90,8 +90,9 @@ def checked_list(
         InvalidArgument: It is something else, such as one instance; or an item is.
     """
     if isinstance(values, (str, bytes, Mapping)) or not isinstance(values, Iterable):
-        one = isinstance(values, kind)
-        advice = f"write [{shown(values) if type(values) in PLAIN else '...'}]" if one else ""
+        advice = ""
+        if isinstance(values, kind):  # one instance instead of a list
+            advice = f"write [{shown(values) if type(values) in PLAIN else '...'}]"
         raise wrong(argument, f"a list of {expected}", values, advice)
     listed = tuple(cast("Iterable[object]", values))
     for number, item in enumerate(listed):

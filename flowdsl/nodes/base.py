@@ -90,7 +90,7 @@ class Indices:
 
     def and_next(self, counts: Positions, step: int = 1) -> Indices:
         """For each address, it and the next ones, ``counts`` in all, ``step`` positions apart."""
-        starts = np.cumsum(counts) - counts  # where the addresses made of each address begin
+        starts = np.cumsum(counts) - counts  # the index in the result of each address
         number = np.arange(counts.sum()) - np.repeat(starts, counts)  # 0, 1, ... from each start
         position = np.repeat(self.position, counts) + number * step
         return Indices(np.repeat(self.epoch, counts), position)

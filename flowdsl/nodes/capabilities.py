@@ -386,7 +386,7 @@ class MadeFromLatest(Traceable[T, E], Generic[T, E]):
 
     @property
     def looks_back(self) -> int | None:
-        return 1
+        return 1  # it may make further elements from the last one
 
     def rows_with_places(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[Any]]:
         readers = [TracedReader(source, deque(maxlen=1)) for source in sources]

@@ -295,7 +295,7 @@ class Windowed(Traceable[U, E], Buffering[U, E], Generic[A, U, E]):
 
     @property
     def looks_back(self) -> int | None:
-        return max(0, self.span - self.stride)
+        return max(0, self.span - self.stride)  # the elements that the next group has too
 
     @property
     def shares(self) -> bool:
@@ -366,13 +366,15 @@ class Batched(Windowed[A, U, E], Resumable[U, E], Reshardable[U, E], Generic[A, 
         return rows // self.n if self.drop_remainder else -(-rows // self.n)
 
     def position_after_reshard(self, saved_flow: AnyNode, position: int) -> int | None:
-        saved = position * self.n
+        saved = position * self.n  # in the source
         if saved_flow.length == position:  # the last group of a pass may be smaller
             saved = saved_flow.sources[0].length or saved
-        here = position_after_reshard(self.source, saved_flow.sources[0], saved)
-        if here is not None and here == self.source.length:
+        in_source = position_after_reshard(self.source, saved_flow.sources[0], saved)
+        if in_source is None:
+            return None
+        if in_source == self.source.length:
             return self.length
-        return None if here is None or here % self.n else here // self.n
+        return None if in_source % self.n else in_source // self.n
 
     def source_position(self, yielded: int) -> SourcePosition:
         return SourcePosition(ended_passes=0, position=yielded * self.n)

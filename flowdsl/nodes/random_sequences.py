@@ -257,7 +257,7 @@ def _drawn(draws: Draws, low: int, size: int, counts: Counts) -> Positions:
 
 
 def _half(size: int) -> int:
-    """The length of a range's left half: 2**k leaves, the most that are shorter than the range."""
+    """The length of a range's left half: the largest 2**k leaves that are shorter than it."""
     return LEAF << ((size - 1) // LEAF).bit_length() - 1
 
 

@@ -80,8 +80,8 @@ def uniform(position: Positions, key: str) -> NDArray[np.float64]:
 def integers(position: Positions, n: int, key: str) -> Positions:
     """A random int below ``n`` for each position, all of them equally likely.
 
-    Of the drawn bits, only as many are used as ``n - 1`` has. A result that is still too large is
-    drawn again; the next draw is computed from the last one.
+    A draw has the number of bits that ``n - 1`` has. If it is not below ``n``, another draw is
+    computed from it.
     """
     if n < 1 and len(position):
         raise ValueError(f"no int is at least 0 and below {n}")

@@ -71,9 +71,10 @@ class Stacking(Batched[A, U, E], Generic[A, U, E]):
     @property
     def size_of_each(self) -> int | None:
         """The number of rows in every group; None if groups may differ in it."""
-        whole = self.drop_remainder or Endless in self.source.effects
         rows = self.source.length
-        return self.n if whole or (rows is not None and rows % self.n == 0) else None
+        divides = rows is not None and rows % self.n == 0
+        all_full = self.drop_remainder or Endless in self.source.effects or divides
+        return self.n if all_full else None
 
 
 def validate_collate(node: AnyNode, field: attrs.Attribute[Any], value: object) -> None:

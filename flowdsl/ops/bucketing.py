@@ -116,14 +116,14 @@ class BucketByLength(Grouped[A, U, E | Reordered | Unsized], Generic[A, U, E]):
 
 
 def _checked_boundaries(boundaries: Sequence[int]) -> tuple[int, ...]:
-    found = tuple(boundaries) if isinstance(boundaries, (list, tuple, range, np.ndarray)) else None
-    if found is None or not all(is_int(b, 1) for b in found):
+    is_list = isinstance(boundaries, (list, tuple, range, np.ndarray))
+    if not is_list or not all(is_int(boundary, 1) for boundary in boundaries):
         raise InvalidFlow(
             f"bucket_by_length: boundaries must be a list of ints >= 1, got {boundaries!r}"
         )
-    if any(a >= b for a, b in pairwise(found)):
-        raise InvalidFlow(f"bucket_by_length: boundaries must increase, got {list(found)!r}")
-    return tuple(map(int, found))
+    if any(a >= b for a, b in pairwise(boundaries)):
+        raise InvalidFlow(f"bucket_by_length: boundaries must increase, got {list(boundaries)!r}")
+    return tuple(map(int, boundaries))
 
 
 def _checked_sizes(

@@ -198,8 +198,8 @@ class Combining(FlowBase[T, E]):
         the pass ends when each flow was seen whole; until then, a flow that has ended begins again,
         with its next epoch, as in ``repeat``.
 
-        Over random-access flows no element moves: for any position, the flow and the element of it
-        are computed directly.
+        Over random-access flows no element moves: the flow at any position, and the position in
+        that flow, are computed.
 
         Length: the sum; with ``stop="first"`` or ``"all"`` it follows from the lengths.
 
@@ -263,8 +263,8 @@ class Combining(FlowBase[T, E]):
         the end. With ``stop="all"`` the pass ends when each flow was seen whole; until then, a flow
         that has ended begins again, with its next epoch, as in ``repeat``.
 
-        Over random-access flows no element moves: for any position, the flow and the element of it
-        are computed directly. With ``stop="first"`` or ``"all"`` this requires endless flows.
+        Over random-access flows no element moves: the flow at any position, and the position in
+        that flow, are computed. With ``stop="first"`` or ``"all"`` this requires endless flows.
 
         Length: the sum; with ``stop="first"`` or ``"all"`` passes differ in length.
 

@@ -70,7 +70,7 @@ class ByNumber(IndexTransform[T, E], Generic[T, E]):
 
     @property
     def looks_back(self) -> int | None:
-        return None
+        return None  # all elements are collected first
 
     def resolve(self, addresses: Indices) -> Indices:
         position = np.empty_like(addresses.position)

@@ -131,8 +131,8 @@ class _Repeating(IndexTransform[T, E], Resumable[T, E], Reshardable[T, E], Gener
         saved_source = saved_flow.sources[0]
         if passes and position_after_reshard(self.source, saved_source, saved_length) != length:
             return None
-        here = position_after_reshard(self.source, saved_source, saved_position)
-        return None if here is None else passes * length + here
+        in_pass = position_after_reshard(self.source, saved_source, saved_position)
+        return None if in_pass is None else passes * length + in_pass
 
     def source_position(self, yielded: int) -> SourcePosition:
         # Only where no operator below leaves elements out: there, length None means endless.
@@ -226,7 +226,7 @@ class RepeatEach(IndexTransform[T, E | Resampled], Restartable[T, E | Resampled]
 
     @property
     def looks_back(self) -> int | None:
-        return 1
+        return 1  # an element that is not yielded ``n`` times yet
 
     def restart_point(self, yielded: int) -> RestartPoint:
         position = yielded // max(self.n, 1)

@@ -389,7 +389,7 @@ class UntilAll(TakingTurns[T, E], Generic[T, E]):
 
 @attrs.define(eq=False, repr=False)
 class _Passes:
-    """The elements of consecutive passes over a flow, of which each has its own epoch."""
+    """The elements of consecutive passes over a flow, each with its own epoch."""
 
     operator: str
     node: AnyNode

@@ -87,7 +87,7 @@ class Unbatch(Traceable[U, E | Unsized], Restartable[U, E | Unsized], Generic[A,
 
     @property
     def looks_back(self) -> int | None:
-        return 1
+        return 1  # a batch whose rows are not all yielded yet
 
     def rows_from(
         self, epoch: int, sources: Sequence[PassFactory], restarts: Restarts

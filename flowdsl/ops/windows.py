@@ -200,8 +200,8 @@ class StackedWindow(_Windows[A, U, E | Resampled], Sliceable[U, E | Resampled], 
             return as_strided(column, shape, strides, writeable=False)
 
         def span(start: int, stop: int) -> Any:
-            found = spans(start * stride, (stop - 1) * stride + extent)
-            return None if found is None else map_columns(windows, found)
+            elements = spans(start * stride, (stop - 1) * stride + extent)
+            return None if elements is None else map_columns(windows, elements)
 
         return span
 

@@ -177,8 +177,8 @@ class _Streams(Generic[A, B]):
 
     def positions(self) -> list[int]:
         """The positions of the rows that are held."""
-        found = (stream.positions(self.span) for stream in self.streams.values())
-        return list(chain.from_iterable(found))
+        each = (stream.positions(self.span) for stream in self.streams.values())
+        return list(chain.from_iterable(each))
 
     def groups(
         self, rows: Iterator[Row[B]], held: HeldRows[B] | None = None

@@ -40,10 +40,10 @@ def _on_scattered_rows(part: AnyNode) -> Iterator[str]:
     """A note on a shuffle of all rows, over a source that reads rows only in blocks."""
     if not isinstance(part, IndexTransform) or not part.order_varies_by_epoch:
         return
-    found = _first_rows(part)
-    if found is None:
+    source_and_rows = _first_rows(part)
+    if source_and_rows is None:
         return
-    source, rows = found
+    source, rows = source_and_rows
     together, elements = source.rows_together, part.length
     if together is None or elements is None or elements < _SCATTERED_ROWS:
         return
