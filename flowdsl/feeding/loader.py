@@ -80,10 +80,10 @@ class Loader(Generic[X]):
     pass ends it. A pass counts as an epoch once an element was taken. A loader belongs to one
     thread; it stops when it is closed, when it is garbage-collected, and when the program ends.
 
-    With several ``ranks``, each rank gets every ``n``-th element, like ``shard``. All ranks get
-    equally many, so that no rank waits for the others at the end: the last elements of a pass are
-    left out if they are too few for all ranks, or with ``even="pad"`` the first ones are repeated,
-    and a warning is logged.
+    With several ``ranks``, each rank gets every ``n``-th element, like ``shard``. All ranks get the
+    same number of elements, so that no rank waits for the others at the end: the last elements of a
+    pass are left out if they are too few for all ranks, or with ``even="pad"`` the first ones are
+    repeated, and a warning is logged.
 
     >>> import flowdsl as fl
     >>> flow = fl.from_range(4).shuffle(seed=1)
@@ -125,7 +125,7 @@ class Loader(Generic[X]):
 
     @property
     def epoch(self) -> int:
-        """The number of the current pass, or of the next one if none is under way."""
+        """The number of the current pass, or of the next one between two passes."""
         return self._pass.epoch + self._pass.ended
 
     @property

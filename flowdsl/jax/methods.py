@@ -124,10 +124,10 @@ class ToJax(FlowBase[T, E]):
 
         If ``jax.distributed`` is initialized, each process gets every ``n``-th element, like
         ``shard``; ``shard=(n, i)`` sets their number and the process explicitly. A sharding over
-        the devices of all processes combines their elements into one array. All processes get
-        equally many elements: with ``even="drop"`` the last elements of a pass are left out if they
-        are too few for all, with ``"pad"`` the first ones are repeated; a warning says how many.
-        With ``even=None`` the first processes may get one more.
+        the devices of all processes combines their elements into one array. All processes get the
+        same number of elements: with ``even="drop"`` the last elements of a pass are left out if
+        they are too few for all, with ``"pad"`` the first ones are repeated; a warning says how
+        many. With ``even=None`` the first processes may get one more.
 
         ``state_dict``, which returns plain JSON values that Orbax can save (``args.JsonSave``), and
         ``load_state_dict`` save and restore the epoch and the position in it; ``set_epoch`` selects

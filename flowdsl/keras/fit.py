@@ -66,7 +66,7 @@ class Fit(DataAdapter):
         self._length_is_of_resumed_epoch = False
         """True if Keras assumes that every epoch is as short as the resumed one."""
         self._completed = -1
-        """The last epoch of which an iterator has yielded every batch."""
+        """The last epoch whose batches have all been yielded."""
         self._counted: int | None = None
         """The number of batches of the last epoch, where the length is unknown."""
         self._error: Exception | None = None
@@ -267,8 +267,8 @@ _NOT_FOLLOWED = (
 )
 
 _NOT_READ_BY_FIT = 0
-"""Returned if the reader has no ``steps_per_epoch``, so is no iterator of Keras: not None, so an
-endless flow is not refused."""
+"""Returned if the reader is not ``fit``: it has no ``steps_per_epoch``. It is not None, because an
+endless flow is refused for None."""
 
 
 def _steps_of(frame: FrameType) -> int | None:

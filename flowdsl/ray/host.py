@@ -136,7 +136,7 @@ class Host(Reservation):
         return [path for path in paths if not Path(path).exists()]
 
     def serve(self, backend: int, setup: HostSetup, program_arrays: Buffers) -> None:
-        """Prepare to run workers of a backend, and end those of the last one."""
+        """Prepare to run workers of a backend, and end the workers of the backend before."""
         self.release()
         self.hold()
         self._adopt(setup)

@@ -161,7 +161,7 @@ class SendBuffer:
         try:
             header = _header_of_a_receiver(frames[0])
         except SourceError as error:
-            # a socket with one peer (no name): it is no stranger, so its bad message is an error
+            # Without a name it is the only peer of its socket, not a stranger: raise the error.
             if not route.peer or route == self.route:
                 raise
             return self._refuse_stranger(error)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-EVERY = 0.25
+SECONDS_BETWEEN_DRAWINGS = 0.25
 """Seconds between two drawings, each of which costs the loop about half a millisecond."""
 
 QUICK, MAX_PER_LOOK = 0.001, 16
@@ -92,7 +92,7 @@ def _drawn(run: Run[T], description: str, console: Console) -> Iterator[T]:
             last = now
             if now >= due:
                 bar.draw()
-                due = now + EVERY
+                due = now + SECONDS_BETWEEN_DRAWINGS
 
 
 def _console_for(console: Console | None) -> Console | None:

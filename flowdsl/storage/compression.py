@@ -163,7 +163,7 @@ class Inflated:
 
     @property
     def size(self) -> int:
-        """The length of the content, all of which is decompressed if that is unknown."""
+        """The length of the content; if it is unknown, the whole content is decompressed."""
         number = self._latest[0]
         while self._end is None:
             self._piece(number)

@@ -1,4 +1,4 @@
-"""Files for reading, of which a process keeps only a limited number open.
+"""Files for reading: a process keeps only a limited number of them open.
 
 A flow may read thousands of files, and the system limits how many a process may have open: often
 1,024, for everything that it does. So a file is closed while others are needed, and opened again

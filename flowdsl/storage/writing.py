@@ -85,7 +85,7 @@ def write_file(
 
 
 def os_error_behind(error: Exception) -> OSError:
-    """Return the OSError that a library's own error stands for, according to its message."""
+    """Return the OSError that caused an error of a library, according to the error's message."""
     for code in NO_SPACE:
         if os.strerror(code) in str(error):
             return OSError(code, os.strerror(code))

@@ -121,7 +121,7 @@ def each_pass_is_the_next_epoch(kind: ConsumerKind) -> None:
 
 
 def a_pass_without_elements_does_not_count(kind: ConsumerKind) -> None:
-    """A pass of which no element was taken does not count as an epoch.
+    """If no element of a pass was taken, the pass does not count as an epoch.
 
     Wrappers of a consumer, such as torchdata, may begin a pass without reading from it.
     """
@@ -294,7 +294,7 @@ def a_state_at_the_end_begins_the_next_epoch(kind: ConsumerKind) -> None:
 
 
 def ranks_divide_the_elements_and_end_together(kind: ConsumerKind) -> None:
-    """All ranks take equally many elements, and together the elements of the flow in its order.
+    """All ranks take the same number of elements; together these are the flow's, in its order.
 
     A state of one rank resumes all of them, and another number of ranks.
     """

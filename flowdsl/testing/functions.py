@@ -34,7 +34,7 @@ class Damaged:
 
 
 def damaged(rows: list[Any], bad: int) -> Any:
-    """Return the rows as a sequence of which one row cannot be read."""
+    """Return a sequence of these rows in which one row cannot be read."""
     return Damaged(rows, bad)
 
 

@@ -282,7 +282,7 @@ class _Changed(Elementwise[Any, Any, Effect]):
 
 
 def _with_a_change(step: Step, number: int, row: int) -> AnyNode:
-    """Return the flow over a source of which one row has other data.
+    """Return the flow with other data in one row of one source.
 
     The row is changed above the functions that add marks to the rows.
     """

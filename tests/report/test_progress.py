@@ -18,7 +18,7 @@ from rich.progress import Progress
 
 import flowdsl as fl
 from flowdsl import InvalidFlow
-from flowdsl.report.progress import EVERY, MAX_PER_LOOK, Watched
+from flowdsl.report.progress import MAX_PER_LOOK, SECONDS_BETWEEN_DRAWINGS, Watched
 from flowdsl.report.progress_bar import Bar, shows, standard_error
 
 SHOWN, HIDDEN = "\x1b[?25h", "\x1b[?25l"
@@ -131,7 +131,7 @@ def test_the_bar_is_drawn_by_time_and_not_per_element(
     monkeypatch.setattr(Bar, "draw", lambda bar: draws.append(run.position))
     for x in Watched(run, "", terminal()):
         if x in (300, 700):
-            now[0] += EVERY
+            now[0] += SECONDS_BETWEEN_DRAWINGS
     first, second, third, last = draws
     assert (first, last) == (1, 1000)
     assert 301 <= second < 301 + MAX_PER_LOOK
@@ -145,7 +145,7 @@ def test_the_bar_is_drawn_for_each_slow_element(
     run = iter(fl.from_range(100))
     monkeypatch.setattr(Bar, "draw", lambda bar: draws.append(run.position))
     for x in Watched(run, "", terminal()):
-        now[0] += EVERY if x >= 50 else 0
+        now[0] += SECONDS_BETWEEN_DRAWINGS if x >= 50 else 0
     assert draws[1] <= 51 + MAX_PER_LOOK
     assert sorted({*draws[1:]}) == list(range(draws[1], 101))
 

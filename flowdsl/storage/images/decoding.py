@@ -96,7 +96,7 @@ def decode_image(
 
     Errors: ``SourceError`` for bytes that are not an image of these formats, for an image that is
     truncated or damaged (where the format can detect it), for an image of more than
-    ``most_pixels``, and for a JPEG with so many scans that it takes as long to decode.
+    ``most_pixels``, and for a JPEG whose many scans would take as long to decode.
     ``InvalidFlow`` for an argument out of range, and for a ``crop`` that is not within the image.
 
     >>> import flowdsl as fl, numpy as np, simplejpeg

@@ -278,7 +278,7 @@ def _scan(form: _Form, file: ByteFile) -> Table:
         rows.append(rows[-1] + len(labels))
         largest.append(int(table.indices.max(initial=-1)))
         smallest.append(int(table.indices.min(initial=_MAX_INDEX)))
-    # Column 0 has no features, and column k + 1 has those of block k: only the largest and the
+    # Column k + 1 has the features of block k, and column 0 those of none: only the largest and the
     # smallest over all columns are used.
     return Table(np.array([starts, rows, before, largest, smallest]), lines.digest)
 

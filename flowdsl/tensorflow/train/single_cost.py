@@ -86,7 +86,7 @@ class SingleCost:
     """The computation of towers on their elements, for a model with a loss.
 
     The loss of a tower is divided by the number of towers and the gradients are summed, so a step
-    equals a step of one device on the joined elements, if these have equally many rows.
+    equals a step of one device on the joined elements, if these have the same number of rows.
     """
 
     model: Model
