@@ -84,6 +84,7 @@ class WorkerEnded:
     number: int
     how: str
     begun: int | None
+    """The number of the last task that it began."""
 
 
 @attrs.frozen

@@ -135,7 +135,7 @@ class SendBuffer:
         return [self._header(item.kind, self.cursor).encode(), *item.frames]
 
     def mark_sent(self) -> None:
-        """Record that the message from ``due`` was sent."""
+        """Record that the message of ``next_message`` was sent."""
         self.cursor += 1
 
     def hello(self) -> list[Frame]:

@@ -102,27 +102,27 @@ def profile(plan: Plan[T], seconds: float, step: Callable[[T], object] | None = 
         InvalidFlow: ``seconds`` is not a number > 0, or ``step`` cannot be called.
         FlowError: The flow has no elements.
     """
-    number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
-    if not number or not seconds > 0:
+    is_number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
+    if not is_number or not seconds > 0:
         raise InvalidFlow(f"profile: seconds must be a number > 0, got {seconds!r}")
     if step is not None and not callable(step):
         raise InvalidFlow(f"profile: step must be callable, or None, got {step!r}")
     node, diagram = plan.node, diagram_of(plan)
     watch = _Watch(seconds, step)
-    whole: RunStatistics | None = None
+    total: RunStatistics | None = None
     for epoch in count():
         seen = watch.measure(Run(plan, epoch, profile=True))
         if not seen.elements:
             break
-        whole = seen if whole is None else together(whole, seen)
+        total = seen if total is None else together(total, seen)
         if watch.done or not node.replayable:
             break
-    if whole is None:
+    if total is None:
         raise FlowError(
             f"profile: the pass ended without an element, so there is nothing to time; "
             f"see what {node.title} leaves out"
         )
-    figures = diagram.arrange(attrs.evolve(whole, length=None, profiled=True))
+    figures = diagram.arrange(attrs.evolve(total, length=None, profiled=True))
     return Profile(figures, verdict(figures), diagram)
 
 

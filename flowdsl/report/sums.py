@@ -21,19 +21,19 @@ def together(first: RunStatistics, other: RunStatistics) -> RunStatistics:
     >>> together(run, run).rate, since(together(run, run), run) == run
     (5.0, True)
     """
-    both = _combined(first, other, 1)
+    both = _combined(first, other, sign=1)
     return attrs.evolve(both, skips=(first.skips + other.skips)[:MAX_SKIPS])
 
 
 def since(now: RunStatistics, then: RunStatistics) -> RunStatistics:
     """Return a run's current statistics minus its earlier statistics ``then``."""
-    return _combined(now, then, -1)
+    return _combined(now, then, sign=-1)
 
 
 def as_one(copies: Sequence[StageStatistics]) -> StageStatistics:
     """Add the statistics of copies of a stage that ran concurrently, as if they were one stage."""
     return attrs.evolve(
-        reduce(lambda first, other: _stage(first, other, 1), copies),
+        reduce(lambda first, other: _stage(first, other, sign=1), copies),
         seconds=max(first.seconds for first in copies),
         in_flight=sum(first.in_flight for first in copies),
         workers=tuple(worker for first in copies for worker in first.workers),
@@ -67,6 +67,7 @@ _SUMS = (
     "waited",
     "nbytes",
 )
+"""The figures of a stage that are added or subtracted."""
 
 
 def _stage(first: StageStatistics, other: StageStatistics, sign: int) -> StageStatistics:

@@ -46,20 +46,20 @@ _MIN_CHECKPOINTS = 8
 class _Decompressor:
     """Decompresses a file from some offset on."""
 
-    __slots__ = ("_file", "_inflate", "_input", "_started", "_used", "_window")
+    __slots__ = ("_bytes_read", "_file", "_has_content", "_inflate", "_input", "_window")
 
     def __init__(self, file: ByteFile, window: int) -> None:
         self._file, self._window = file, window
         self._inflate = zlib.decompressobj(window)
-        self._used = 0
+        self._bytes_read = 0
         self._input = b""
-        self._started = False
+        self._has_content = False
 
     def copy(self) -> _Decompressor:
         other = _Decompressor.__new__(_Decompressor)
         other._file, other._window = self._file, self._window
-        other._inflate, other._used = self._inflate.copy(), self._used
-        other._input, other._started = self._input, self._started
+        other._inflate, other._bytes_read = self._inflate.copy(), self._bytes_read
+        other._input, other._has_content = self._input, self._has_content
         return other
 
     def read(self, count: int) -> tuple[bytes, _Damage | None]:
@@ -80,8 +80,8 @@ class _Decompressor:
     def _more(self, most: int) -> bytes:
         while True:
             if not self._input:
-                self._input = self._file.read(self._used, _INPUT)
-                self._used += len(self._input)
+                self._input = self._file.read(self._bytes_read, _INPUT)
+                self._bytes_read += len(self._input)
             if not self._input and self._inflate.eof:
                 return b""
             if not self._input:
@@ -97,11 +97,11 @@ class _Decompressor:
             inflate = self._inflate
             self._input = inflate.unused_data if inflate.eof else inflate.unconsumed_tail
             if data:
-                self._started = True
+                self._has_content = True
                 return data
 
     def _damaged(self, why: str) -> _Damaged:
-        return _Damaged(_Damage(why, self._used if self._started else None))
+        return _Damaged(_Damage(why, self._bytes_read if self._has_content else None))
 
 
 @attrs.frozen
@@ -191,7 +191,7 @@ class Inflated:
             raise SourceError(f"{self._reader}: {self.path!r} {what}")
 
     def _piece(self, number: int) -> bytes:
-        latest, piece = self._latest  # together: another thread may read another piece
+        latest, piece = self._latest  # read as a pair: another thread may replace it
         if latest == number and piece:
             return piece
         with self._lock:
@@ -201,26 +201,26 @@ class Inflated:
 
     def _read(self, number: int) -> bytes:
         """Return a piece, read from the nearest checkpoint or from the end of the last piece."""
-        at, decompressor = self._next
+        next_piece, decompressor = self._next
         nearest = min(number // self._distance * self._distance, next(reversed(self._checkpoints)))
-        if not nearest <= at <= number:
-            at, decompressor = nearest, self._checkpoints[nearest].copy()
+        if not nearest <= next_piece <= number:
+            next_piece, decompressor = nearest, self._checkpoints[nearest].copy()
             if number > 0:  # going back to the beginning is a new pass, which may be in order
                 self._keeps_checkpoints = True
         self._next = 0, self._checkpoints[0].copy()  # the next read uses it if this one fails
         piece = b""
-        while at <= number:
-            is_due = self._keeps_checkpoints and at % self._distance == 0
-            if is_due and at not in self._checkpoints:
-                self._checkpoints[at] = decompressor.copy()
+        while next_piece <= number:
+            is_due = self._keeps_checkpoints and next_piece % self._distance == 0
+            if is_due and next_piece not in self._checkpoints:
+                self._checkpoints[next_piece] = decompressor.copy()
                 self._thin()
             piece, damage = decompressor.read(PIECE)
-            at += 1
+            next_piece += 1
             if len(piece) < PIECE:
-                self._damage, self._end = damage, (at - 1) * PIECE + len(piece)
+                self._damage, self._end = damage, (next_piece - 1) * PIECE + len(piece)
                 break
-        self._next = at, decompressor
-        if at <= number:  # the content ends before it
+        self._next = next_piece, decompressor
+        if next_piece <= number:  # the content ends before it
             return b""
         self._latest = number, piece
         return piece

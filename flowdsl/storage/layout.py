@@ -118,7 +118,8 @@ class Layout:
                         return None
                 elif data.startswith(head) and data.endswith(tail):
                     between = data[len(head) : len(data) - len(tail)]
-                    items += decode(b"%c%b" % (0x90 | count, bytes(between)), trusted)
+                    header = 0x90 | count  # of an array of ``count`` items in MessagePack
+                    items += decode(b"%c%b" % (header, bytes(between)), trusted)
                 else:
                     return None
                 items.append(array)

@@ -29,7 +29,7 @@ from flowdsl.storage.temp_dirs import move_new, temporary_directory
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-_SAMPLE = 64
+_SAMPLED_ROWS = 64
 """The number of rows from which the size of all rows is estimated."""
 NO_SPACE = errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO
 """Error codes of a full disk; some libraries report an incomplete write as EIO."""
@@ -153,7 +153,8 @@ class RowsToWrite(Generic[T]):
     count: int = 0
     """The number of rows consumed."""
     _in_flow: bool = False
-    _sampled: int = 0
+    """True while the flow computes a row."""
+    _sampled_bytes: int = 0
     """The bytes in the first rows, which a writer may buffer for a while."""
 
     def with_progress(self) -> Generator[T]:
@@ -167,8 +168,8 @@ class RowsToWrite(Generic[T]):
                 if row is _END:
                     return
                 self.count += 1
-                if self.count <= _SAMPLE:
-                    self._sampled += nbytes_of(row)
+                if self.count <= _SAMPLED_ROWS:
+                    self._sampled_bytes += nbytes_of(row)
                 yield row  # type: ignore[misc]  # mypy does not exclude _END
                 del row
                 draw(self.count)
@@ -198,7 +199,7 @@ class RowsToWrite(Generic[T]):
             return ""
         length, message = self.flow.node.length, f"; {size:,} bytes were written"
         if length and self.count:
-            each = max(size / self.count, self._sampled / min(self.count, _SAMPLE))
+            each = max(size / self.count, self._sampled_bytes / min(self.count, _SAMPLED_ROWS))
             message += f", about {round(each * length):,} are needed for {length} rows"
         return f"{message}, and {free:,} are free"
 

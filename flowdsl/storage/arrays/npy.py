@@ -36,6 +36,7 @@ A = TypeVar("A")
 _HEADER_BYTES = 1 << 14
 """Longer than the header of any numeric array; NumPy reads at most 10,000 bytes of one."""
 _KINDS = "biufcSUmM"
+"""NumPy's kinds of numbers, text and times."""
 
 
 class Pickled(ValueError):
@@ -46,20 +47,24 @@ class NpyRows(StoredColumn):
     """The entries of an array along its first axis, read on demand."""
 
     def __init__(
-        self, file: ByteFile, start: int, size: int, known: np.dtype[Any] | None = None
+        self, file: ByteFile, start: int, size: int, known_dtype: np.dtype[Any] | None = None
     ) -> None:
         """Read the header of the array stored in ``size`` bytes at ``start``.
 
-        ``known`` is used if the header has only the size of the dtype, as for bfloat16.
+        ``known_dtype`` is used if the header has only the size of the dtype, as for bfloat16.
 
         Raises:
             ValueError: The bytes are not an array of numbers, text or times.
         """
         stream = io.BytesIO(file.read(start, min(size, _HEADER_BYTES)))
         dtype, shape, fortran = _header(stream)
-        self._at = start + stream.tell()
-        if known is not None and is_ml_dtype(known) and dtype_in_npy_file(known) == dtype:
-            dtype = known
+        self._start = start + stream.tell()
+        if (
+            known_dtype is not None
+            and is_ml_dtype(known_dtype)
+            and dtype_in_npy_file(known_dtype) == dtype
+        ):
+            dtype = known_dtype
         if dtype.hasobject:
             raise Pickled("it holds pickled Python objects, and reading them runs code")
         if (dtype.kind not in _KINDS and not is_ml_dtype(dtype)) or not dtype.itemsize:
@@ -77,11 +82,11 @@ class NpyRows(StoredColumn):
             raise ValueError(f"{self.length:,} rows of zero bytes")
         self._whole: NDArray[Any] | None = None
         if fortran and len(shape) > 1:  # a row is not contiguous in the file
-            content = file.read(self._at, row * self.length)
+            content = file.read(self._start, row * self.length)
             self._whole = np.ndarray(shape, dtype, content, order="F")
 
     def extent(self, i: int) -> Extent | None:
-        return Extent(0, self.length, self._at) if self._whole is None else None
+        return Extent(0, self.length, self._start) if self._whole is None else None
 
     def converted(self, i: int) -> bytes:
         return cast("bytes", cast("NDArray[Any]", self._whole)[i].tobytes())

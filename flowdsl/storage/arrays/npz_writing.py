@@ -69,8 +69,8 @@ class _ArrayFiles:
     def add(self, element: object) -> None:
         """Add a row; raises SpecMismatch if it cannot be written."""
         form, names, values = _layout(element)
-        plain = type(element) is tuple
-        labels = [f"element.{k if plain else name}" for k, name in enumerate(names)]
+        is_unnamed = type(element) is tuple
+        labels = [f"element.{k if is_unnamed else name}" for k, name in enumerate(names)]
         if form == "single":
             labels = ["element"]
         if not self.length:

@@ -101,7 +101,7 @@ def _array_or_part(x: Any) -> Any:
     dtype, data = np.dtype(parts[b"type"]), parts[b"data"]
     shape = [int(side) for side in parts[b"shape"]] if parts[b"nd"] else []
     if (
-        len(shape) > 64
+        len(shape) > 64  # NumPy's limit
         or min(shape, default=0) < 0
         or math.prod(shape) * dtype.itemsize != len(data)
     ):

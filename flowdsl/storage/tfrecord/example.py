@@ -205,10 +205,10 @@ def _conversion(name: str, spec: Spec) -> tuple[str, Convert, bool]:
     """Return the kind of a feature, its conversion, and True if it has one value."""
     if isinstance(spec, ListSpec) and isinstance(spec.item, ValueSpec) and spec.item.type in _LISTS:
         item = spec.item.type
-        convert = _OF_VALUES.get(item)
+        convert = _CONVERSIONS.get(item)
         return _LISTS[item], partial(_each, convert) if convert else list, False
     if isinstance(spec, ValueSpec) and spec.type in _LISTS:
-        return _LISTS[spec.type], partial(_single, _OF_VALUES.get(spec.type)), True
+        return _LISTS[spec.type], partial(_single, _CONVERSIONS.get(spec.type)), True
     if isinstance(spec, ArraySpec) and spec.dtype is not None and spec.dtype.type in _LISTS:
         scalar = spec.dtype.type
         if spec.shape == ():
@@ -251,7 +251,7 @@ def _truth(value: int) -> bool:
     return value == 1
 
 
-_OF_VALUES: dict[type, Convert] = {str: _text, bool: _truth}
+_CONVERSIONS: dict[type, Convert] = {str: _text, bool: _truth}
 """Conversions for classes that protobuf does not return itself."""
 
 

@@ -33,7 +33,7 @@ class Counts:
         number = self.finished.assign_add(1)
         if "loss" not in scalars:
             return
-        bad = tf.cast(tf.logical_not(tf.math.is_finite(scalars["loss"])), tf.int64)
+        bad = tf.cast(tf.logical_not(tf.math.is_finite(scalars["loss"])), tf.int64)  # 0 or 1
         earlier = self.not_finite.assign_add(bad) - bad
         self.first_not_finite.assign_add(tf.where(earlier > 0, tf.zeros_like(bad), bad * number))
 
