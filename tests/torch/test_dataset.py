@@ -23,15 +23,26 @@ def flat(loader: DataLoader[Any]) -> list[int]:
     return [int(x) for x in loader]
 
 
-@pytest.mark.parametrize("workers", [0, pytest.param(1, marks=pytest.mark.long), 2])
-@pytest.mark.parametrize("context", ["fork", "spawn"])
-def test_workers_divide_the_elements_in_the_order_of_the_flow(workers: int, context: str) -> None:
+# A spawned worker imports PyTorch: one shows that a flow reaches it.
+@pytest.mark.parametrize(
+    ("workers", "context"),
+    [
+        (0, None),
+        (1, "spawn"),
+        (2, "fork"),
+        pytest.param(1, "fork", marks=pytest.mark.long),
+        pytest.param(2, "spawn", marks=pytest.mark.long),
+    ],
+)
+def test_workers_divide_the_elements_in_the_order_of_the_flow(
+    workers: int, context: str | None
+) -> None:
     dataset = shuffled().as_iterable_dataset()
     loader: DataLoader[Any] = DataLoader(
         dataset,
         batch_size=None,
         num_workers=workers,
-        multiprocessing_context=context if workers else None,
+        multiprocessing_context=context,
     )
     assert flat(loader) == [int(x) for x in shuffled()]
 
