@@ -101,7 +101,7 @@ class Restarts:
         return None
 
     def note(self, mark: object, yielded: int | None = None, offset: int = 0) -> None:
-        """Note that a pass which begins at ``mark`` yields the elements after ``yielded`` others.
+        """Note that a pass from ``mark`` on yields the elements after the first ``yielded``.
 
         None stands for the number of elements yielded until now. ``offset`` is any number that the
         operator needs to begin there.
@@ -183,7 +183,7 @@ class OneShot(Node[T, E], Generic[T, E]):
 
 @attrs.define(eq=False, repr=False)
 class Receipts:
-    """The rows that a source has yielded, and those that the run has delivered to its consumer.
+    """Counts the rows that a source has yielded, and that the run has delivered to its consumer.
 
     The source runs in the thread that reads it; a run reports from the consumer's thread.
     """

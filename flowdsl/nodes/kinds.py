@@ -159,8 +159,8 @@ class Elementwise(MadeFromLatest[U, E], Reshardable[U, E], Generic[A, U, E]):
     def loop_line(self) -> str:
         """The line of a generated loop that replaces ``x`` by the result of ``apply``.
 
-        ``{epoch}`` and ``{position}`` stand for the element's; other names in braces are attributes
-        of the node.
+        ``{epoch}`` and ``{position}`` stand for the element's epoch and position; other names in
+        braces are attributes of the node.
         """
         return "x = {apply}(x, {epoch}, {position})"
 
@@ -220,8 +220,8 @@ class CodeTemplate(Elementwise[A, U, E], Generic[A, U, E]):
     def loop_line(self) -> str:
         """The line of a generated loop, which sets ``x`` to the new element or to ``DROPPED``.
 
-        ``{epoch}`` and ``{position}`` stand for the element's; other names in braces, such as
-        ``{func}``, are attributes of the node.
+        ``{epoch}`` and ``{position}`` stand for the element's epoch and position; other names in
+        braces, such as ``{func}``, are attributes of the node.
         """
 
     @final

@@ -51,7 +51,7 @@ class HeldRows(Generic[A]):
         mark = self.restarts.mark()  # before ``self.source`` begins the passes of operators below
         self.restarts.note(mark, self.restarts.yielded, offset)
         rows = self.source(epoch)
-        if not mark:  # the run does not resume, or cannot here
+        if not mark:  # the run notes no restarts
             yield from rows
             return
         if offset:
@@ -76,7 +76,7 @@ class HeldRows(Generic[A]):
         self, rows: Iterator[Row[A]], mark: object, held: NDArray[np.bool_]
     ) -> Iterator[Row[A]]:
         """Yield the held rows among the first ``len(held)`` rows; ``held`` is True for these."""
-        first, last = 0, len(held) - 1
+        first, last = 0, len(held) - 1  # the position of the first row, and the last index in held
         self.is_reading_again = True
         for number, (position, x) in enumerate(rows):
             if not number:
@@ -111,6 +111,7 @@ class HeldRows(Generic[A]):
         first, mark = marks[0]
         extent = end - first
         wait = max(2 * len(positions), extent >> 6)
+        # A bit for each row needs positions that ascend, and not too many of them.
         if first <= oldest and held.max() < end and extent <= _MOST_BITS:
             offset = _packed_bits(held - first, extent)
             if offset.bit_length() <= 8 * _MOST_BYTES:

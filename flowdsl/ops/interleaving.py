@@ -204,12 +204,14 @@ class _Turns(Generic[A, U]):
 
     def _note(self, restarts: Restarts) -> None:
         """Note the open results, unless they are too many for a state."""
-        if len(self.slots) + len(self.open) > _MOST_BYTES:  # a byte for a slot, two with a result
+        # At least a byte for each slot, and another for each result.
+        if len(self.slots) + len(self.open) > _MOST_BYTES:
             return
         oldest = next(iter(self.open.values()), None)
         first = self.read if oldest is None else oldest.number
         numbers = [self.unused, self.read - first]
         for result in self.slots:
+            # 0 stands for a slot without a result, so the number of a row counts from 1.
             numbers += [0] if result is None else [1 + result.number - first, result.yielded]
         if (offset := packed(numbers)).bit_length() <= 8 * _MOST_BYTES:
             mark = restarts.mark() if oldest is None else oldest.mark

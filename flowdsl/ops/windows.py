@@ -124,7 +124,8 @@ class _Windows(Windowed[A, U, E], Restartable[U, E], Generic[A, U, E]):
         span, stride, shares = self.span, self.stride, self.shares
         yielded = restarts.yielded
         restarts.note(restarts.mark(), yielded)
-        # A mark is taken where every eighth window begins, and noted when that window is next.
+        # Marks are taken where every ``WINDOWS_PER_RESTART``-th window begins, and each is noted
+        # when its window is the next.
         marks, elements_per_mark = deque[object](), WINDOWS_PER_RESTART * stride
         marked = yielded + WINDOWS_PER_RESTART
         latest = deque[A](maxlen=span)
