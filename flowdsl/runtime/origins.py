@@ -115,8 +115,8 @@ def _origins_of_each(step: Step, addresses: Indices) -> list[tuple[Origin, ...]]
         rows = addresses.position.tolist()
         return [(Origin(step.node.title, row, step.number),) for row in rows]
     below = [iter(_origins_of_each(source, members.of(k))) for k, source in enumerate(step.sources)]
-    each = (next(below[k]) for k in members.source.tolist())
-    return [tuple(chain(*islice(each, count))) for count in members.counts.tolist()]
+    of_members = (next(below[k]) for k in members.source.tolist())
+    return [tuple(chain(*islice(of_members, count))) for count in members.counts.tolist()]
 
 
 # -- by repeating a pass ---------------------------------------------------------------------------

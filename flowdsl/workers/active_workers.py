@@ -47,6 +47,7 @@ class ActiveWorkers:
     _worker_seconds: float = 0.0
     """For each worker the seconds for which it existed until ``_counted``, added."""
     _counted: float | None = None
+    """The time until which ``_worker_seconds`` counts; None before the first pass."""
     _last_time: float = 0.0
     """The time of the last ``observe``."""
     _last_totals: Totals = _ZERO
@@ -124,4 +125,5 @@ class ActiveWorkers:
         return self._seconds(now) if self.tuner else None
 
     def _seconds(self, now: float) -> float:
+        """Return the total worker seconds until ``now``."""
         return self._worker_seconds + self.count * (now - (self._counted or now))
