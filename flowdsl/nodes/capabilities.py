@@ -268,7 +268,7 @@ class Retaining(Node[T, E], Generic[T, E]):
 
 
 class Acknowledging(OneShot[T, E], Generic[T, E]):
-    """Acknowledges its rows, which come from elsewhere, once they were delivered."""
+    """Acknowledges its rows to their sender, once they were delivered."""
 
     auto_commit: bool
     """True if a request for the next element delivers the last one; False if ``commit`` does."""

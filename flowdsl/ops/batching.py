@@ -78,7 +78,7 @@ class Stacking(Batched[A, U, E], Generic[A, U, E]):
 
 
 def validate_collate(node: AnyNode, field: attrs.Attribute[Any], value: object) -> None:
-    """An attrs validator: a function of the rows, or a dict or tuple with one per component."""
+    """An attrs validator: the field must be a function, or a dict or tuple of functions."""
     parts = tuple(value.values()) if isinstance(value, dict) else value
     functions: tuple[object, ...] = parts if isinstance(parts, tuple) else (parts,)
     if not all(callable(func) or func is None for func in functions):

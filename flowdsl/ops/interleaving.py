@@ -1,4 +1,4 @@
-"""interleave_map: a function's results for several elements at a time, whose elements alternate."""
+"""interleave_map: the results of a function for several elements at a time, read in turn."""
 
 from __future__ import annotations
 

@@ -160,7 +160,8 @@ class Filter(CodeTemplate[A, A, E | Unsized], Generic[A, E]):
 
     @cached_per_node
     def spec(self, probe: bool) -> Spec:
-        # The source's spec may come from an element that is left out here.
+        # Also without a probe, the source's spec may come from its first element, which may be left
+        # out here.
         return self.source.spec(True) if probe else UNKNOWN
 
 

@@ -48,7 +48,7 @@ S = TypeVar("S")
 
 @attrs.frozen(eq=False, repr=False, slots=False)
 class Scan(MadeFromLatest[U, E], Generic[A, U, E]):
-    """Makes from each element and the state before it an element and the next state."""
+    """From each element and the state before it, makes an element and the next state."""
 
     source: Node[A, E]
     func: Callable[[Any, A], tuple[Any, U]] = attrs.field(validator=validate_callable)
@@ -121,7 +121,8 @@ class _While(MadeFromLatest[T, E], Generic[T, E]):
 
     @cached_per_node
     def spec(self, probe: bool) -> Spec:
-        # The source's spec may come from an element that is left out here.
+        # Also without a probe, the source's spec may come from its first element, which may be left
+        # out here.
         return self.source.spec(True) if probe else UNKNOWN
 
     def _holds(self, condition: Callable[[A], Truth], epoch: int, position: int, x: A) -> bool:

@@ -102,7 +102,7 @@ class Skip(IndexTransform[T, E], Resumable[T, E], Generic[T, E]):
         return Indices(addresses.epoch, addresses.position + self.n)
 
     def source_position(self, yielded: int) -> SourcePosition:
-        read = yielded + self.n if yielded else 0  # nothing was skipped yet
+        read = yielded + self.n if yielded else 0  # skipped with the first element
         return SourcePosition(ended_passes=0, position=read)
 
     def rows_after(

@@ -260,14 +260,14 @@ class UntilLast(TakingTurns[T, E], Restartable[T, E], Generic[T, E]):
         order, lengths = self.order(epoch), _lengths_in(restarts.offset, len(sources))
         phases = _phases_until(order, tuple(lengths), yielded)
         members, ended = tuple(phases[-1].members.tolist()), len(phases) - 1
-        begin, yielded_by = phases[-1].start, phases[-1].yielded_before.copy()  # of the phase
+        phase_start, yielded_by = phases[-1].start, phases[-1].yielded_before.copy()
         next_restart = yielded + ELEMENTS_PER_RESTART
         streams = dict[int, Iterator[Row[T]]]()
         while members:
             streams = {k: streams.get(k) or when_read(sources[k], epoch) for k in members}
             turns = order.turns(members)
-            for turn, index in enumerate(turns.parts(yielded - begin), yielded - begin):
-                if begin + turn == next_restart:
+            for turn, index in enumerate(turns.parts(yielded - phase_start), yielded - phase_start):
+                if phase_start + turn == next_restart:
                     next_restart += ELEMENTS_PER_RESTART
                     if mark := restarts.mark():
                         restarts.note(mark, offset=_packed_lengths(lengths))
@@ -275,7 +275,7 @@ class UntilLast(TakingTurns[T, E], Restartable[T, E], Generic[T, E]):
                 if row is None:
                     yielded_by[list(members)] += turns.counts_before(turn)
                     lengths[members[index]] = int(yielded_by[members[index]])
-                    begin = yielded = begin + turn
+                    phase_start = yielded = phase_start + turn
                     members, ended = order.without(members, index, ended), ended + 1
                     break
                 yield row[1]
