@@ -74,7 +74,7 @@ class _Stream(Node[T, E], Generic[T, E]):
 
     def _open(self, epoch: int) -> Opened[T]:
         try:
-            return Opened(iter(self.begin(self.dataset)), True)
+            return Opened(iter(self.begin(self.dataset)), owned=True)
         except FlowError:
             raise
         except Exception as error:

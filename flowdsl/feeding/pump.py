@@ -219,6 +219,7 @@ class _Transfer(Generic[T]):
         self._taken = 0
         self.waited = 0.0
         self._over = False
+        """True after the last element, or after an error."""
         self._taken_to_the_end = False
         """True if the consumer has seen the end: the remaining elements are too few for a step."""
         self._error: Exception | None = None
@@ -257,7 +258,7 @@ class _Transfer(Generic[T]):
                 self._taken += n
                 self._changed.notify_all()
                 return
-        if self._stopped:  # a stopped pass must not look like its end
+        if self._stopped:  # a stopped pass must not look complete
             raise FlowError(f"{self._name}: this pass was stopped; begin another one")
         if self._error is None:
             with self._changed:

@@ -77,7 +77,7 @@ class Actors:
         """The CPUs of this machine that are reserved for workers that are not started."""
         self._missing = 0
         """The number of workers to start as soon as a machine has free CPUs."""
-        self._missing_since = self._looked = time.monotonic()
+        self._missing_since = self._last_look = time.monotonic()
         self._lost_hosts = 0
         """The number of hosts that have ended, one after another, before a worker was ready."""
         self._owner = Owner()
@@ -200,7 +200,7 @@ class Actors:
     # -- machines ------------------------------------------------------------------------------
 
     def _add(self) -> bool:
-        """Start a worker in a vacant place; return False if there is none."""
+        """Start a worker on a vacant CPU; return False if there is none."""
         if self._vacant_here:
             self._vacant_here -= 1
             self._local.start(len(self._local.workers) + 1)
@@ -328,9 +328,9 @@ class Actors:
         while self._missing and self._add():
             self._missing -= 1
         now = time.monotonic()
-        if not self._missing or now - self._looked < POLL_SECONDS:
+        if not self._missing or now - self._last_look < POLL_SECONDS:
             return
-        self._looked = now
+        self._last_look = now
         self._take(self._allotted(self._missing), in_mid_pass=True)
         while self._missing and self._add():
             self._missing -= 1

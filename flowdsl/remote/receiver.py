@@ -28,7 +28,7 @@ _log = logger()
 _SILENCE = 30.0
 """The seconds after which a silent sender is reported, unless ``sender_timeout`` is given."""
 _LONG_PAUSE = 1.0
-"""After such a pause of this end, messages may be waiting: no sender has been silent yet."""
+"""If this end pauses for more seconds, messages may wait unread: no sender counts as silent."""
 
 
 @attrs.define(eq=False)
@@ -69,7 +69,7 @@ class Receiver:
                 if item.kind in (Kind.ELEMENT, Kind.PICKLED):
                     culprit = item.record
                     try:
-                        element = self._opened(item)
+                        element = self._element_of(item)
                     except SourceError as error:
                         if self.senders is not None:
                             raise
@@ -104,7 +104,7 @@ class Receiver:
             except BaseException as error:
                 self._leave(link, receive_state, error)
                 raise
-            _part(link, receive_state)
+            _close_exchange(link, receive_state)
 
     def _owe_beat(self, receive_state: ReceiveState) -> None:
         """Once in a beat, make a message to each sender due: it says that this receiver is alive.
@@ -198,7 +198,7 @@ class Receiver:
                     f"{self.tally.senders[record.name]} elements: {record.stopped}"
                 )
 
-    def _opened(self, item: Item) -> Any:
+    def _element_of(self, item: Item) -> Any:
         record = item.record
         try:
             return self.check(unpack(item.kind, item.frames, self.trusted))
@@ -235,7 +235,7 @@ def _greet(link: Link, receive_state: ReceiveState) -> None:
                 link.send(route, receive_state.greeting())
 
 
-def _part(link: Link, receive_state: ReceiveState) -> None:
+def _close_exchange(link: Link, receive_state: ReceiveState) -> None:
     """Tell the senders that all elements have arrived, and wait briefly for their last message."""
     until = monotonic() + LINGER
     while (

@@ -50,7 +50,7 @@ class Progress:
     """The id of this sender, which it keeps when it is started again."""
     reported: int = -1
     """The number of acknowledged elements that was last reported."""
-    at: float = -inf
+    reported_at: float = -inf
     """The time of the last report."""
 
     def __attrs_post_init__(self) -> None:
@@ -63,8 +63,8 @@ class Progress:
 
     def report(self, acknowledged: int, now: float = inf) -> None:
         """Report the state if it has changed, and if the last report was long enough ago."""
-        if acknowledged > self.reported and now - self.at >= _SECONDS_BETWEEN_STATES:
-            self.reported, self.at = acknowledged, now
+        if acknowledged > self.reported and now - self.reported_at >= _SECONDS_BETWEEN_STATES:
+            self.reported, self.reported_at = acknowledged, now
             self.on_state({**self.run.state_dict(acknowledged), KEY_OF_SENDER: self.sender.hex()})
 
 

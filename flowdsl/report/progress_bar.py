@@ -61,7 +61,8 @@ class Bar:
     def __init__(self, run: Run[Any], description: str, console: Console) -> None:
         """Prepare a bar; nothing is drawn yet."""
         self._run = run
-        self._before = self._middle = run.statistics()
+        self._before = self._later = run.statistics()
+        """The statistics ``RECENT`` seconds ago or earlier, and the ones to use next."""
         columns = [
             TextColumn("{task.description}"),
             BarColumn(),
@@ -96,8 +97,8 @@ class Bar:
     def draw(self) -> None:
         """Draw the current state, with rates and fills of the last few seconds."""
         now = self._run.statistics()
-        if now.seconds - self._middle.seconds >= RECENT:
-            self._before, self._middle = self._middle, now
+        if now.seconds - self._later.seconds >= RECENT:
+            self._before, self._later = self._later, now
         lately = since(now, self._before) if self._before.stages else now
         self._progress.text = tuple(_line(stage) for stage in lately.stages if stage.workers)
         self._progress.update(
@@ -110,5 +111,7 @@ class Bar:
 
 
 def _line(stage: StageStatistics) -> str:
-    who = f"{where(stage)}, " if stage.auto else ""
-    return f"  {name(stage)}: {who}busy {share(stage.utilisation)}, queue {share(stage.fill)} full"
+    workers = f"{where(stage)}, " if stage.auto else ""
+    return (
+        f"  {name(stage)}: {workers}busy {share(stage.utilisation)}, queue {share(stage.fill)} full"
+    )

@@ -87,7 +87,7 @@ class _File:
 
         They are closed and opened together, as the file may be replaced in between.
         """
-        self._version.open("from_arrayrecord")  # fails if the file was replaced, by any format
+        self._version.open("from_arrayrecord")  # fails if any other file replaced it
         reader = _reader_of(self.path)
         return reader, self._version.open("from_arrayrecord")  # so it is no older than the reader
 
@@ -149,16 +149,16 @@ class FromArrayRecord(IndexedSource[T], Generic[T]):
         decoder = _unchanged if self.row_spec == ValueSpec(bytes) else _Decoder(self.row_spec)
 
         def rows(i: int, in_order: bool) -> list[T]:
-            k, j = shards.find(i)
+            k, start = shards.find(i)
             part = self.parts[k]
             if k not in files:
                 files[k] = _File(part)
-            end = min(j + (files[k].at_once if in_order else 1), part.length)
+            end = min(start + (files[k].at_once if in_order else 1), part.length)
             try:
-                records = enumerate(files[k].records(j, end), j)
-                return [decoder(record, part.path, n) for n, record in records]
+                records = enumerate(files[k].records(start, end), start)
+                return [decoder(record, part.path, number) for number, record in records]
             except Exception:  # a later row may have failed: read this one alone
-                return [decoder(files[k].records(j, j + 1)[0], part.path, j)]
+                return [decoder(files[k].records(start, start + 1)[0], part.path, start)]
 
         return by_number(rows)
 
@@ -248,18 +248,18 @@ def write(
 def _write(path: Path, rows: Iterable[object], group_size: int) -> None:
     module = library(_MODULE, "write_arrayrecord", "arrayrecord")
     writer = module.ArrayRecordWriter(str(path), f"group_size:{group_size}")
-    raw: bool | None = None
+    first_is_raw: bool | None = None
     tuple_names = SameTupleNames()
     try:
         for row in rows:
             is_raw = type(row) is bytes
-            if raw not in (None, is_raw):
+            if first_is_raw not in (None, is_raw):
                 raise SpecMismatch(
                     f"element: row is of type {type(row).__name__}, earlier rows are "
-                    f"{'bytes' if raw else 'of other types'}; bytes are written unchanged and all "
-                    f"else is encoded, so one file cannot have both"
+                    f"{'bytes' if first_is_raw else 'of other types'}; bytes are written unchanged "
+                    f"and all else is encoded, so one file cannot have both"
                 )
-            raw = is_raw
+            first_is_raw = is_raw
             if is_raw and cast("bytes", row).startswith(_MARK):
                 raise SpecMismatch("element: bytes that begin with the mark of encoded elements")
             tuple_names.check(spec_of(row))

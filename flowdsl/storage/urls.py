@@ -63,9 +63,9 @@ class RemoteFile:
         self.size = int(info["size"])
         self.stamp = stamp_of(info)
         self._blocks: OrderedDict[int, Started[bytes]] = OrderedDict()
-        # the last block that was read; -2, so that the first one is read alone: many formats
-        # begin with reading a few bytes of it
         self._last = -2
+        """The last block that was read; -2, so that the first one is read alone: many formats
+        begin with reading a few bytes of it."""
         self._lock = threading.Lock()
 
     def _info(self) -> dict[str, Any]:
@@ -200,8 +200,8 @@ def _shown(path: str, cause: Exception | None) -> Exception | None:
 def _cause_of(error: Exception) -> Exception:
     """Return the server's or network's error behind fsspec's FileNotFoundError, if there is one."""
     cause = error.__cause__
-    known = isinstance(cause, OSError) or hasattr(cause, "status")
-    return cause if isinstance(error, FileNotFoundError) and known else error  # type: ignore[return-value]  # an Exception, if known
+    tells_more = isinstance(cause, OSError) or hasattr(cause, "status")
+    return cause if isinstance(error, FileNotFoundError) and tells_more else error  # type: ignore[return-value]  # then an Exception
 
 
 def _refused(error: Exception) -> str | None:

@@ -215,9 +215,9 @@ def tensor_of(array: NDArray[Any], copy: bool | None = None) -> torch.Tensor:
     if why or copy:
         array = np.array(array, array.dtype.newbyteorder("="), order="C", subok=False)
     # PyTorch does not know dtypes of ml_dtypes, but has dtypes of these names and bit patterns.
-    own = getattr(torch, array.dtype.name, None) if array.dtype.isbuiltin == 2 else None
-    if isinstance(own, torch.dtype) and array.dtype.itemsize in _UNSIGNED:
-        return torch.from_numpy(array.view(_UNSIGNED[array.dtype.itemsize])).view(own)
+    torch_dtype = getattr(torch, array.dtype.name, None) if array.dtype.isbuiltin == 2 else None
+    if isinstance(torch_dtype, torch.dtype) and array.dtype.itemsize in _UNSIGNED:
+        return torch.from_numpy(array.view(_UNSIGNED[array.dtype.itemsize])).view(torch_dtype)
     try:
         return torch.from_numpy(array)
     except TypeError as error:

@@ -23,12 +23,13 @@ from flowdsl.storage.values import components_to_store, is_array, is_ml_dtype, i
 from flowdsl.storage.writing import write_file
 
 _DAY = np.dtype("M8[D]")
-_UNITS = (_DAY.str[1:], *(f"{kind}8[{unit}]" for kind in "mM" for unit in ("ms", "us", "ns")))
+_TIME_DTYPES = (_DAY.str[1:], *(f"{kind}8[{unit}]" for kind in "mM" for unit in ("ms", "us", "ns")))
 """The time types that Parquet has."""
 
 _MAX_AXES = 63
 """A row group becomes one array, and NumPy's have at most 64 axes."""
 _GROUP_BYTES = 1 << 26
+"""A row group that reaches this size is written."""
 _VALUE = "element"
 """The column name for elements without components."""
 
@@ -38,17 +39,21 @@ def write(
 ) -> int:
     """Write the elements of a flow, as its method ``write_parquet`` does."""
     library("pyarrow.parquet", "write_parquet", "parquet")
-    most = checked_int("write_parquet: row_group", row_group, 1)
+    rows_per_group = checked_int("write_parquet: row_group", row_group, 1)
     return write_file(
-        "write_parquet", flow, path, overwrite, lambda to, rows: _File(to, most).write(rows)
+        "write_parquet",
+        flow,
+        path,
+        overwrite,
+        lambda to, rows: _File(to, rows_per_group).write(rows),
     )
 
 
 class _File:
     """A Parquet file that is being written."""
 
-    def __init__(self, path: Path, most: int) -> None:
-        self._path, self._most = path, most
+    def __init__(self, path: Path, rows_per_group: int) -> None:
+        self._path, self._rows_per_group = path, rows_per_group
         self._form = "value"
         self._types: dict[str, ColumnType] = {}
         """The types of columns as known so far: a column may have contained only None."""
@@ -77,7 +82,7 @@ class _File:
         for row in rows:
             self._add(row)
             count, size = count + 1, size + nbytes_of(row)
-            if count >= self._most or size >= _GROUP_BYTES:
+            if count >= self._rows_per_group or size >= _GROUP_BYTES:
                 self._write_group()
                 count = size = 0
         if count or self._writer is None:
@@ -212,7 +217,7 @@ class ColumnType:
 
 
 NO_VALUE_TYPE = ColumnType(None)
-_PYTHON: dict[type, ColumnType] = {
+_TYPES_OF_PYTHON: dict[type, ColumnType] = {
     kind: ColumnType(kind) for kind in (bool, int, float, str, bytes)
 } | {NoneType: NO_VALUE_TYPE}
 
@@ -223,7 +228,7 @@ def column_type_of(value: object, at: str) -> ColumnType:
     Raises:
         SpecMismatch: A column cannot store the value; the message begins with the component's name.
     """
-    known = _PYTHON.get(type(value))
+    known = _TYPES_OF_PYTHON.get(type(value))
     if known is not None:
         _check(value, at)
         return known
@@ -241,7 +246,7 @@ def column_type_of(value: object, at: str) -> ColumnType:
             raise SpecMismatch(f"{at}: an array of shape {value.shape} cannot be written")
         return ColumnType(dtype, value.shape)
     if type(value) is list:
-        kinds = {_PYTHON.get(type(item)) for item in value}
+        kinds = {_TYPES_OF_PYTHON.get(type(item)) for item in value}
         if len(kinds) > 1 or None in kinds or NO_VALUE_TYPE in kinds:
             raise SpecMismatch(f"{at}: list items must be all bool, int, float, str or bytes")
         for item in value:
@@ -265,10 +270,10 @@ def _check(value: object, at: str) -> None:
 
 def _stored_dtype(value: np.generic | NDArray[Any], at: str) -> np.dtype[Any]:
     dtype = value.dtype
-    times = dtype.str[1:] in _UNITS
-    numbers = dtype.kind in "biu" or (dtype.kind == "f" and dtype.itemsize <= 8)
-    numbers = numbers and not is_ml_dtype(dtype)
-    if not dtype.isnative or not (times or numbers):
+    is_time = dtype.str[1:] in _TIME_DTYPES
+    is_number = dtype.kind in "biu" or (dtype.kind == "f" and dtype.itemsize <= 8)
+    is_number = is_number and not is_ml_dtype(dtype)
+    if not dtype.isnative or not (is_time or is_number):
         raise SpecMismatch(
             f"{at}: {dtype} cannot be written; bool, integers, float16 to float64, days, and times "
             f"in ms, us or ns can, in this machine's byte order"
