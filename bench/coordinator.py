@@ -71,7 +71,17 @@ class Simulated:
             count = task.stop - task.start
             seconds = count * self._rows * SECONDS_PER_ROW
             result = Result(
-                task.number, count, None, 0, [], None, seconds, seconds, [], {}, done=count
+                task.number,
+                returned=count,
+                positions=None,
+                filtered=0,
+                skipped=[],
+                failure=None,
+                seconds=seconds,
+                cpu=seconds,
+                times=[],
+                costs={},
+                settled=count,
             )
             events.append(Done(worker, result, _Delivery(range(count), 64 * count)))
         self._submitted.clear()

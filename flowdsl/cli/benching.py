@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import platform
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -36,7 +37,7 @@ def percentage(text: str) -> float:
         share = float(text.removesuffix("%")) / 100
     except ValueError:
         share = 0.0
-    if not text.endswith("%") or not 0 < share < 100:
+    if not text.endswith("%") or not 0 < share < math.inf:
         raise BadInput(f"--fail-above must be a percentage above 0%, such as 10%, got {text!r}")
     return share
 

@@ -37,7 +37,7 @@ def print_lines(lines: Mapping[str, str]) -> None:
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print rows in columns; the first column and the figures are right-aligned."""
+    """Print rows in columns: the second, a name, and the last, a remark, are left-aligned."""
     widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
     for row in (header, *rows):
         cells = [

@@ -244,7 +244,10 @@ _STACKABLE_SCALARS = (bool, int, float, complex, str, bytes)
 
 
 def _is_open(cls: type, hints: Mapping[str, object]) -> bool:
-    """Return True if values annotated with a class may batch differently from its instances."""
+    """Return True if a value annotated with a class may batch differently from a plain instance.
+
+    It may be of a subclass, or be a dict without some of the keys.
+    """
     if is_typeddict(cls):
         return bool(_optional_keys(cls, hints))
     if issubclass(cls, _STACKABLE_SCALARS):
@@ -340,6 +343,7 @@ def meet(declared: Spec, seen: Spec, path: str = "element") -> Spec:
             fields = tuple((name, meet(a, b, f"{path}.{name}")) for (name, _), (_, a, b) in pairs)
             return StructSpec(with_names.form, fields)
     if isinstance(declared, ArraySpec) and isinstance(seen, ArraySpec):
+        # One dtype, unless both are known and differ: each is then the narrower one of itself.
         dtypes = {_narrower(declared.dtype, seen.dtype), _narrower(seen.dtype, declared.dtype)}
         if len(dtypes) == 1 and _shapes_agree(declared.shape, seen.shape):
             return ArraySpec(dtypes.pop(), _known_dims(declared.shape, seen.shape))
@@ -559,7 +563,11 @@ def without_shapes(spec: Spec) -> Spec:
 
 
 def differences(a: Spec, b: Spec, path: str = "element") -> Iterator[tuple[str, Spec, Spec]]:
-    """Yield the components in which two specs contradict each other, apart from sizes."""
+    """Yield the components in which the specs of two flows contradict each other, apart from sizes.
+
+    ``meet`` is for two specs of one flow; elements of two flows may differ in sizes, and a
+    component may be None in one of them.
+    """
     if isinstance(a, StructSpec) and isinstance(b, StructSpec):
         of_a, of_b = dict(a.fields), dict(b.fields)
         if tuple in (a.form, b.form):  # the components of a tuple are matched by position
@@ -582,7 +590,7 @@ def differences(a: Spec, b: Spec, path: str = "element") -> Iterator[tuple[str, 
 
 
 def _stack_as_one_dtype(a: Spec, b: Spec) -> bool:
-    """Return True for a number of Python and a NumPy scalar of the dtype with which it stacks."""
+    """Return True for a Python number and a NumPy scalar of the dtype with which it stacks."""
     number, scalar = (a, b) if isinstance(a, ValueSpec) else (b, a)
     return (
         isinstance(number, ValueSpec)
@@ -600,7 +608,7 @@ def _compatible(a: Spec, b: Spec) -> bool:
     if NoneType in (one, other) or one is other:
         return True
     if not {bool, int, float}.isdisjoint((one, other)):  # numbers stack only with their own class
-        return object in (one, other)
+        return object in (one, other)  # which is unknown
     return issubclass(one, other) or issubclass(other, one)
 
 

@@ -67,7 +67,8 @@ class TaskOutcome:
     """The calls and seconds of each operator, if operators are timed."""
     settled: int = 0
     """The number of addresses from which the elements were returned, filtered or skipped: fewer
-    than requested if the elements became too large, and 0 if the task was not due."""
+    than requested if the elements became too large, 0 if the task was not due, and all of them if
+    it failed."""
     nbytes: int = 0
     """The approximate bytes of the elements."""
 

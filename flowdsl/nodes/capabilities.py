@@ -71,8 +71,8 @@ class Resumable(Node[T, E], Generic[T, E]):
 
 
 ELEMENTS_PER_RESTART = 128
-"""The number of elements from one restart to the next, for an operator that needs microseconds to
-note one. A resume computes at most this number of elements again."""
+"""The usual number of elements from one restart to the next, where an operator needs microseconds
+to note one. A resume computes about this number of elements again."""
 
 
 class RestartPoint(NamedTuple):

@@ -185,6 +185,7 @@ class AttemptToRead(_Attempted, IndexedSource[Any]):
         return int(self.attempted.node.length)
 
     def open(self) -> Callable[[int], Any]:
+        """Return a reader that raises: generated code makes failures of its errors by itself."""
         read: Callable[[int], Any] = self.attempted.node.open()
         return read
 

@@ -104,7 +104,11 @@ _SMALL = 1024
 
 
 def _feistel(block: NDArray[np.uint64], bits: int, keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Permute the numbers of ``bits`` bits by a keyed Feistel network."""
+    """Permute the numbers of ``bits`` bits by a keyed Feistel network.
+
+    The halves of a number change places in each round, and are in their own places after all
+    rounds, whose number is even.
+    """
     low_bits = np.uint64(bits // 2)
     masks = [np.uint64((1 << bits // 2) - 1), np.uint64((1 << (bits - bits // 2)) - 1)]
     changed, other = block & masks[0], block >> low_bits
@@ -135,7 +139,7 @@ def _mix(x: NDArray[np.uint64]) -> None:
 
 
 def epoch_of_pass(epoch: Positions, passes: Positions) -> Positions:
-    """The epoch of a repeated flow in pass ``passes`` of an ``epoch`` of ``repeat``.
+    """The epoch of a flow below ``repeat``, in a pass of an epoch of ``repeat``.
 
     In epoch 0 it is the number of the pass. In other epochs it is a 62-bit hash of the epoch and
     the pass: two (epoch, pass) pairs have the same hash only with a probability of 2**-62.

@@ -47,8 +47,9 @@ def refuse_mismatch(node: AnyNode) -> None:
 
 
 MadeOf: TypeAlias = Callable[[Spec, Any], tuple[Spec, Any] | None]
-"""Maps a source's spec and first element to the spec and value of the part from which an operator
-makes its first element; None if it does not use the source's first element."""
+"""Selects what an operator makes its first element of, from the spec and the first element of its
+source: for ``unbatch``, the spec and the value of the first row of the batch. None if the operator
+does not use the source's first element."""
 
 
 def _whole_element(spec: Spec, element: Any) -> tuple[Spec, Any]:
@@ -94,7 +95,8 @@ _MAX_DEPTH_PROBED = 200
 would take seconds and nest more iterators than Python allows."""
 
 _for_all_elements: ContextVar[bool] = ContextVar("_for_all_elements", default=False)
-"""True while ``probed`` leaves a size unknown that only the first element shows."""
+"""True in ``spec_for_all_elements``: ``probed`` then keeps declared sizes only, since the sizes of
+other elements may differ from those of the first."""
 
 
 def spec_for_all_elements(node: AnyNode, sources: tuple[Spec, ...]) -> Spec:

@@ -96,7 +96,10 @@ class MapComponent(CodeTemplate[Any, Any, E], Generic[E]):
 
     @property
     def loop_line(self) -> str:
-        """Source code that changes pairs inline, without a call: most rows are pairs."""
+        """Source code that changes pairs inline, without a call: most rows are pairs.
+
+        ``{func}`` and ``{change}`` are attributes of this node (see ``CodeTemplate``).
+        """
         changed_pairs = {0: "({func}(x[0]), x[1])", 1: "(x[0], {func}(x[1]))"}
         if self.index not in changed_pairs:
             return "x = {change}(x)"
@@ -191,12 +194,12 @@ def _is_plain_tuple(form: type) -> bool:
 
 
 def _require_settable(form: type, name: str) -> None:
-    if (arguments_of(form) or {}).get(name, name) is None:
+    if (arguments_of(form) or {}).get(name, name) is None:  # the constructor takes no such argument
         raise SpecMismatch(f"{form.__name__} sets its field {name!r} by itself")
 
 
 def _name(component: int | str, form: type, names: Sequence[str]) -> str:
-    """The name of the component with a number in a tuple, a key in a dict, or a field's name.
+    """The name of a component, from its number in a tuple, its key in a dict, or its field.
 
     Raises:
         SpecMismatch: There is no such component; the message lists the existing ones.

@@ -243,6 +243,7 @@ def _contents(x: Any) -> Iterable[object]:
 
 def _drawn_from_torch(function: Any) -> Iterator[object]:
     """The global generator of torch, if a function of torch draws from it."""
+    # Some functions in C, such as ``torch.Tensor.normal_``, have no module, but an owner that has.
     home = function.__module__ or function.__self__
     package = home if isinstance(home, str) else getattr(home, "__module__", None)
     if str(package).partition(".")[0] == "torch" and re.fullmatch(_DRAWS, function.__name__):
@@ -311,7 +312,9 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
 def _named_in(code: CodeType, names: Mapping[str, object]) -> Iterator[object]:
     """The objects that code names: globals, and attributes of modules, such as ``np.random.rand``.
 
-    A module is yielded if it is used in another way, such as passed as an argument.
+    A module is yielded if it is used in another way, such as passed as an argument. So each object
+    is yielded one instruction later: if that reads an attribute of a module, the attribute is the
+    object that is named.
     """
     value: object = None  # what the last instruction has loaded, or None if that is not known
     imported: object = None
@@ -375,7 +378,7 @@ def _drawn_by_name(seen: Iterable[object]) -> list[Seedable]:
                     if instruction.opname in _READS_ATTRIBUTE:
                         names.add(instruction.argval)
     draws = _draws_in_torch if "torch" in modules else partial(re.fullmatch, _DRAWS_OF_TENSOR)
-    drawn = {
+    drawn = {  # without the generator of ``random``: who names that module draws from it
         _Legacy: "numpy" in modules and "random" in names,
         _Torch: any(map(draws, names)),
     }
@@ -386,7 +389,8 @@ def _drawn_by_name(seen: Iterable[object]) -> list[Seedable]:
 def seeded(generators: Sequence[Seedable], numbers: Iterable[int]) -> Iterator[None]:
     """Seed generators for a block, and restore their states after it.
 
-    With generators, one thread at a time runs such a block: the draws of two threads would mix.
+    If there are generators, only one thread at a time may run such a block: the draws of two
+    threads would mix.
     """
     if not generators:
         yield

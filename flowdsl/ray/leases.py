@@ -85,6 +85,8 @@ def acquire(kind: type[Reservation], node: Node, cpus: int) -> Lease:
 
 
 _OPTIONS: Any = {"concurrency_groups": {"reports": 1, "life": 1}}
+"""A thread for each of two groups of calls, so that they do not wait for tasks: those that wait for
+reports, and those that hold and release the actor."""
 
 
 def release(lease: Lease) -> None:
@@ -97,7 +99,7 @@ def release(lease: Lease) -> None:
 
 
 def forget(lease: Lease) -> None:
-    """Drop a lease whose actor has ended."""
+    """Remove a lease from those in use."""
     with suppress(ValueError):
         _active.remove(lease)
 
@@ -120,7 +122,10 @@ def end_idle(unless: Callable[[Lease], bool] = lambda lease: False) -> None:
 
 
 def _fresh() -> list[Lease]:
-    """Return the idle leases whose actors have not ended by themselves."""
+    """Return the idle leases that are certainly alive, and end the others.
+
+    An actor that has been idle for nearly ``SECONDS_IDLE`` could end before it is held again.
+    """
     now = time.monotonic()
     job = session()
     _idle[:] = [lease for lease in _idle if lease.job == job]

@@ -49,7 +49,7 @@ class Figures:
 
 @attrs.frozen
 class _Placed:
-    """A box with its layout; ``span`` is the width of the box and all boxes above it."""
+    """A box with its layout; ``span`` is the width of the box and all boxes that feed it."""
 
     box: Box
     sources: tuple[_Placed, ...]
@@ -120,8 +120,7 @@ class _Picture:
         """Return the height of a box, the boxes above it, and the arrows that lead to it."""
         if placed.sources:
             return max(map(self._tall, placed.sources)) + _GAP_DOWN + placed.height
-        has_arrow = placed.box.receives is not None  # of positions
-        return placed.height + (_GAP_DOWN if has_arrow else 0)
+        return placed.height + (0 if placed.box.receives is None else _GAP_DOWN)  # of an arrow
 
     # -- drawing -------------------------------------------------------------------------------
 
@@ -176,7 +175,7 @@ class _Picture:
         on.text(left, y + 14, cut(line.title, room, kind), kind, line.title)
         if cost is None:
             note = cut(line.note, right - left - text_width(line.title, kind) - 10, "small")
-            if not self._figures and len(note) > 3:
+            if not self._figures and len(note) > len("..."):  # else nothing of it is left
                 on.text(right, y + 14, note, "small faint end", line.note)
             return
         on.text(right - _BAR - 8, y + 14, duration(cost.mean), "small faint end")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeAlias
@@ -92,7 +92,7 @@ FormatLaw: TypeAlias = Callable[[Format, Path], None]
 
 def rows_come_back(format_: Format, folder: Path) -> None:
     """What is read is what was written: the rows, their order, dtypes, shapes and number."""
-    names = iter(range(10**9))
+    names = count()
 
     @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
     @given(format_.rows)

@@ -25,7 +25,9 @@ _VARIABLES: dict[str, tuple[str, ...]] = {
 library reads as a fallback."""
 
 AT_FIRST = 1
-"""The threads of libraries in a new interpreter, for which ``variables(AT_FIRST)`` are set."""
+"""The threads of libraries when a worker starts, by ``variables(AT_FIRST)`` in its environment.
+
+``use`` is called later, when the worker has the environment of the consumer."""
 
 _MODULES = {
     "cv2": ("OPENCV_FOR_THREADS_NUM", "setNumThreads"),
@@ -56,9 +58,10 @@ def variables(threads: int) -> dict[str, str]:
 def use(threads: int) -> None:
     """Set the number of threads of libraries in this process, unless the environment sets it.
 
-    Libraries loaded later read it from the environment. Libraries already loaded are configured
-    directly; with one thread this is not needed, since a worker starts with it. A function of the
-    user can still set another number later.
+    Libraries loaded later read it from the environment. Libraries for BLAS and OpenMP that are
+    loaded are configured by threadpoolctl, unless the number is the one with which the worker
+    started; the modules in ``_MODULES`` are configured always. A function of the user can still set
+    another number later.
     """
     unset = variables(threads)
     os.environ.update(unset)

@@ -42,9 +42,7 @@ _METHOD: Any = _Dispatching().method
 def made_of(value: Any) -> tuple[Any, ...] | None:
     """Return the ``__reduce__`` tuple of a value; None if pickle's default applies."""
     kind = type(value)
-    # Until Python 3.13, such a method is a function, and only its code object identifies it.
-    code, code_of_method = (getattr(x, "__code__", None) for x in (value, _METHOD))
-    if kind is type(_METHOD) and code is code_of_method:
+    if kind is type(_METHOD) and _code_of(value) is _code_of(_METHOD):
         owner = _owner_of(value)
         return None if owner is None else (getattr, (owner, value.__name__))
     if kind is FunctionType:
@@ -118,6 +116,15 @@ def _dispatching_method(
     for kind, function in registry:
         made.dispatcher.register(kind, function)
     return made
+
+
+def _code_of(method: Any) -> CodeType | None:
+    """Return the code of a function, which identifies a bound ``singledispatchmethod``.
+
+    Since Python 3.14 such a method is of a class of its own, without code.
+    """
+    code: CodeType | None = getattr(method, "__code__", None)
+    return code
 
 
 def _owner_of(method: Any) -> Any:

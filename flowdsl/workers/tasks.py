@@ -85,14 +85,17 @@ InputRows: TypeAlias = Sequence[Sequence[Any] | TruncatedInput]
 
 
 class InputUnreadable(Exception):
-    """A worker cannot load the rows of a task. This error never leaves the runtime."""
+    """A worker cannot load the rows of a task, which were packed together.
+
+    The task is sent again, with each row packed by itself. This error never leaves the runtime.
+    """
 
 
 class RowUnreadable(Exception):
-    """A worker cannot load a row that a task needs. This error never leaves the runtime."""
+    """A worker cannot load a row that was packed by itself. This error never leaves the runtime."""
 
     def __init__(self, slot: int, row: int, cause: BaseException) -> None:
-        """``row`` counts the task's rows of one base, and ``slot`` the bases of the stage."""
+        """``slot`` is the index of the base in the stage, ``row`` that of the row in the task."""
         super().__init__(slot, row, cause)
         self.slot = slot
         self.row = row
@@ -105,8 +108,8 @@ class RowAlone:
 
     content: bytes
     skipped_as: Failed | None
-    """The failure that takes the row's place if a worker cannot load it, without its cause; None if
-    no operator above skips it."""
+    """What takes the row's place if the worker cannot load it: a failure, whose cause the worker
+    sets. None if no operator above skips failures, so that the pass ends."""
 
 
 def load_rows_alone(rows: InputRows) -> tuple[InputRows, dict[int, RowUnreadable]]:
@@ -173,13 +176,13 @@ class TaskSource:
 
     stage: Stage
     bases: tuple[PassFactory, ...]
-    """Functions that begin a pass over a base of the stage; empty unless the base is a stream."""
+    """Functions that begin a pass over a stream of the stage; empty if it reads no stream."""
     sizer: TaskSizer
     pack: Pack
     close: Callable[[], None] = lambda: None
     """Closes the sources of the stream; called in the thread that reads it."""
     wake: Callable[[], None] | None = None
-    """Called in that thread when rows have arrived after a None of ``task_inputs``."""
+    """Called in that thread when rows have arrived after ``task_inputs`` yielded None."""
     memory: int = BYTES_IN_FLIGHT
     """The maximum bytes of the stream that may be read ahead of the workers."""
     reading: ReadAhead[Any] | None = attrs.field(default=None, init=False)
@@ -189,7 +192,7 @@ class TaskSource:
     programs: list[Program] = attrs.field(factory=list[Program])
     """The programs of the bases whose rows are in this process's memory."""
     errors: dict[int, Exception] = attrs.field(factory=dict[int, Exception])
-    """The errors of the bases that failed in this pass, by the number of the base."""
+    """The errors of the bases that failed in this pass, by its slot."""
 
     def __attrs_post_init__(self) -> None:
         self.programs.extend(Program(b.top.node) for b in self.stage.bases if isinstance(b, Lookup))
@@ -227,8 +230,8 @@ class TaskSource:
     def rest(self, task_input: TaskInput, settled: int) -> list[TaskInput]:
         """Return task inputs of the current size for all but the first ``settled`` elements.
 
-        If none are settled, return two halves: the worker had no memory for the result, or the task
-        overtook the rest of the task before it, and the worker returned it unstarted (see
+        If none are settled, return two halves: the worker had no memory for the result, or it
+        returned the task unstarted, since the rest of an earlier task has to run first (see
         ``Executor.is_due``).
         """
         task = task_input.task
@@ -394,19 +397,19 @@ class TaskSource:
                 i, cause = unsendable[0]
                 self.errors[0] = _row_error(base, addresses, i, cause, describe_element(values[i]))
                 del values[i:]
-            whole = len(values)  # the last element of a pass may have fewer rows than the others
-            if self.errors:  # without the available rows of the element that cannot be computed
-                whole -= whole % ratio
-                message = self.pack([values[:whole]])
-            if count := self.stage.elements_of(whole):
+            complete = len(values)  # the last element of a pass may have fewer rows than the others
+            if self.errors:  # the element at the error has a task of its own, with the rows before
+                complete -= complete % ratio
+                message = self.pack([values[:complete]])
+            if count := self.stage.elements_of(complete):
                 task = self._task(epoch, start, start + count)
-                if ratio == 1 and positions[:whole] != list(range(task.start, task.stop)):
-                    task = attrs.evolve(task, positions=positions[:whole])
-                yield TaskInput(task, [values[:whole]], *message)
+                if ratio == 1 and positions[:complete] != list(range(task.start, task.stop)):
+                    task = attrs.evolve(task, positions=positions[:complete])
+                yield TaskInput(task, [values[:complete]], *message)
                 start = task.stop
-            if len(values) > whole:
+            if len(values) > complete:
                 last = self._task(epoch, start, start + 1)
-                yield self._cut_short(last, [values[whole:]], self.errors)
+                yield self._cut_short(last, [values[complete:]], self.errors)
 
     def _packed(
         self, rows: list[list[Any]], addresses: dict[int, Indices]
@@ -414,8 +417,8 @@ class TaskSource:
         """Pack the rows; return the message with its size.
 
         A failure takes the place, in ``rows`` too, of each row that cannot be sent and that
-        operators skip. If there are others, no message is made: return the number and the error of
-        the first one of each base, by the number of the base.
+        operators skip. If there are others, no message is made: return the index and the error of
+        the first one of each base, by the slot of the base.
         """
         while True:
             try:
@@ -472,7 +475,7 @@ def _is_skipped(node: AnyNode, slot: int, below_skip: bool = False) -> bool:
 
     Only attempts, and operators that do not look at elements, may be between the two.
     """
-    if isinstance(node, Supplied):
+    if isinstance(node, Supplied):  # the leaf of a program that stands for a base
         return below_skip and node.slot == slot
     moves_failures = isinstance(node, Attempt | IndexTransform | Merging)
     reached = isinstance(node, SkipFailed) or (below_skip and moves_failures)

@@ -278,3 +278,17 @@ def test_a_flow_is_pickled_equally_twice() -> None:
 
     flow = fl.from_range(9).map(local)
     assert ship(flow.node, PROCESSES) == ship(flow.node, PROCESSES)
+
+
+class Settings(dict[str, int]):
+    """A dict whose keys are attributes: reading another one raises ``KeyError``."""
+
+    def __getattr__(self, name: str) -> int:
+        return self[name]
+
+
+def test_attributes_of_objects_are_not_read() -> None:
+    """They are code of the user, which may raise other errors than ``AttributeError``."""
+    settings = Settings(factor=2)
+    flow = fl.from_range(4).map(lambda i: i * settings.factor)
+    assert flow.prefetch(procs=1).collect() == [0, 2, 4, 6]

@@ -117,8 +117,9 @@ def check_heaps(path: str, dataset: Any) -> None:
             whole = len(references) - len(references) % _TEXT_REFERENCE.itemsize
             found = np.frombuffer(references[:whole], _TEXT_REFERENCE)["heap"]
             heaps.update(np.unique(found).tolist())
+        userblock = dataset.file.userblock_size
         for heap in heaps:
-            start = dataset.file.userblock_size + heap
+            start = userblock + heap
             if data[start : start + len(_HEAP)] == _HEAP:
                 _heap_end(data, start)
 

@@ -86,7 +86,7 @@ class NpyRows(StoredColumn):
             self._whole = np.ndarray(shape, dtype, content, order="F")
 
     def extent(self, i: int) -> Extent | None:
-        return Extent(0, self.length, self._start) if self._whole is None else None
+        return None if self._whole is not None else Extent(0, self.length, self._start)
 
     def converted(self, i: int) -> bytes:
         return cast("bytes", cast("NDArray[Any]", self._whole)[i].tobytes())
@@ -144,7 +144,7 @@ class FromNpy(FileSource[T], Generic[T]):
 
     def _row(self, rows: NpyRows, i: int, places: Places) -> Any:
         try:
-            return rows.value(i, places.get(""))
+            return rows.value(i, places.get(""))  # the name of an element that is one array
         except ValueError as error:
             raise SourceError(f"{self.path!r}: row {i} is damaged: {error}") from error
 

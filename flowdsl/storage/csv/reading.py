@@ -305,7 +305,7 @@ def from_csv(  # pyright: ignore[reportInconsistentOverload]  # as for mypy
     r"""Read the rows of one CSV file, or of several files with the same columns, in sequence.
 
     ``paths`` is a path or URL, a pattern such as ``"part-*.csv"``, whose files are sorted, or a
-    list of these, in the listed order. Each file has_header with a header, unless ``header=False``.
+    list of these, in the listed order. Each file begins with a header, unless ``header=False``.
     Pass ``header`` if ``tuple[A, B]`` is declared and the first line could also be a row. A row is
     a dict of text, with the keys of the header or only those in ``columns``. Without a header, a
     row is a tuple of text, or a dict if ``columns`` names all cells.

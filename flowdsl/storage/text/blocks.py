@@ -47,7 +47,9 @@ class Rows(Protocol[T_co]):
 STRETCH = 1 << 13
 """The size of the byte range in which the rows of one block begin."""
 
+_INDEX_VERSION = 5
 _MAX_BLOCKS = 8
+"""The most blocks that a read in order parses together."""
 _NEAR_ROWS = 16
 """Rows at most this far after the latest row are read in order: parsing a block takes about as long
 as parsing this number of its rows alone."""
@@ -56,9 +58,10 @@ _GROUP_ROWS = 32
 _UNPARSED_BYTES = 1 << 24
 """The bytes of blocks that a process caches while rows are read at random."""
 _READ_BYTES = 1 << 21
+"""The size of the pieces in which a file is scanned."""
 _FILES_OPEN = 16
 _INFLATED_OPEN = 256
-"""More compressed files stay open: after opening, each is decompressed from its beginning."""
+"""The limit for compressed files: one that is opened again is decompressed from its beginning."""
 _BOM = b"\xef\xbb\xbf"
 
 # -- files and their blocks ------------------------------------------------------------------------
@@ -106,12 +109,12 @@ def text_file(
         SourceError: The file is missing, damaged or not text, its last quote is never closed, or a
             quote that spans several lines is closed within a cell.
     """
-    form = f"text 5 {STRETCH} {syntax} {bom} {empty}"
+    index_key = f"text {_INDEX_VERSION} {STRETCH} {syntax} {bom} {empty}"
     return indexed(
         operator,
         path,
         compression,
-        form,
+        index_key,
         columns=3,
         scan=lambda file: scan(operator, file, syntax, bom, empty),
     )
@@ -121,11 +124,13 @@ def indexed(
     operator: str,
     path: str,
     compression: TextCompression,
-    form: str,
+    index_key: str,
     columns: int,
     scan: Callable[[ByteFile], Table],
 ) -> TextFile:
     """Index a text file by a function that finds the blocks in its content.
+
+    A stored index with another ``index_key`` is not used: the key names all that affects it.
 
     Raises:
         SourceError: The file is missing, compressed in another way, or not text.
@@ -134,9 +139,11 @@ def indexed(
 
     def blocks(file: ByteFile) -> Table:
         table = scan(opened.content)
-        return table if opened.compression is None else table.of(digest_of(operator, file))
+        if opened.compression is None:
+            return table
+        return table.of(digest_of(operator, file))  # of the stored bytes: a scan sees others
 
-    table = table_of(opened.file, form, columns, blocks)
+    table = table_of(opened.file, index_key, columns, blocks)
     stamp = opened.file.stamp
     return TextFile(path, stamp, table.digest, opened.compression, table.columns)
 
@@ -184,9 +191,10 @@ def scan(
         else:
             found = row_ends.find(codes, file.read(offset + len(data), 1))
             lines = line + np.arange(1, len(found.ends) + 1)
-            ends, lines_of_rows = found.ends[found.end_rows], lines[found.end_rows]
-            rows_at = np.append(last_line, lines_of_rows)[np.searchsorted(ends, found.within)]
-            lines_at = line + np.searchsorted(found.ends, found.within)
+            ends, lines_of_rows = found.ends[found.ends_row], lines[found.ends_row]
+            quotes = found.quotes_within_cells
+            rows_at = np.append(last_line, lines_of_rows)[np.searchsorted(ends, quotes)]
+            lines_at = line + np.searchsorted(found.ends, quotes)
             for start, end in np.stack([rows_at, lines_at], 1)[rows_at < lines_at]:
                 raise SourceError(
                     f"{operator}: {file.path!r}: the row that begins on line {start + 1} has a "
@@ -196,20 +204,20 @@ def scan(
                 )
             line += len(found.ends)
             lines, comments = lines_of_rows, found.comments + offset
-        starts = ends + (offset + 1)
+        starts = ends + (offset + 1)  # of the rows after those that end in this piece
         if len(starts):
-            begins = np.diff(starts // STRETCH, prepend=last_start // STRETCH) > 0
+            opens_block = np.diff(starts // STRETCH, prepend=last_start // STRETCH) > 0
             rows = row + np.arange(1, len(starts) + 1)
             if not empty:
-                before = codes[ends - 1]
-                if ends[0] == 0:
-                    before[0] = previous_byte
-                first = np.concatenate([[last_start], starts[:-1]])
-                sizes = starts - first
-                nothing = (sizes == 1) | ((sizes == 2) & (before == ord("\r")))
-                nothing |= np.isin(first, np.append(comments, last_comment))
-                rows -= np.cumsum(nothing)
-            parts.append(np.stack([starts, rows, lines])[:, begins])
+                byte_before_newline = codes[ends - 1]
+                if ends[0] == 0:  # it is in the previous piece
+                    byte_before_newline[0] = previous_byte
+                row_starts = np.concatenate([[last_start], starts[:-1]])
+                sizes = starts - row_starts
+                is_no_row = (sizes == 1) | ((sizes == 2) & (byte_before_newline == ord("\r")))
+                is_no_row |= np.isin(row_starts, np.append(comments, last_comment))
+                rows -= np.cumsum(is_no_row)
+            parts.append(np.stack([starts, rows, lines])[:, opens_block])
             row, last_start, last_line = int(rows[-1]), int(starts[-1]), int(lines[-1])
         if len(comments):
             last_comment = int(comments[-1])
@@ -287,7 +295,8 @@ def checked_encoding(operator: str, encoding: object, marks: str = "") -> str:
 def _shared_bytes(encoding: str) -> frozenset[int] | None:
     """Return the bytes below 128 that occur in characters outside of ASCII.
 
-    Return None if such a byte begins a longer sequence, which shifts to other characters.
+    Return None for an encoding such as ISO-2022-JP, where an escape sequence, a *shift*, changes
+    which characters the bytes after it encode.
     """
     if encoding in _WITHOUT_SHARED_BYTES:
         return frozenset()
@@ -303,7 +312,7 @@ def _shared_bytes(encoding: str) -> frozenset[int] | None:
 
 
 _WITHOUT_SHARED_BYTES = {"utf-8", "ascii", "iso8859-1", "cp1252"}
-"""Frequent encodings that need no check, which takes 0.03 seconds."""
+"""Common encodings, for which the check of 30 ms is skipped."""
 
 
 def _is_decoded_by_line(encoding: str) -> bool:
@@ -331,6 +340,7 @@ def decoded(data: bytes, encoding: str, syntax: Syntax | None = None) -> list[st
     quotes = None if syntax is None else syntax.quotes
     if quotes is None or quotes.mark not in text:
         return rows
+    # If every quote begins or ends a cell, it is faster to count the quotes of each line.
     return _joined(rows, quotes.is_odd if quotes.all_quote_cells(text) else quotes.is_open)
 
 
@@ -387,7 +397,7 @@ def _bounds(data: bytes, syntax: Syntax | None, empty: bool) -> NDArray[np.int64
         ends, comments = np.flatnonzero(codes == ord("\n")), _NONE
     else:
         found = RowEnds(syntax).find(codes, b"")
-        ends, comments = found.ends[found.end_rows], found.comments
+        ends, comments = found.ends[found.ends_row], found.comments
     edges = np.concatenate([_ZERO, ends + 1])
     if edges[-1] < len(data):  # the last row has no newline
         edges = np.append(edges, len(data))
@@ -397,8 +407,9 @@ def _bounds(data: bytes, syntax: Syntax | None, empty: bool) -> NDArray[np.int64
     if empty or not (data[:1] in (b"\n", b"\r") or b"\n\n" in data or b"\n\r" in data):
         return bounds
     begins, sizes = codes[bounds[0]], np.diff(bounds, axis=0)[0]
-    is_return = (sizes == 1) | ((sizes == 2) & (codes[bounds[1] - 1] == ord("\n")))
-    return bounds[:, (begins != ord("\n")) & ((begins != ord("\r")) | ~is_return)]
+    has_one_byte = (sizes == 1) | ((sizes == 2) & (codes[bounds[1] - 1] == ord("\n")))
+    is_empty = (begins == ord("\n")) | ((begins == ord("\r")) & has_one_byte)
+    return bounds[:, ~is_empty]
 
 
 _NONE = np.zeros(0, np.int64)
@@ -497,7 +508,7 @@ class _Blocks(Generic[T]):
         self._opened = lru_cache(most)(lambda k: _read_ahead(name, files[k]))
         self._latest_row = -1
         self._count = 1
-        """The number of blocks to parse next in order."""
+        """How many blocks the next read in order parses; it doubles, up to ``_MAX_BLOCKS``."""
 
     def with_row(self, i: int) -> tuple[int, Rows[T]]:
         """Return consecutive rows that include row ``i``, and the index of the first.
@@ -521,9 +532,10 @@ class _Blocks(Generic[T]):
         self._count = min(2 * count, _MAX_BLOCKS)
         last = min(number + count, file.blocks.shape[1] - 1)
         block = _Block(file, number, last, self._opened(k).read)
-        skip = max(0, self._skip - block.row)
+        skip = max(0, self._skip - block.row)  # rows of a header at the beginning of the block
         rows = self._rows(block, skip)
-        first = i - (row - block.row - skip)
+        row_in_rows = row - block.row - skip
+        first = i - row_in_rows
         self._latest_row = first + len(rows) - 1
         if is_kept:
             self._cache_bytes_left -= size
@@ -607,7 +619,7 @@ def reader(
     """
     for file in files:
         if not is_url(file.path):
-            _unchanged(name, file)
+            _open_unchanged(name, file)
     load = _Blocks(files, skip, parser, name, kept).with_row
     latest: tuple[int, Rows[T]] = (0, ())
 
@@ -627,16 +639,17 @@ def reader(
 
 
 def _read_ahead(name: str, known: TextFile) -> ReadAhead:
-    file = _unchanged(name, known)
+    file = _open_unchanged(name, known)
     if known.compression is None:
         return ReadAhead(file)
     return ReadAhead(Inflated(name, file, known.compression), PIECE)
 
 
-def _unchanged(name: str, known: TextFile) -> ByteFile:
+def _open_unchanged(name: str, known: TextFile) -> ByteFile:
     file = open_file(name, known.path)
     if file.stamp != known.stamp and digest_of(name, file) != known.digest:
         raise file_has_changed(known.path)
+    # Called if the file is modified while it is open: a touched file may have the same content.
     guard_file(file, partial(_is_same, name, known.digest))
     return file
 
@@ -681,7 +694,10 @@ class FromBlocks(IndexedSource[T], Generic[T]):
 
     @property
     def rows_together(self) -> int | None:
-        """Compressed rows are read in pieces, unless they all fit into what a process caches."""
+        """The average number of rows in a piece that is decompressed as a whole.
+
+        None if no file is compressed, or if a process caches all rows.
+        """
         sizes = [file.size for file in self.files]
         if sum(sizes) <= max(_UNPARSED_BYTES, self.kept):
             return None

@@ -139,9 +139,9 @@ class Found:
 
     ends: NDArray[np.intp]
     """The offsets of all newlines."""
-    end_rows: NDArray[np.bool_]
+    ends_row: NDArray[np.bool_]
     """For each newline, True if it ends a row or a comment."""
-    within: NDArray[np.intp]
+    quotes_within_cells: NDArray[np.intp]
     """The offsets of quotes that close a cell although more text follows in the cell."""
     comments: NDArray[np.intp]
     """The offsets at which comments begin."""

@@ -110,7 +110,7 @@ def batch_join(
     shared_name: str | None = None,
     name: str | None = None,
 ) -> Any:
-    """Like ``batch``, for several lists or dicts of tensors, each evaluated by its own_name thread.
+    """Like ``batch``, for several lists or dicts of tensors, each evaluated by its own thread.
 
     Source: ``tf.train.batch_join``.
     """
@@ -240,7 +240,7 @@ def shuffle_batch_join(
     shared_name: str | None = None,
     name: str | None = None,
 ) -> Any:
-    """Like ``shuffle_batch``, for several lists or dicts of tensors, each with its own_name thread.
+    """Like ``shuffle_batch``, for several lists or dicts of tensors, each with its own thread.
 
     Source: ``tf.train.shuffle_batch_join``.
     """

@@ -72,7 +72,7 @@ class CompiledModel(tf.Module):
         paths = tuple(tuple(str(spec.name).split(".")) for spec in source.specs)
         names = list(dict.fromkeys(path[0] for path in paths))
         label = f"the Keras model {self.net.name!r}: loss"
-        if not source.by_position and not {"x", *names} <= {"x", "y", "sample_weight"}:
+        if not source.by_position and not {*names} <= {"x", "y", "sample_weight"}:
             raise InvalidArgument(
                 f"{label}(x, y, sample_weight) does not take an element, whose components are "
                 f"({', '.join(names)}): make it (x, y) with .map, where x and y may be dicts"
@@ -126,7 +126,7 @@ class CompiledModel(tf.Module):
 
     @property
     def _metric_variables(self) -> Sequence[tf.Variable]:
-        # without metrics in training, reading them would wait for other processes
+        # Where they are not measured, they may be in other processes: reading one waits for these.
         return self.net.metrics_variables if self.measures else ()
 
     def measured(self) -> dict[str, float]:

@@ -56,11 +56,11 @@ class FeedfreeTrainerBase(Trainer):
         label = f"{type(self).__name__}.build_train_tower"
         binding = binding_of(self.build_train_tower, label, self.input)
 
-        def whole(elements: Sequence[Element]) -> Scalars:
+        def full_step(elements: Sequence[Element]) -> Scalars:
             sums = self.devices.run(lambda *inputs: self._tower(binding, inputs), elements)
             return {name: value / self.devices.total for name, value in sums.items()}
 
-        return Step(self.input, self.towers, whole, self.counts)
+        return Step(self.input, self.towers, full_step, self.counts)
 
     def trace(self) -> Sequence[tf.Variable]:
         return self.train_op.trace(self.config.steps_per_call > 1)

@@ -53,6 +53,7 @@ def begin_with(model: Model, initial: Initial) -> None:
     try:
         status = tf.train.Checkpoint(model=model).restore(checkpoint)
         status.assert_existing_objects_matched().expect_partial()
+        # Variables that ``tf.Module`` does not track, as in private lists, are saved apart.
         others = untracked(model, {f"model/{k}": v for k, v in held_by(model).items()})
         tf.train.Checkpoint(others=group(others)).restore(checkpoint).expect_partial()
     except (AssertionError, ValueError) as error:
@@ -93,9 +94,10 @@ def _assign(
             )
         with np.errstate(over="ignore"):  # checked below
             arrays[name] = array.astype(dtype)
-        was_finite = array.dtype.kind not in "fc" or np.isfinite(array)
+        was_finite = np.isfinite(array) if array.dtype.kind in "fc" else np.True_
+        overflowed = (was_finite & ~np.isfinite(arrays[name])).any()
         wrapped = dtype.kind in "iub" and (arrays[name] != array).any()
-        if wrapped or not (np.isfinite(arrays[name]) | ~np.asarray(was_finite)).all():
+        if wrapped or overflowed:
             raise StateMismatch(
                 f"TrainConfig: {label}: a value of {name!r} is beyond the range of {dtype}"
             )

@@ -16,7 +16,7 @@ class MinSaver(Callback):
     """Keeps the checkpoint of the epoch with the smallest value of a recorded scalar so far.
 
     It is in the folder ``logdir/min-<monitor_stat>``, or ``filename`` there, separate from the
-    checkpoints of ``ModelSaver``. Another training can begin with it by
+    checkpoints of ``ModelSaver``. To begin another training with it, pass
     ``TrainConfig(session_init=folder)``. NaN is never the smallest value.
 
     Raises:
