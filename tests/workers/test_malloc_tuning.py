@@ -63,6 +63,6 @@ class TestFreedMemory:
 
         (got,) = fl.from_range(1).map(variables).prefetch(procs=1).collect()
         expected = {**native_threads.variables(cores()), **os.environ}
-        for each in (got, expected):  # set where threadpoolctl is imported, which may be in one only
+        for each in (got, expected):  # which threadpoolctl sets when it is imported
             each.pop("KMP_DUPLICATE_LIB_OK", None)
         assert got == expected
