@@ -30,9 +30,11 @@ def _draw_other(draw: Draw, recipe: Recipe, sources_in_use: int = 0) -> Recipe:
     name = draw(st.sampled_from([name, None]))
     one_pass = draw(st.integers(0, 5)) == 0
     other = draw(catalogue.source_recipes(name, recipe.form, number, one_pass))
-    if any(isinstance(node, Joining) for node in walk(recipe.flow.node)):
+    joins = any(isinstance(node, Joining) for node in walk(recipe.flow.node))
+    if joins or any(step.reshapes and step.others for step in recipe.steps):
         # do not copy the steps: a zip among them would use its second flow again, and that flow's
-        # rows would occur twice
+        # rows would occur twice; the same holds for another operator on several flows, and without
+        # it the steps after it may not fit
         return other
     for step in recipe.steps:
         if step.reshapes:

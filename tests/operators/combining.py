@@ -75,6 +75,7 @@ def named(draw: Draw, recipe: Recipe) -> Recipe:
         lambda *m: interleave_model(
             [_with_name(part, name) for part, name in zip(m, names, strict=True)], None, "last"
         ),
+        reshapes=True,
     )
 
 
