@@ -30,7 +30,26 @@ import traceback
 from contextlib import suppress
 from typing import NoReturn, Self
 
+import attrs
+
 _log = logging.getLogger("flowdsl")
+
+
+@attrs.frozen
+class Location:
+    """The file that a row was read from, and its first line in a text file.
+
+    >>> print(Location("data/a.csv", 7))
+    line 7 of 'data/a.csv'
+    """
+
+    path: str
+    """The path, as the source has it; of a URL, without passwords and keys."""
+    line: int | None = None
+    """The number of the line, from 1; None if the file is not text."""
+
+    def __str__(self) -> str:
+        return repr(self.path) if self.line is None else f"line {self.line} of {self.path!r}"
 
 
 class Where(str):
@@ -44,16 +63,18 @@ class Where(str):
 
     first: str
     last: str
+    location: Location | None
+    """The location of the only row; None for several rows, or if it is unknown."""
 
-    def __new__(cls, first: str, last: str | None = None) -> Self:
+    def __new__(cls, first: str, last: str | None = None, location: Location | None = None) -> Self:
         last = first if last is None else last
         where = super().__new__(cls, first if first == last else f"{first} to {last}")
-        where.first, where.last = first, last
+        where.first, where.last, where.location = first, last, location
         return where
 
     def to(self, other: Where) -> Where:
         """The range from the first row of this range to the last row of another."""
-        return Where(self.first, other.last)
+        return self if self == other else Where(self.first, other.last)
 
 
 class FlowError(Exception):
@@ -153,6 +174,15 @@ ZeroDivisionError('division by zero'); the element was 0
         self.epoch = epoch
         self.origin = origin
         self.given = given
+
+    @property
+    def location(self) -> Location | None:
+        """The file of the row on which it failed, and its line, if it is one row.
+
+        Sources of text have it, and sources of several files; for any other it is None, and
+        ``origin`` names the file.
+        """
+        return self.origin.location if isinstance(self.origin, Where) else None
 
     def __reduce__(self) -> tuple[object, ...]:
         cause = self.__cause__

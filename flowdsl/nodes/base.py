@@ -394,7 +394,7 @@ class Node(ABC, Generic[T, E]):
 
         ``detail`` describes that element, as ``validation.describe_element`` does.
         """
-        return ElementError(self.title, position, epoch, str(self.origin(epoch, position)), detail)
+        return ElementError(self.title, position, epoch, self.origin(epoch, position), detail)
 
     @property
     @cached_per_node

@@ -37,7 +37,7 @@ import numpy as np
 from flowdsl.effects import Exact, Reordered
 from flowdsl.elements.preallocated import Allocate, NextRow
 from flowdsl.elements.specs import Spec, differences, join, without_shapes
-from flowdsl.errors import ElementError, InvalidFlow, Where, raise_with_cause
+from flowdsl.errors import ElementError, InvalidFlow, Location, Where, raise_with_cause
 from flowdsl.nodes.base import (
     DROPPED,
     A,
@@ -136,8 +136,20 @@ class IndexedSource(Node[T, Exact], Generic[T]):
                 raise_with_cause(self.error_at(epoch, i), error)
             yield i, row
 
+    def location(self, row: int) -> Location | None:
+        """Return the location of a row, for messages; None if the title says all that is known."""
+        del row
+        return None
+
     def origin(self, epoch: int, position: int) -> Where:
-        return Where(f"row {position} of {self.title}")
+        location = self.location(position)
+        more = "" if location is None else f", {location}"
+        return Where(f"row {position} of {self.title}{more}", location=location)
+
+    def error_at(self, epoch: int, position: int, detail: str | None = None) -> ElementError:
+        # the text of its cause says the location
+        where = Where(f"row {position} of {self.title}", location=self.location(position))
+        return ElementError(self.title, position, epoch, where, detail)
 
 
 # -- elementwise -----------------------------------------------------------------------------------
@@ -409,8 +421,7 @@ class Batched(Windowed[A, U, E], Resumable[U, E], Reshardable[U, E], Generic[A, 
             return self.error_at(epoch, position, describe_group(group))
         first = self.source.origin(epoch, min(members))
         last = self.source.origin(epoch, max(members))
-        where = str(first.to(last))
-        return ElementError(self.title, position, epoch, where, describe_group(group))
+        return ElementError(self.title, position, epoch, first.to(last), describe_group(group))
 
 
 def _noting_positions(rows: Iterator[Row[A]], positions: deque[int]) -> Iterator[A]:

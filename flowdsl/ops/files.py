@@ -10,7 +10,7 @@ import attrs
 
 from flowdsl.effects import Exact
 from flowdsl.elements.specs import Spec, ValueSpec
-from flowdsl.errors import InvalidFlow, SourceError
+from flowdsl.errors import InvalidFlow, Location, SourceError
 from flowdsl.nodes import IndexedSource, cached_per_node, flow
 from flowdsl.resources.file_names import (
     Url,
@@ -57,6 +57,9 @@ class FromFiles(IndexedSource[str]):
 
     def spec(self, probe: bool) -> Spec:
         return ValueSpec(str)
+
+    def location(self, row: int) -> Location:
+        return Location(self.files[row])
 
 
 def from_files(pattern: Pattern | Sequence[Pattern]) -> Flow[str, Exact]:

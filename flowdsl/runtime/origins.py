@@ -19,11 +19,12 @@ import numpy as np
 
 from flowdsl.effects import Effect, Tag
 from flowdsl.elements.specs import UNKNOWN, Spec
-from flowdsl.errors import InvalidFlow
+from flowdsl.errors import InvalidFlow, Location
 from flowdsl.nodes import (
     AnyNode,
     Elementwise,
     Failed,
+    IndexedSource,
     Indices,
     Node,
     PassFactory,
@@ -48,7 +49,7 @@ class Origin:
     >>> print(origin)
     row 1 of from_items(3 items)
     >>> origin
-    Origin(source='from_items(3 items)', row=1, step=1)
+    Origin(source='from_items(3 items)', row=1, step=1, location=None)
     """
 
     source: str
@@ -57,9 +58,12 @@ class Origin:
     """The index of the row in the source, or for a stream, in the pass over it."""
     step: int
     """The number of the source in ``explain``, which distinguishes sources with the same title."""
+    location: Location | None = None
+    """The file of the row, and its line; None if ``source`` names the only file."""
 
     def __str__(self) -> str:
-        return f"row {self.row} of {self.source}"
+        more = "" if self.location is None else f", {self.location}"
+        return f"row {self.row} of {self.source}{more}"
 
 
 def origins_at(node: AnyNode, position: int, epoch: int) -> list[Origin]:
@@ -112,11 +116,16 @@ def _origins_of_each(step: Step, addresses: Indices) -> list[tuple[Origin, ...]]
     members = step.node.made_of(addresses)
     if members is None:
         assert not step.sources, f"{step.node.title} is indexable, but of a kind without made_of"
-        rows = addresses.position.tolist()
-        return [(Origin(step.node.title, row, step.number),) for row in rows]
+        return [(_origin(step, row),) for row in addresses.position.tolist()]
     below = [iter(_origins_of_each(source, members.of(k))) for k, source in enumerate(step.sources)]
     of_members = (next(below[k]) for k in members.source.tolist())
     return [tuple(chain(*islice(of_members, count))) for count in members.counts.tolist()]
+
+
+def _origin(step: Step, row: int) -> Origin:
+    source = step.node
+    location = source.location(row) if isinstance(source, IndexedSource) else None
+    return Origin(source.title, row, step.number, location)
 
 
 # -- by repeating a pass ---------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from typing_extensions import TypeForm
 from flowdsl import nodes
 from flowdsl.effects import Exact, Finite
 from flowdsl.elements.specs import Spec, ValueSpec, spec_declared, spec_of
-from flowdsl.errors import SourceError, SpecMismatch
+from flowdsl.errors import Location, SourceError, SpecMismatch
 from flowdsl.nodes import (
     READER_KEYWORD_ADVICE,
     FlowBase,
@@ -26,6 +26,7 @@ from flowdsl.nodes import (
 from flowdsl.storage.byte_files import ByteFile, open_file
 from flowdsl.storage.codec import SameTupleNames, decode, encode
 from flowdsl.storage.digests import Version, versions_of
+from flowdsl.storage.file_source import shard_of_row
 from flowdsl.storage.index import Shards
 from flowdsl.storage.libraries import library
 from flowdsl.storage.open_files import Reopened
@@ -142,6 +143,10 @@ class FromArrayRecord(IndexedSource[T], Generic[T]):
 
     def spec(self, probe: bool) -> Spec:
         return self.row_spec
+
+    def location(self, row: int) -> Location | None:
+        lengths = [part.length for part in self.parts]
+        return shard_of_row([part.path for part in self.parts], lengths, row)
 
     def open(self) -> Callable[[int], T]:
         shards = Shards([part.length for part in self.parts])

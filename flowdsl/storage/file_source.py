@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Generic
 
 import attrs
 
 from flowdsl.elements.preallocated import NextRow
 from flowdsl.elements.specs import Spec, names_classes, restore_classes
-from flowdsl.errors import SourceError
+from flowdsl.errors import Location, SourceError
 from flowdsl.nodes import IndexedSource, T
+from flowdsl.resources.file_names import without_secrets
+from flowdsl.storage.index import Shards
 from flowdsl.storage.layout import Places
 from flowdsl.storage.paths import title_of
 
@@ -68,6 +70,14 @@ class RowReader:
     def __call__(self, i: int) -> Any:
         row = self.read(i, self.next_row.places)
         return row if self.convert is None else self.convert(i, row)
+
+
+def shard_of_row(paths: Sequence[str], lengths: Sequence[int], row: int) -> Location | None:
+    """Return the file that has a row, for messages; None if there is only one file."""
+    if len(paths) == 1:
+        return None
+    k, _ = Shards(lengths).find(row)
+    return Location(without_secrets(paths[k]))
 
 
 def to_classes(spec: Spec) -> Callable[[int, Any], Any] | None:

@@ -184,7 +184,9 @@ def errors_name_the_row(recipe: Recipe) -> None:
         pass
 
 
-_ROW = re.compile(r"row (\d+) of (.*?)(?= and row| to row| and \d+ more|$)")
+_ROW = re.compile(
+    r"row (\d+) of (.*?)(?:, (?:line \d+ of )?'[^']*')?(?= and row| to row| and \d+ more|$)"
+)
 
 
 def _is_named(recipe: Recipe, bad: int, origin: str) -> bool:
@@ -198,8 +200,8 @@ def _is_named(recipe: Recipe, bad: int, origin: str) -> bool:
     if Reordered in recipe.flow.effects and (end or " more of " in origin):
         return True
     between = any(
-        any(title == named and i >= low for low, named in first)
-        or any(title == named and i <= high for high, named in last)
+        any(named == title and i >= low for low, named in first)
+        or any(named == title and i <= high for high, named in last)
         for i, title in places
     )
     exactly = bool(end) or any(place in first for place in places)

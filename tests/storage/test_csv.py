@@ -25,6 +25,7 @@ from flowdsl.errors import ElementError, FlowError, InvalidFlow, SourceError, Sp
 from flowdsl.nodes import IndexedSource
 from flowdsl.storage.csv.reading import _size_allowed
 from flowdsl.storage.text import blocks as text_blocks
+from flowdsl.storage.text import indexing as text_indexing
 from tests.sampling import examples
 
 
@@ -36,8 +37,8 @@ def path(tmp_path: Path) -> Path:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Use blocks and reads of a few bytes, so that short files have many."""
-    monkeypatch.setattr(text_blocks, "STRETCH", 5)
-    monkeypatch.setattr(text_blocks, "_READ_BYTES", 7)
+    monkeypatch.setattr(text_indexing, "STRETCH", 5)
+    monkeypatch.setattr(text_indexing, "_READ_BYTES", 7)
 
 
 class Flower(NamedTuple):
@@ -412,7 +413,9 @@ def test_bad_rows_do_not_parse_their_block_again_and_again(
     count = 5_000
     path.write_text("".join("x\n" if k < bad else f"{k}\n" for k in range(count)))
     parser = Counting()
-    read = text_blocks.reader([text_blocks.text_file("from_csv", str(path))], 0, parser, "from_csv")
+    read = text_blocks.reader(
+        [text_indexing.text_file("from_csv", str(path))], 0, parser, "from_csv"
+    )
     for i in range(count):
         if i < bad:
             with pytest.raises(SourceError, match=rf"line {i + 1} "):
@@ -426,7 +429,9 @@ def test_rows_read_at_random_are_parsed_singly(path: Path) -> None:
     count = 20_000
     path.write_text("".join(f"{k}\n" for k in range(count)))
     parser = Counting()
-    read = text_blocks.reader([text_blocks.text_file("from_csv", str(path))], 0, parser, "from_csv")
+    read = text_blocks.reader(
+        [text_indexing.text_file("from_csv", str(path))], 0, parser, "from_csv"
+    )
     order = np.random.default_rng(0).permutation(count)
     assert [read(i) for i in order.tolist()] == order.tolist()
     assert parser.count < 3 * count  # a few are near the row before, and parse their block
@@ -843,7 +848,7 @@ def test_quote_within_a_cell_does_not_lose_rows(
     path: Path, where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if where == "over pieces":
-        monkeypatch.setattr(text_blocks, "_READ_BYTES", 7)
+        monkeypatch.setattr(text_indexing, "_READ_BYTES", 7)
     lines = [
         '5",1',
         *(f"{i},2" for i in range(1000)),

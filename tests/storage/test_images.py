@@ -791,7 +791,10 @@ def test_spec_of_images(folder: Path) -> None:
     assert small.collect()[0].shape == (8, 8, 1)
     assert len(flow) == 3
     assert flow.effects == frozenset()
-    assert flow.node.origin(0, 1) == "row 1 of from_images('a.png', 3 files)"
+    assert (
+        flow.node.origin(0, 1)
+        == f"row 1 of from_images('a.png', 3 files), {str(folder / 'b.png')!r}"
+    )
 
 
 def test_resume_detects_other_files(folder: Path) -> None:

@@ -17,7 +17,7 @@ from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 
 import flowdsl as fl
 from flowdsl.errors import InvalidFlow, MissingLibrary, SourceError
-from flowdsl.storage.text import blocks as text_blocks
+from flowdsl.storage.text import indexing as text_indexing
 from flowdsl.storage.text import svmlight
 from flowdsl.testing import check_source
 
@@ -30,7 +30,7 @@ def path(tmp_path: Path) -> Path:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Use blocks of a few bytes and a small cache, so that short files have many blocks."""
-    monkeypatch.setattr(text_blocks, "STRETCH", 9)
+    monkeypatch.setattr(text_indexing, "STRETCH", 9)
     monkeypatch.setattr(svmlight, "STRETCH", 9)
     monkeypatch.setattr(svmlight, "_KEPT_BYTES", 40)
 

@@ -17,6 +17,7 @@ import flowdsl as fl
 from flowdsl.errors import ElementError, InvalidFlow, SourceError, SpecMismatch
 from flowdsl.nodes import IndexedSource
 from flowdsl.storage.text import blocks as text_blocks
+from flowdsl.storage.text import indexing as text_indexing
 
 
 @pytest.fixture
@@ -27,8 +28,8 @@ def path(tmp_path: Path) -> Path:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Use blocks and reads of a few bytes, so that short files have many."""
-    monkeypatch.setattr(text_blocks, "STRETCH", 5)
-    monkeypatch.setattr(text_blocks, "_READ_BYTES", 7)
+    monkeypatch.setattr(text_indexing, "STRETCH", 5)
+    monkeypatch.setattr(text_indexing, "_READ_BYTES", 7)
     monkeypatch.setattr(text_blocks, "_FILES_OPEN", 2)
 
 
@@ -231,7 +232,7 @@ def test_a_file_is_read_once_to_find_its_lines(path: Path, monkeypatch: pytest.M
     path.write_text("a\nb\n")
     os.utime(path, (1, 1))  # an index is trusted that is younger than its file
     before = fl.from_text(path)
-    monkeypatch.setattr(text_blocks, "scan", None)
+    monkeypatch.setattr(text_indexing, "scan", None)
     again = fl.from_text(path)
     assert again.collect() == before.collect() == ["a", "b"]
     assert again.node.fingerprint == before.node.fingerprint

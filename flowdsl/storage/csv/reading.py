@@ -27,15 +27,9 @@ from flowdsl.storage.csv.cells import (
 )
 from flowdsl.storage.filling import Fill, checked_fill, value_for
 from flowdsl.storage.paths import Paths, all_paths
-from flowdsl.storage.text.blocks import (
-    FromBlocks,
-    TextFile,
-    checked_encoding,
-    decoded,
-    decoded_by_row,
-    reader,
-    text_file,
-)
+from flowdsl.storage.text.blocks import FromBlocks, reader
+from flowdsl.storage.text.decoding import checked_encoding, decoded, decoded_by_row
+from flowdsl.storage.text.indexing import TextFile, text_file
 from flowdsl.storage.text.opening import TextCompression, checked_compression
 from flowdsl.storage.text.syntax import Syntax
 

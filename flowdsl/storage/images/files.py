@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from flowdsl import nodes
 from flowdsl.effects import Exact
 from flowdsl.elements.specs import ArraySpec, Spec
-from flowdsl.errors import SourceError
+from flowdsl.errors import Location, SourceError
 from flowdsl.nodes import READER_KEYWORD_ADVICE, IndexedSource, cached_per_node, rejects_keywords
-from flowdsl.resources.file_names import names_digest
+from flowdsl.resources.file_names import names_digest, without_secrets
 from flowdsl.storage.byte_files import open_file
 from flowdsl.storage.images.decoding import Image, decoded
 from flowdsl.storage.images.options import (
@@ -56,6 +56,9 @@ class FromImages(IndexedSource[Image]):
     def spec(self, probe: bool) -> Spec:
         depth = 3 if self.options.channels == 3 else 1
         return ArraySpec(np.dtype(np.uint8), (*(self.options.size or (None, None)), depth))
+
+    def location(self, row: int) -> Location:
+        return Location(without_secrets(self.files[row]))
 
     def open(self) -> Callable[[int], Image]:
         files, options = self.files, self.options

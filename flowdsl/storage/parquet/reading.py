@@ -25,7 +25,7 @@ from flowdsl.elements.specs import (
     without_none,
 )
 from flowdsl.elements.stacking import stack
-from flowdsl.errors import InvalidFlow, SourceError, SpecMismatch
+from flowdsl.errors import InvalidFlow, Location, SourceError, SpecMismatch
 from flowdsl.nodes import (
     READER_KEYWORD_ADVICE,
     IndexedSource,
@@ -37,7 +37,7 @@ from flowdsl.nodes import (
     rejects_keywords,
 )
 from flowdsl.storage.digests import Version, versions_of
-from flowdsl.storage.file_source import file_has_changed
+from flowdsl.storage.file_source import file_has_changed, shard_of_row
 from flowdsl.storage.filling import Fill, checked_fill, value_for
 from flowdsl.storage.index import Shards
 from flowdsl.storage.parquet.columns import (
@@ -142,6 +142,10 @@ class FromParquet(IndexedSource[T], Sliceable[T, Exact], Generic[T]):
 
     def spec(self, probe: bool) -> Spec:
         return self.row_spec
+
+    def location(self, row: int) -> Location | None:
+        lengths = [sum(part.lengths) for part in self.parts]
+        return shard_of_row([part.path for part in self.parts], lengths, row)
 
     def open(self) -> Callable[[int], T]:
         return by_number(_Rows(self).rows)

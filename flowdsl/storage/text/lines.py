@@ -15,7 +15,9 @@ from flowdsl.errors import SpecMismatch
 from flowdsl.nodes import READER_KEYWORD_ADVICE, FlowBase, rejects_keywords
 from flowdsl.storage.compression import compression_of_name, created
 from flowdsl.storage.paths import OnePath, Paths, all_paths
-from flowdsl.storage.text.blocks import FromBlocks, checked_encoding, decoded, text_file
+from flowdsl.storage.text.blocks import FromBlocks
+from flowdsl.storage.text.decoding import checked_encoding, decoded
+from flowdsl.storage.text.indexing import text_file
 from flowdsl.storage.text.opening import TextCompression, checked_compression
 from flowdsl.storage.writing import write_file
 

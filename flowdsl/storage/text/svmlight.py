@@ -20,7 +20,8 @@ from flowdsl.storage.index import Table
 from flowdsl.storage.libraries import library
 from flowdsl.storage.paths import Paths, all_paths
 from flowdsl.storage.read_ahead import ReadAhead
-from flowdsl.storage.text.blocks import STRETCH, FromBlocks, TextFile, indexed, scan
+from flowdsl.storage.text.blocks import FromBlocks
+from flowdsl.storage.text.indexing import STRETCH, TextFile, indexed, scan
 from flowdsl.storage.text.opening import TextCompression, checked_compression
 
 if TYPE_CHECKING:

@@ -264,3 +264,32 @@ class RowEnds:
         closes = len(marks) > 0 and int(marks[-1]) == len(codes) - 1 and not self.is_open
         self._before = last if closes or last != ord(quotes.mark) else _PLAIN
         return marks
+
+
+_NONE = np.zeros(0, np.int64)
+_ZERO = np.zeros(1, np.int64)
+
+
+def row_bounds(data: bytes, syntax: Syntax | None, empty: bool) -> NDArray[np.int64]:
+    """Return the first byte and the end of each row, newline included; shape (2, rows).
+
+    ``data`` begins with a row. Without ``empty``, empty lines are not rows.
+    """
+    codes = np.frombuffer(data, np.uint8)
+    if syntax is None:
+        ends, comments = np.flatnonzero(codes == ord("\n")), _NONE
+    else:
+        found = RowEnds(syntax).find(codes, b"")
+        ends, comments = found.ends[found.ends_row], found.comments
+    edges = np.concatenate([_ZERO, ends + 1])
+    if edges[-1] < len(data):  # the last row has no newline
+        edges = np.append(edges, len(data))
+    bounds = np.stack([edges[:-1], edges[1:]])
+    if len(comments):
+        bounds = bounds[:, ~np.isin(bounds[0], comments)]
+    if empty or not (data[:1] in (b"\n", b"\r") or b"\n\n" in data or b"\n\r" in data):
+        return bounds
+    begins, sizes = codes[bounds[0]], np.diff(bounds, axis=0)[0]
+    has_one_byte = (sizes == 1) | ((sizes == 2) & (codes[bounds[1] - 1] == ord("\n")))
+    is_empty = (begins == ord("\n")) | ((begins == ord("\r")) & has_one_byte)
+    return bounds[:, ~is_empty]

@@ -21,13 +21,13 @@ from typing_extensions import TypeForm
 from flowdsl import nodes
 from flowdsl.effects import Exact, Unsized
 from flowdsl.elements.specs import Spec, ValueSpec, join, spec_declared
-from flowdsl.errors import InvalidFlow
+from flowdsl.errors import InvalidFlow, Location
 from flowdsl.nodes import READER_KEYWORD_ADVICE, IndexedSource, T, cached_per_node, rejects_keywords
 from flowdsl.storage.byte_files import ByteFile, LocalFile, guard_file, open_file
 from flowdsl.storage.codec import NUMBER_BYTES, bytes_of_number
 from flowdsl.storage.compression import Compression, check_compression
 from flowdsl.storage.digests import versions_of
-from flowdsl.storage.file_source import RowReader, file_has_changed
+from flowdsl.storage.file_source import RowReader, file_has_changed, shard_of_row
 from flowdsl.storage.index import Index, Shards, index_of
 from flowdsl.storage.layout import InPlace, Parts, Places
 from flowdsl.storage.paths import Paths, all_paths, title_of
@@ -109,6 +109,10 @@ class FromTFRecord(IndexedSource[T], Generic[T]):
 
     def spec(self, probe: bool) -> Spec:
         return self.row_spec
+
+    def location(self, row: int) -> Location | None:
+        lengths = [part.rows for part in self.parts]
+        return shard_of_row([part.path for part in self.parts], lengths, row)
 
     def open(self) -> Callable[[int], T]:
         checksum = checksum_for("from_tfrecord")

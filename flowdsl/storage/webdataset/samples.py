@@ -23,10 +23,11 @@ from flowdsl.elements.specs import (
     without_none,
 )
 from flowdsl.elements.structure import assemble
-from flowdsl.errors import InvalidFlow, SourceError, SpecMismatch
+from flowdsl.errors import InvalidFlow, Location, SourceError, SpecMismatch
 from flowdsl.nodes import READER_KEYWORD_ADVICE, FlowBase, IndexedSource, T, rejects_keywords
 from flowdsl.storage.byte_files import ByteFile, open_file
 from flowdsl.storage.digests import Version, versions_of
+from flowdsl.storage.file_source import shard_of_row
 from flowdsl.storage.index import Index, Shards, index_of
 from flowdsl.storage.paths import OnePath, Paths, all_paths, title_of
 from flowdsl.storage.values import components_to_store
@@ -224,6 +225,10 @@ class FromWebDataset(IndexedSource[T], Generic[T]):
 
     def spec(self, probe: bool) -> Spec:
         return self.row_spec
+
+    def location(self, row: int) -> Location | None:
+        lengths = [part.length for part in self.parts]
+        return shard_of_row([part.path for part in self.parts], lengths, row)
 
     def open(self) -> Callable[[int], T]:
         shards = Shards([part.length for part in self.parts])
