@@ -10,6 +10,7 @@ import signal
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -252,9 +253,11 @@ class _Trial:
             return  # a second pass over a cache reports nothing again; some flows are read ahead
         built = case.build(Faulty(()), lambda error: None, case.procs).node
         if sum(isinstance(part, SkipFailed) for part in walk(built)) > 1:
-            got, expected = (
-                attrs.evolve(one, reported=sorted(one.reported)) for one in (got, expected)
-            )
+            # The lower stage reads ahead, and reports rows that a take above it does not need.
+            missing = Counter(expected.reported) - Counter(got.reported)
+            if missing:
+                raise Wrong(f"not reported: {sorted(missing.elements())}, but {got.reported}")
+            return
         if got.reported != expected.reported:
             raise Wrong(f"reported skips: {got.reported}, expected: {expected.reported}")
 
