@@ -11,18 +11,16 @@ from contextlib import suppress
 from functools import reduce
 from inspect import isabstract
 from itertools import zip_longest
-from types import NoneType, UnionType
+from types import NoneType
 from typing import (
     Annotated,
     Any,
     NotRequired,
     Required,
     TypeAlias,
-    Union,
     cast,
     get_args,
     get_origin,
-    get_type_hints,
     is_typeddict,
 )
 
@@ -30,6 +28,7 @@ import attrs
 import numpy as np
 from typing_extensions import ReadOnly, TypeForm, is_protocol
 
+from flowdsl.elements.hints import hints_of
 from flowdsl.elements.numbers import NUMBERS, dtype_of_number
 from flowdsl.elements.structure import (
     arguments_of,
@@ -222,7 +221,7 @@ def spec_of_type(form: TypeForm[Any], allow_subclasses: bool = False) -> Spec:
         return UNKNOWN
     names = _declared_names(cls)
     if names is not None:
-        hints = hints_of(cls)
+        hints = hints_of(tp)
         if allow_subclasses and _is_open(cls, hints):
             return UNKNOWN
         fields = tuple(
@@ -283,19 +282,6 @@ def optional_components(cls: type) -> frozenset[str]:
     return _optional_keys(cls, hints_of(cls)) if is_typeddict(cls) else names_with_defaults(cls)
 
 
-def without_none(hint: Any) -> tuple[Any, bool]:
-    """An annotation ``A | None`` without None, and True if it had it.
-
-    >>> without_none(NotRequired[int | None])
-    (<class 'int'>, True)
-    """
-    if get_origin(hint) in (Required, NotRequired, ReadOnly):
-        return without_none(get_args(hint)[0])
-    if get_origin(hint) not in (Union, UnionType) or NoneType not in get_args(hint):
-        return hint, False
-    return Union[tuple(part for part in get_args(hint) if part is not NoneType)], True  # noqa: UP007  # of parts known at runtime
-
-
 _DTYPE_OF_SCALAR_TYPE: dict[object, np.dtype[Any]] = {
     t: np.dtype(t) for t in np.sctypeDict.values() if np.dtype(t).kind in "biufc"
 }
@@ -318,14 +304,6 @@ def _declared_names(cls: type) -> list[str] | None:
     if issubclass(cls, tuple):
         return list(getattr(cls, "_fields", ())) or None
     return list(cls.__annotations__) if is_typeddict(cls) else None
-
-
-def hints_of(cls: type) -> dict[str, Any]:
-    """The annotations of a class; empty if one of them cannot be evaluated."""
-    try:
-        return get_type_hints(cls, include_extras=True)
-    except Exception:  # an annotation that cannot be evaluated here declares nothing
-        return {}
 
 
 def meet(declared: Spec, seen: Spec, path: str = "element") -> Spec:

@@ -256,7 +256,8 @@ Lazy = TypeAliasType("Lazy", np.ndarray[tuple[Any, ...], np.dtype[D]], type_para
     ("annotation", "spec"),
     [
         (Named, "Named(image: uint8[?, ?, 3], label: int64[])"),
-        (OfAny[int], "OfAny(value: ?, weight: float)"),
+        (OfAny[int], "OfAny(value: int, weight: float)"),
+        (OfAny, "OfAny(value: ?, weight: float)"),
         (Untyped, "Untyped(x: ?, y: ?)"),
         (Labeled, "Labeled(label: int64[], name: str)"),
         (Typed, "{image: float32[...], boxes: (int32[], bool)}"),

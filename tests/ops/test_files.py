@@ -129,7 +129,7 @@ class TestPromises:
         assert str(flow.spec) == "str"
         assert repr(flow) == "from_files('*', 3 files)"
         assert repr(fl.from_files(["a", "b"])) == "from_files('a' and 1 more, 2 files)"
-        assert flow.node.origin(0, 1) == "row 1 of from_files('*', 3 files)"
+        assert flow.node.origin(0, 1) == "row 1 of from_files('*', 3 files), 'b'"
 
     @pytest.mark.parametrize("procs", [0, 2])
     def test_file_names_are_sent_to_workers(self, folder: Path, procs: int) -> None:

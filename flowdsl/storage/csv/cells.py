@@ -5,18 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from itertools import starmap
-from typing import Any, Generic, get_args, get_origin, get_type_hints
+from typing import Any, Generic, get_args, get_origin
 
 import attrs
 import numpy as np
 
+from flowdsl.elements.hints import type_hints, without_none
 from flowdsl.elements.specs import (
     Spec,
     StructSpec,
     ValueSpec,
     spec_declared,
     spec_of_type,
-    without_none,
 )
 from flowdsl.elements.structure import assemble
 from flowdsl.errors import InvalidFlow, SpecMismatch
@@ -181,7 +181,7 @@ def declared_cells(element: Any, decimal: str) -> DeclaredCells:
     if spec.form is tuple:
         hints = {str(i): hint for i, hint in enumerate(get_args(element))}
     else:
-        hints = _hints(get_origin(element) or element)
+        hints = _hints(element)
     cells = tuple(_cell(name, hints.get(name), decimal) for name, _ in spec.fields)
     pairs = zip(spec.fields, cells, strict=True)
     fields = tuple(
@@ -190,13 +190,13 @@ def declared_cells(element: Any, decimal: str) -> DeclaredCells:
     return DeclaredCells(StructSpec(spec.form, fields), cells)
 
 
-def _hints(form: type) -> dict[str, Any]:
+def _hints(form: Any) -> dict[str, Any]:
     try:
-        return get_type_hints(form)
+        return type_hints(form, include_extras=False)
     except NameError as error:
         raise InvalidFlow(
-            f"from_csv: the types of {form.__name__} cannot be resolved: {error}; define the types "
-            f"that it names in a module, not in a function"
+            f"from_csv: the types of {(get_origin(form) or form).__name__} cannot be resolved: "
+            f"{error}; define the types that it names in a module, not in a function"
         ) from error
 
 

@@ -15,14 +15,13 @@ from typing_extensions import TypeForm
 
 from flowdsl import nodes
 from flowdsl.effects import Exact
+from flowdsl.elements.hints import hints_of, without_none
 from flowdsl.elements.specs import (
     UNKNOWN,
     Spec,
     StructSpec,
-    hints_of,
     meet,
     spec_of_type,
-    without_none,
 )
 from flowdsl.elements.stacking import stack
 from flowdsl.errors import InvalidFlow, Location, SourceError, SpecMismatch
@@ -541,7 +540,7 @@ def _declared(element: Any, form: str, names: Sequence[str]) -> dict[str, Declar
     whole, cls = spec_of_type(element), get_origin(element) or element
     if not isinstance(whole, StructSpec) or not isinstance(cls, type):
         return {}
-    hints = hints_of(cls)
+    hints = hints_of(element)
     fields = [name for name, _ in whole.fields]
     pairs = zip(names if form == "tuple" else fields, fields, strict=False)
     return {name: _of_hint(hints[field]) for name, field in pairs if field in hints}

@@ -16,16 +16,15 @@ import attrs
 import numpy as np
 from typing_extensions import TypeForm
 
+from flowdsl.elements.hints import hints_of, without_none
 from flowdsl.elements.specs import (
     ArraySpec,
     ListSpec,
     Spec,
     StructSpec,
     ValueSpec,
-    hints_of,
     optional_components,
     spec_of_type,
-    without_none,
 )
 from flowdsl.elements.structure import assemble, components
 from flowdsl.errors import InvalidFlow, SourceError, SpecMismatch
@@ -290,7 +289,7 @@ def parse_example(record: TypeForm[A]) -> Callable[[bytes], A]:
             f"with named fields, got {record!r}"
         )
     cls = cast("type", get_origin(record) or record)
-    hints, left_out = hints_of(cls), optional_components(cls)
+    hints, left_out = hints_of(record), optional_components(cls)
     features = []
     for name, part in spec.fields:
         inner, optional = without_none(hints.get(name))

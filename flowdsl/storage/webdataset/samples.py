@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, get_origin, get_type_hints, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, get_origin, overload
 
 import attrs
 import numpy as np
@@ -14,13 +14,13 @@ from typing_extensions import TypeForm
 
 from flowdsl import nodes
 from flowdsl.effects import Exact, Finite
+from flowdsl.elements.hints import type_hints, without_none
 from flowdsl.elements.specs import (
     Spec,
     StructSpec,
     ValueSpec,
     optional_components,
     spec_of_type,
-    without_none,
 )
 from flowdsl.elements.structure import assemble
 from flowdsl.errors import InvalidFlow, Location, SourceError, SpecMismatch
@@ -325,7 +325,7 @@ def _fields(element: Any) -> tuple[tuple[tuple[str, Field], ...], Spec, type | N
             f"from_webdataset: a sample is declared as a TypedDict or record of its extensions, "
             f"got {element!r}"
         )
-    hints = get_type_hints(cls)
+    hints = type_hints(element, include_extras=False)
     left_out = optional_components(cls)
     fields = tuple(
         (name, _field(name, hints.get(name, object), name in left_out)) for name, _ in spec.fields
