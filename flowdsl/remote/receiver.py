@@ -191,12 +191,15 @@ class Receiver:
         for record in receive_state.records.values():
             if record.stopped is None:
                 continue
-            self.tally.stopped[record.name] = record.stopped
+            text = (
+                f"from_zmq: the sender {record.name} failed after "
+                f"{self.tally.senders[record.name]} elements: {record.stopped}"
+            )
             if self.senders is not None and not record.ended:
-                raise SourceError(
-                    f"from_zmq: the sender {record.name} failed after "
-                    f"{self.tally.senders[record.name]} elements: {record.stopped}"
-                )
+                raise SourceError(text)
+            if self.senders is None and record.name not in self.tally.stopped:
+                _log.warning("%s; others may continue", text)
+            self.tally.stopped[record.name] = record.stopped
 
     def _element_of(self, item: Item) -> Any:
         record = item.record

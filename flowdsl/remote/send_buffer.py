@@ -80,6 +80,8 @@ class SendBuffer:
     """A description of these messages, to append to an error message."""
     deserted: bool = False
     """True if the receiver left when it had all elements so far, and no other may follow."""
+    _warned: bool = attrs.field(default=False, init=False)
+    """True if it was logged that half of ``MAX_HELD_BYTES`` is reached."""
 
     @property
     def full(self) -> bool:
@@ -107,14 +109,23 @@ class SendBuffer:
         self.items.append(item)
         self.nbytes += item.nbytes
         # elements within ``hwm`` may have any size: the user has limited their number
-        if self.nbytes > MAX_HELD_BYTES and self.held > self.hwm:
-            raise SourceError(
-                f"the receiver has read {self.held} elements and delivered none of them to its "
-                f"consumer, and this sender keeps at most {MAX_HELD_BYTES / 2**30:g} GiB for it to "
-                f"send them again. A buffer of its flow may have kept the first of them: a large "
-                f"shuffle, or a key whose window or batch is not complete. With "
-                f"auto_commit=False, commit more often"
-            )
+        if self.nbytes > MAX_HELD_BYTES // 2 and self.held > self.hwm:
+            self._warn_or_refuse()
+
+    def _warn_or_refuse(self) -> None:
+        text = (
+            f"the receiver has read {self.held} elements and delivered none of them to its "
+            f"consumer, and this sender keeps at most {MAX_HELD_BYTES / 2**30:g} GiB for it to "
+            f"send them again. A buffer of its flow may have kept the first of them: a large "
+            f"shuffle, or a key whose window or batch is not complete, also a key of another "
+            f"sender: give each sender an address and a window of its own, and merge the windows. "
+            f"With auto_commit=False, commit more often"
+        )
+        if self.nbytes > MAX_HELD_BYTES:
+            raise SourceError(text)
+        if not self._warned:
+            self._warned = True
+            _log.warning("send_zmq: half of the limit is reached: %s", text)
 
     def end(self, failure: str | None = None) -> None:
         """Add the end of the elements; ``failure`` is the error of the flow, if it failed."""

@@ -13,6 +13,7 @@ import sys
 import textwrap
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -508,6 +509,24 @@ class TestStops:
             list(run)
         with pytest.raises(SourceError, match="and delivered none of them to its consumer"):
             sender.outcome()
+
+    def test_held_up_by_a_key_of_another_sender_are_noticed_at_both_ends(
+        self, ipc: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        monkeypatch.setattr("flowdsl.remote.send_buffer.MAX_HELD_BYTES", 10_000)
+        ended = sending(fl.from_range(3).map(lambda _: ("short", bytes(1000))), ipc)
+        live = fl.from_zmq(ipc, tuple[str, bytes], senders=None, timeout=3)
+        run = iter(live.window(2, key=lambda row: row[0]))
+        next(run)
+        other = sending(fl.from_range(90).map(lambda _: ("long", bytes(1000))), ipc, hwm=4)
+        with pytest.raises(SourceError, match="3 s"):
+            deque(run, maxlen=0)
+        with pytest.raises(SourceError, match="give each sender an address"):
+            other.outcome()
+        with pytest.raises(SourceError, match="left"):
+            ended.outcome()
+        assert "send_zmq: half of the limit is reached" in caplog.text
+        assert re.search(r"the sender .* failed after .*; others may continue", caplog.text)
 
 
 class TestStates:
