@@ -266,7 +266,10 @@ def _read(stream: Any, size: int) -> bytes:
     """Read exactly ``size`` bytes; exit if the consumer ends before it has sent them."""
     content = bytearray()
     while len(content) < size:
-        block = stream.read(size - len(content))
+        try:
+            block = stream.read(size - len(content))
+        except ConnectionError:  # it ended before it had read all that this process has sent
+            block = b""
         if not block:
             sys.exit(0)
         content += block

@@ -6,6 +6,7 @@ import contextlib
 import gc
 import os
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -449,3 +450,19 @@ def test_workers_do_not_import_what_the_script_imports(tmp_path: Path) -> None:
         [sys.executable, script], capture_output=True, text=True, timeout=200, check=True
     ).stdout
     assert out == "[False, False, False, False] True\n"
+
+
+def test_a_worker_whose_program_ends_before_it_has_begun_prints_nothing() -> None:
+    ours, theirs = socket.socketpair()
+    theirs.send(b"never read")  # so the program's end resets the connection
+    ours.close()
+    with theirs:
+        code = f"from flowdsl.workers.worker import main; main({theirs.fileno()})"
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            pass_fds=[theirs.fileno()],
+            capture_output=True,
+            timeout=60,
+            check=False,
+        )
+    assert (done.returncode, done.stderr) == (0, b"")
