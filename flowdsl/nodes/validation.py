@@ -5,10 +5,11 @@ It also describes, for messages, functions and the elements on which an operator
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from functools import partial, wraps
-from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
+from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR, CO_VARARGS
 from reprlib import Repr
 from types import FunctionType, MethodType
 from typing import Any, Protocol, TypeVar, cast
@@ -93,6 +94,53 @@ def validate_callable(node: Titled, field: attrs.Attribute[Any], value: object) 
         )
 
 
+def called_with(*arguments: str) -> Callable[[Titled, attrs.Attribute[Any], object], None]:
+    """An attrs validator: the field must be a function that can be called with these arguments.
+
+    ``arguments`` describe them for messages, by position. A function that is not written in Python
+    is not checked: its signature may be unknown.
+    """
+
+    def check(node: Titled, field: attrs.Attribute[Any], value: object) -> None:
+        validate_callable(node, field, value)
+        takes = _positional_arguments_of(value)
+        if takes is None or takes[0] <= len(arguments) <= takes[1]:
+            return
+        least, most = takes
+        expected = least if len(arguments) < least else most
+        hint = (
+            "; starmap passes the parts of a tuple as arguments, and random_map a generator as the "
+            "second one"
+            if least == 2 and len(arguments) == 1 and field.name == "func"
+            else ""
+        )
+        raise InvalidFlow(
+            f"{method_name(node)}: {field.name} is called with ({', '.join(arguments)}), and "
+            f"{name_of(value)} takes {expected} positional argument{'' if expected == 1 else 's'}"
+            f"{hint}"
+        )
+
+    return check
+
+
+def _positional_arguments_of(function: object) -> tuple[int, float] | None:
+    """The least and the greatest number of positional arguments of a function written in Python.
+
+    None for any other function, and for one that needs keyword arguments.
+    """
+    bound = 0
+    if isinstance(function, MethodType):
+        function, bound = function.__func__, 1
+    if type(function) is not FunctionType:
+        return None
+    code = function.__code__
+    if code.co_kwonlyargcount > len(function.__kwdefaults__ or {}):
+        return None
+    most = code.co_argcount - bound
+    least = most - len(function.__defaults__ or ())
+    return max(0, least), math.inf if code.co_flags & CO_VARARGS else most
+
+
 def _flags_of(function: object) -> int:
     """The flags of the code that a call runs; 0 if it is not written in Python."""
     # inspect.iscoroutinefunction fails for mocks, and does not look at ``__call__``.
@@ -103,9 +151,12 @@ def _flags_of(function: object) -> int:
     return function.__code__.co_flags if type(function) is FunctionType else 0
 
 
+_called_with_element = called_with("element")
+
+
 def validate_condition(node: Titled, field: attrs.Attribute[Any], value: object) -> None:
     """An attrs validator: the field must be a function whose results are true or false."""
-    validate_callable(node, field, value)
+    _called_with_element(node, field, value)
     if _flags_of(value) & CO_GENERATOR:
         raise InvalidFlow(
             f"{method_name(node)}: {field.name} must return a condition, and {name_of(value)} "
@@ -120,7 +171,7 @@ def validate_key(node: Titled, field: attrs.Attribute[Any], value: object) -> No
             f"{method_name(node)}: {field.name} must be callable, got {value!r}; for a component "
             f"write lambda x: x[{value!r}]"
         )
-    validate_callable(node, field, value)
+    _called_with_element(node, field, value)
 
 
 def validate_flag(node: Titled, field: attrs.Attribute[bool], value: object) -> None:

@@ -26,6 +26,7 @@ from flowdsl.nodes import (
     FlowBase,
     T,
     cached_per_node,
+    called_with,
     flow,
     format_call,
     name_of,
@@ -33,7 +34,6 @@ from flowdsl.nodes import (
     refuse_mismatch,
     rejects_keywords,
     spec_of_result,
-    validate_callable,
     with_inferred,
 )
 
@@ -83,7 +83,7 @@ def _spelled(selector: object) -> str:
 class MapComponent(CodeTemplate[Any, Any, E], Generic[E]):
     """Elements with ``func`` applied to one component."""
 
-    func: Callable[[Any], Any] = attrs.field(validator=validate_callable)
+    func: Callable[[Any], Any] = attrs.field(validator=called_with("component"))
     index: int | str = attrs.field(converter=plain_int, validator=_validate_index)
 
     def __attrs_post_init__(self) -> None:

@@ -30,6 +30,7 @@ from flowdsl.nodes import (
     U,
     at_least,
     cached_per_node,
+    called_with,
     describe_element,
     flow,
     format_call,
@@ -38,7 +39,6 @@ from flowdsl.nodes import (
     plain_int,
     rejects_keywords,
     trace,
-    validate_callable,
     with_inferred,
 )
 from flowdsl.ops.mapping import iterator_of_result, spec_of_items
@@ -73,7 +73,7 @@ class InterleaveMap(
     """``block`` elements of each of ``cycle`` results of ``func`` in turn."""
 
     source: Node[A, E]
-    func: Callable[[A], Iterable[U]] = attrs.field(validator=validate_callable)
+    func: Callable[[A], Iterable[U]] = attrs.field(validator=called_with("element"))
     cycle: int = attrs.field(converter=plain_int, validator=at_least(1))
     block: int = attrs.field(converter=plain_int, validator=at_least(1))
 

@@ -46,6 +46,7 @@ from flowdsl.nodes import (
     U,
     at_least,
     cached_per_node,
+    called_with,
     describe_element,
     flow,
     format_call,
@@ -79,7 +80,7 @@ Truth: TypeAlias = bool | np.bool_ | Literal[0] | MayBeEmpty | re.Match[Any] | N
 class Map(CodeTemplate[A, U, E], Generic[A, U, E]):
     """``func`` applied to every element."""
 
-    func: Callable[[A], U] = attrs.field(validator=validate_callable)
+    func: Callable[[A], U] = attrs.field(validator=called_with("element"))
 
     @property
     def title(self) -> str:
@@ -123,7 +124,9 @@ class RandomMap(Elementwise[A, U, E], Generic[A, U, E]):
     """``func`` applied to every element and the element's own random generator."""
 
     draws: ClassVar[bool] = True
-    func: Callable[[A, np.random.Generator], U] = attrs.field(validator=validate_callable)
+    func: Callable[[A, np.random.Generator], U] = attrs.field(
+        validator=called_with("element", "generator")
+    )
     seed: int = attrs.field(converter=plain_int, validator=at_least(0, None))
     salt: int = attrs.field()
     """The number of operators below: it gives equal operators of one chain different random
@@ -170,7 +173,7 @@ class FilterMap(CodeTemplate[A, U, E | Unsized], Generic[A, U, E]):
     """The results of ``func`` on every element, without those that are None."""
 
     drops: ClassVar[bool] = True
-    func: Callable[[A], U | None] = attrs.field(validator=validate_callable)
+    func: Callable[[A], U | None] = attrs.field(validator=called_with("element"))
 
     @property
     def title(self) -> str:
@@ -190,7 +193,7 @@ class FlatMap(MadeFromLatest[U, E | Unsized], Restartable[U, E | Unsized], Gener
     """The concatenated elements of ``func(element)`` for every element."""
 
     source: Node[A, E]
-    func: Callable[[A], Iterable[U]] = attrs.field(validator=validate_callable)
+    func: Callable[[A], Iterable[U]] = attrs.field(validator=called_with("element"))
 
     @property
     def title(self) -> str:

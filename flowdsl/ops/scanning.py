@@ -27,12 +27,12 @@ from flowdsl.nodes import (
     T,
     U,
     cached_per_node,
+    called_with,
     describe_element,
     flow,
     name_of,
     rejects_keywords,
     spec_of_result,
-    validate_callable,
     validate_condition,
     with_inferred,
 )
@@ -51,7 +51,7 @@ class Scan(MadeFromLatest[U, E], Generic[A, U, E]):
     """From each element and the state before it, makes an element and the next state."""
 
     source: Node[A, E]
-    func: Callable[[Any, A], tuple[Any, U]] = attrs.field(validator=validate_callable)
+    func: Callable[[Any, A], tuple[Any, U]] = attrs.field(validator=called_with("state", "element"))
     state: Any
     """The state before the first element of a pass."""
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial, wraps
 from itertools import islice
 from typing import Any, NamedTuple, Optional
+from unittest import mock
 
 import attrs
 import numpy as np
@@ -191,6 +193,83 @@ def test_operators_refuse_arguments_that_are_not_callable(method: str) -> None:
         getattr(flow, method)(3)
     argument = "keep" if method == "filter" else "func"
     assert str(caught.value) == f"{method}: {argument} must be callable, got 3"
+
+
+class Adding:
+    def three(self, x: int, y: int = 1) -> int:
+        return x + y
+
+    def __call__(self, x: int, y: int) -> int:
+        return x + y
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (
+            lambda flow: flow.map(lambda x, y: x),
+            (
+                "map: func is called with (element), and <lambda> takes 2 positional arguments; "
+                "starmap passes the parts of a tuple as arguments, and random_map a generator as the "
+                "second one"
+            ),
+        ),
+        (
+            lambda flow: flow.random_map(abs_of, seed=1),
+            (
+                "random_map: func is called with (element, generator), and abs_of takes 1 positional "
+                "argument"
+            ),
+        ),
+        (
+            lambda flow: flow.filter(lambda: True),
+            "filter: keep is called with (element), and <lambda> takes 0 positional arguments",
+        ),
+        (
+            lambda flow: flow.scan(lambda total: (total, total), 0),
+            "scan: func is called with (state, element), and <lambda> takes 1 positional argument",
+        ),
+        (
+            lambda flow: flow.window(2, key=lambda x, y: x),
+            "window: key is called with (element), and <lambda> takes 2 positional arguments",
+        ),
+    ],
+)
+def test_a_function_with_other_arguments_is_refused(build: Any, message: str) -> None:
+    with pytest.raises(InvalidFlow) as caught:
+        build(fl.from_range(3))
+    assert str(caught.value) == message
+
+
+def abs_of(x: int) -> int:
+    return abs(x)
+
+
+def test_functions_that_can_be_called_with_the_arguments_are_accepted() -> None:
+    def with_default(x: int, y: int = 1) -> int:
+        return x + y
+
+    def with_keyword(x: int, *, y: int = 1) -> int:
+        return x + y
+
+    @wraps(abs_of)
+    def wrapped(*args: Any) -> Any:
+        return args[0]
+
+    functions: list[Any] = [
+        with_default,
+        with_keyword,
+        wrapped,
+        lambda *args: args[0],
+        Adding().three,
+        partial(Adding(), 1),
+        abs,
+        str,
+        np.sqrt,
+        mock.Mock(return_value=1),
+    ]
+    for function in functions:
+        assert len(fl.from_range(3).map(function).collect()) == 3
 
 
 async def download(*_: object) -> bytes:
