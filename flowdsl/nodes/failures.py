@@ -23,7 +23,7 @@ import attrs
 
 from flowdsl.effects import Effect, Resampled, Unsized
 from flowdsl.elements.specs import UNKNOWN, Spec, spec_of
-from flowdsl.errors import ElementError
+from flowdsl.errors import ElementError, Location
 from flowdsl.nodes.base import (
     DROPPED,
     A,
@@ -183,6 +183,9 @@ class AttemptToRead(_Attempted, IndexedSource[Any]):
     @property
     def length(self) -> int:
         return int(self.attempted.node.length)
+
+    def location(self, row: int) -> Location | None:
+        return self.attempted.node.location(row)  # type: ignore[no-any-return]  # node is Any
 
     def open(self) -> Callable[[int], Any]:
         """Return a reader that raises: generated code makes failures of its errors by itself."""

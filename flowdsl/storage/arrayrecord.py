@@ -14,11 +14,10 @@ from typing_extensions import TypeForm
 from flowdsl import nodes
 from flowdsl.effects import Exact, Finite
 from flowdsl.elements.specs import Spec, ValueSpec, spec_declared, spec_of
-from flowdsl.errors import Location, SourceError, SpecMismatch
+from flowdsl.errors import SourceError, SpecMismatch
 from flowdsl.nodes import (
     READER_KEYWORD_ADVICE,
     FlowBase,
-    IndexedSource,
     T,
     checked_int,
     rejects_keywords,
@@ -26,8 +25,7 @@ from flowdsl.nodes import (
 from flowdsl.storage.byte_files import ByteFile, open_file
 from flowdsl.storage.codec import SameTupleNames, decode, encode
 from flowdsl.storage.digests import Version, versions_of
-from flowdsl.storage.file_source import shard_of_row
-from flowdsl.storage.index import Shards
+from flowdsl.storage.file_source import ShardedSource
 from flowdsl.storage.libraries import library
 from flowdsl.storage.open_files import Reopened
 from flowdsl.storage.paths import OnePath, Paths, all_paths, local_path, title_of
@@ -121,7 +119,7 @@ def _reader_of(path: str) -> Any:
 
 
 @attrs.frozen(eq=False, repr=False, slots=False)
-class FromArrayRecord(IndexedSource[T], Generic[T]):
+class FromArrayRecord(ShardedSource[T], Generic[T]):
     """The source of ``from_arrayrecord``: records of ArrayRecord files, by index."""
 
     parts: tuple[RecordFile, ...]
@@ -137,19 +135,11 @@ class FromArrayRecord(IndexedSource[T], Generic[T]):
         digest = xxhash.xxh3_64_hexdigest(digests.encode())
         return f"{self.title} of {self.length} rows {digest}"
 
-    @property
-    def length(self) -> int:
-        return sum(part.length for part in self.parts)
-
     def spec(self, probe: bool) -> Spec:
         return self.row_spec
 
-    def location(self, row: int) -> Location | None:
-        lengths = [part.length for part in self.parts]
-        return shard_of_row([part.path for part in self.parts], lengths, row)
-
     def open(self) -> Callable[[int], T]:
-        shards = Shards([part.length for part in self.parts])
+        shards = self.shards
         files = {0: _File(self.parts[0])}  # fails at once if it was rewritten
         decoder = _unchanged if self.row_spec == ValueSpec(bytes) else _Decoder(self.row_spec)
 

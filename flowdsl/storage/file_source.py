@@ -1,17 +1,17 @@
-"""The source of one file's rows, which the readers of single files derive from."""
+"""The sources of a file's rows and of several files' rows, which readers derive from."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Generic
+from collections.abc import Callable
+from typing import Any, ClassVar, Generic, Protocol
 
 import attrs
 
 from flowdsl.elements.preallocated import NextRow
 from flowdsl.elements.specs import Spec, names_classes, restore_classes
 from flowdsl.errors import Location, SourceError
-from flowdsl.nodes import IndexedSource, T
+from flowdsl.nodes import IndexedSource, T, cached_per_node
 from flowdsl.resources.file_names import without_secrets
 from flowdsl.storage.index import Shards
 from flowdsl.storage.layout import Places
@@ -57,6 +57,40 @@ class FileSource(IndexedSource[T], Generic[T]):
         """Open the file; return its number of rows, its digest, and a reader of rows by number."""
 
 
+class Shard(Protocol):
+    """One of several files, as it was when the flow was built."""
+
+    @property
+    def path(self) -> str: ...
+    @property
+    def length(self) -> int:
+        """The number of its rows."""
+        ...
+
+
+@attrs.frozen(eq=False, repr=False, slots=False)
+class ShardedSource(IndexedSource[T], Generic[T]):
+    """The rows of one or several files, by index, numbered one file after the other."""
+
+    parts: tuple[Shard, ...]
+
+    @property
+    @cached_per_node
+    def shards(self) -> Shards:
+        """The numbers of the rows in each file."""
+        return Shards([part.length for part in self.parts])
+
+    @property
+    def length(self) -> int:
+        return self.shards.length
+
+    def location(self, row: int) -> Location | None:
+        if len(self.parts) == 1:
+            return None  # the title names it
+        k, _ = self.shards.find(row)
+        return Location(without_secrets(self.parts[k].path))
+
+
 @attrs.define(eq=False)
 class RowReader:
     """Reads rows by number; arrays are read into a batch, if it has places for them."""
@@ -70,14 +104,6 @@ class RowReader:
     def __call__(self, i: int) -> Any:
         row = self.read(i, self.next_row.places)
         return row if self.convert is None else self.convert(i, row)
-
-
-def shard_of_row(paths: Sequence[str], lengths: Sequence[int], row: int) -> Location | None:
-    """Return the file that has a row, for messages; None if there is only one file."""
-    if len(paths) == 1:
-        return None
-    k, _ = Shards(lengths).find(row)
-    return Location(without_secrets(paths[k]))
 
 
 def to_classes(spec: Spec) -> Callable[[int, Any], Any] | None:

@@ -24,10 +24,9 @@ from flowdsl.elements.specs import (
     spec_of_type,
 )
 from flowdsl.elements.stacking import stack
-from flowdsl.errors import InvalidFlow, Location, SourceError, SpecMismatch
+from flowdsl.errors import InvalidFlow, SourceError, SpecMismatch
 from flowdsl.nodes import (
     READER_KEYWORD_ADVICE,
-    IndexedSource,
     ListOf,
     Sliceable,
     T,
@@ -36,7 +35,7 @@ from flowdsl.nodes import (
     rejects_keywords,
 )
 from flowdsl.storage.digests import Version, versions_of
-from flowdsl.storage.file_source import file_has_changed, shard_of_row
+from flowdsl.storage.file_source import ShardedSource, file_has_changed
 from flowdsl.storage.filling import Fill, checked_fill, value_for
 from flowdsl.storage.index import Shards
 from flowdsl.storage.parquet.columns import (
@@ -108,9 +107,13 @@ class ParquetPart:
     version: Version | None
     """The version of a file whose columns have no digests."""
 
+    @property
+    def length(self) -> int:
+        return sum(self.lengths)
+
 
 @attrs.frozen(eq=False, repr=False, slots=False)
-class FromParquet(IndexedSource[T], Sliceable[T, Exact], Generic[T]):
+class FromParquet(ShardedSource[T], Sliceable[T, Exact], Generic[T]):
     """The source of ``from_parquet``: the rows of Parquet files, by index."""
 
     parts: tuple[ParquetPart, ...]
@@ -131,20 +134,12 @@ class FromParquet(IndexedSource[T], Sliceable[T, Exact], Generic[T]):
         return f"{self.title} of {self.length} rows {digest} of {names}"
 
     @property
-    def length(self) -> int:
-        return sum(sum(part.lengths) for part in self.parts)
-
-    @property
     def rows_together(self) -> int | None:
         groups = [length for part in self.parts for length in part.lengths]
         return None if len(groups) <= _GROUPS_KEPT else max(groups)
 
     def spec(self, probe: bool) -> Spec:
         return self.row_spec
-
-    def location(self, row: int) -> Location | None:
-        lengths = [sum(part.lengths) for part in self.parts]
-        return shard_of_row([part.path for part in self.parts], lengths, row)
 
     def open(self) -> Callable[[int], T]:
         return by_number(_Rows(self).rows)

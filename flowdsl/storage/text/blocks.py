@@ -19,7 +19,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from flowdsl.errors import FlowError, Location, SourceError, SpecMismatch
-from flowdsl.nodes import IndexedSource, T
+from flowdsl.nodes import IndexedSource, T, cached_per_node
 from flowdsl.resources.file_names import without_secrets
 from flowdsl.storage.byte_files import ByteFile, LocalFile, guard_file, open_file
 from flowdsl.storage.compression import PIECE, Inflated
@@ -379,10 +379,15 @@ class FromBlocks(IndexedSource[T], Generic[T]):
 
     @property
     def length(self) -> int:
-        return sum(file.rows - self.skip for file in self.files)
+        return self._shards.length
+
+    @property
+    @cached_per_node
+    def _shards(self) -> Shards:
+        return Shards([file.rows - self.skip for file in self.files])
 
     def location(self, row: int) -> Location | None:
-        k, number = Shards([file.rows - self.skip for file in self.files]).find(row)
+        k, number = self._shards.find(row)
         file = self.files[k]
         return Location(without_secrets(file.path), _line(file, number + self.skip, self.parser))
 

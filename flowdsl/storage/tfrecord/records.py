@@ -21,13 +21,13 @@ from typing_extensions import TypeForm
 from flowdsl import nodes
 from flowdsl.effects import Exact, Unsized
 from flowdsl.elements.specs import Spec, ValueSpec, join, spec_declared
-from flowdsl.errors import InvalidFlow, Location
-from flowdsl.nodes import READER_KEYWORD_ADVICE, IndexedSource, T, cached_per_node, rejects_keywords
+from flowdsl.errors import InvalidFlow
+from flowdsl.nodes import READER_KEYWORD_ADVICE, T, cached_per_node, rejects_keywords
 from flowdsl.storage.byte_files import ByteFile, LocalFile, guard_file, open_file
 from flowdsl.storage.codec import NUMBER_BYTES, bytes_of_number
 from flowdsl.storage.compression import Compression, check_compression
 from flowdsl.storage.digests import versions_of
-from flowdsl.storage.file_source import RowReader, file_has_changed, shard_of_row
+from flowdsl.storage.file_source import RowReader, ShardedSource, file_has_changed
 from flowdsl.storage.index import Index, Shards, index_of
 from flowdsl.storage.layout import InPlace, Parts, Places
 from flowdsl.storage.paths import Paths, all_paths, title_of
@@ -53,7 +53,7 @@ class _Part:
     """The identity of one file: its path, number of rows and digest."""
 
     path: str
-    rows: int
+    length: int
     digest: int
 
 
@@ -85,7 +85,7 @@ def _part(path: str, element: Any, encoded: bool, checksum: Checksum) -> tuple[_
 
 
 @attrs.frozen(eq=False, repr=False, slots=False)
-class FromTFRecord(IndexedSource[T], Generic[T]):
+class FromTFRecord(ShardedSource[T], Generic[T]):
     """The source of ``from_tfrecord``: the records of TFRecord files, by index."""
 
     parts: tuple[_Part, ...]
@@ -102,23 +102,14 @@ class FromTFRecord(IndexedSource[T], Generic[T]):
         digests = b"".join(part.digest.to_bytes(8, "little") for part in self.parts)
         return f"{self.title} of {self.length} rows {xxhash.xxh3_64_hexdigest(digests)}"
 
-    @property
-    @cached_per_node
-    def length(self) -> int:
-        return sum(part.rows for part in self.parts)
-
     def spec(self, probe: bool) -> Spec:
         return self.row_spec
-
-    def location(self, row: int) -> Location | None:
-        lengths = [part.rows for part in self.parts]
-        return shard_of_row([part.path for part in self.parts], lengths, row)
 
     def open(self) -> Callable[[int], T]:
         checksum = checksum_for("from_tfrecord")
         form = self.row_spec if self.encoded else None
         opened = lru_cache(_MAX_OPEN)(partial(_opened, self.parts, checksum, form))
-        shards = Shards([part.rows for part in self.parts])
+        shards = self.shards
         one = len(self.parts) == 1
         read = opened(0) if one else partial(_row_of_shards, opened, shards)
         return RowReader(read) if self.encoded else read
@@ -260,7 +251,7 @@ def from_tfrecord(
         )
     indexed = [_part(name, element, encoded, checksum) for name in paths]
     parts = tuple(part for part, _ in indexed)
-    specs = [spec for part, spec in indexed if part.rows] or [declared]
+    specs = [spec for part, spec in indexed if part.length] or [declared]
     source = FromTFRecord[Any](parts, encoded, reduce(join, specs))
     if size is not None and size != source.length:
         raise of_another_size(paths, size, source.length)

@@ -23,12 +23,12 @@ from flowdsl.elements.specs import (
     spec_of_type,
 )
 from flowdsl.elements.structure import assemble
-from flowdsl.errors import InvalidFlow, Location, SourceError, SpecMismatch
-from flowdsl.nodes import READER_KEYWORD_ADVICE, FlowBase, IndexedSource, T, rejects_keywords
+from flowdsl.errors import InvalidFlow, SourceError, SpecMismatch
+from flowdsl.nodes import READER_KEYWORD_ADVICE, FlowBase, T, rejects_keywords
 from flowdsl.storage.byte_files import ByteFile, open_file
 from flowdsl.storage.digests import Version, versions_of
-from flowdsl.storage.file_source import shard_of_row
-from flowdsl.storage.index import Index, Shards, index_of
+from flowdsl.storage.file_source import ShardedSource
+from flowdsl.storage.index import Index, index_of
 from flowdsl.storage.paths import OnePath, Paths, all_paths, title_of
 from flowdsl.storage.values import components_to_store
 from flowdsl.storage.webdataset.tar import END, compression, digest_of, member, members, padding
@@ -200,7 +200,7 @@ class Field:
 
 
 @attrs.frozen(eq=False, repr=False, slots=False)
-class FromWebDataset(IndexedSource[T], Generic[T]):
+class FromWebDataset(ShardedSource[T], Generic[T]):
     """The source of ``from_webdataset``: the samples of tar files, by index."""
 
     parts: tuple[TarFile, ...]
@@ -219,19 +219,11 @@ class FromWebDataset(IndexedSource[T], Generic[T]):
         digest = xxhash.xxh3_64_hexdigest(digests.encode())
         return f"{self.title} of {self.length} rows {digest}"
 
-    @property
-    def length(self) -> int:
-        return sum(part.length for part in self.parts)
-
     def spec(self, probe: bool) -> Spec:
         return self.row_spec
 
-    def location(self, row: int) -> Location | None:
-        lengths = [part.length for part in self.parts]
-        return shard_of_row([part.path for part in self.parts], lengths, row)
-
     def open(self) -> Callable[[int], T]:
-        shards = Shards([part.length for part in self.parts])
+        shards = self.shards
         files = {0: self._opened(self.parts[0])}  # fails at once if it was rewritten
 
         def row(i: int) -> Any:
