@@ -13,6 +13,7 @@ import attrs
 import click
 
 from flowdsl import effects
+from flowdsl.cli.first_element import NotComputed, spec_computed
 from flowdsl.cli.printing import json_option, print_json, print_lines
 from flowdsl.cli.targets import BadInput, Target, target_argument
 from flowdsl.effects import TAGS, Endless, Exact, Reordered, Resampled, Tag, Unsized, describe
@@ -66,9 +67,9 @@ class Finding:
 def check(target: Target, needs: frozenset[Tag] | None, types: bool | None, as_json: bool) -> None:
     """Check a flow: that it builds, its types, its spec, its effects, its states.
 
-    The types are checked by mypy, basedpyright or pyright, whichever is installed. --needs is what
-    a function of flows asks for, such as Exact, Reordered or "Reordered | Endless". The exit
-    status is 1 if a check fails.
+    The first element is computed, in this process. The types are checked by mypy, basedpyright or
+    pyright, whichever is installed. --needs is what a function of flows asks for, such as Exact,
+    Reordered or "Reordered | Endless". The exit status is 1 if a check fails.
     """
     node = target.flow.node
     findings = {
@@ -111,8 +112,11 @@ def _types(file: str | None, wanted: bool | None) -> Finding:
 
 
 def _spec(node: AnyNode) -> Finding:
+    """Find the spec, and whether the first element can be computed."""
     try:
-        return Finding(str(node.spec(probe=True)))
+        return Finding(str(spec_computed(node)))
+    except NotComputed as reason:
+        return Finding(f"{reason.spec}; the first element was not computed: {reason}")
     except ElementError as error:
         return Finding(str(error), ok=False)
     except FlowError as error:
