@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib import metadata
 from importlib.util import find_spec
 from typing import get_args
@@ -61,10 +61,18 @@ class Finding:
 
 @click.command()
 @target_argument
-@click.option("--needs", type=effects_named, metavar="EFFECTS", help="The effects it may have.")
+@click.option(
+    "--needs",
+    type=effects_named,
+    metavar="EFFECTS",
+    multiple=True,
+    help="The effects it may have; if it is repeated, the flow must satisfy all.",
+)
 @click.option("--types/--no-types", default=None, help="Require a type check, or leave it out.")
 @json_option
-def check(target: Target, needs: frozenset[Tag] | None, types: bool | None, as_json: bool) -> None:
+def check(
+    target: Target, needs: Sequence[frozenset[Tag]], types: bool | None, as_json: bool
+) -> None:
     """Check a flow: that it builds, its types, its spec, its effects, its states.
 
     The first element is computed, in this process. The types are checked by mypy, basedpyright or
@@ -76,7 +84,7 @@ def check(target: Target, needs: frozenset[Tag] | None, types: bool | None, as_j
         "flow": Finding(repr(target.flow)),
         "types": _types(target.file, types),
         "spec": _spec(node),
-        "effects": _effects(node, needs),
+        "effects": _effects(node, frozenset.intersection(*needs) if needs else None),
         "promises": Finding(", ".join(_promises(node))),
         "states": _states(node),
     }

@@ -49,6 +49,16 @@ def test_effects_are_within_what_is_needed(
     assert fails is None or fails in result.output
 
 
+@pytest.mark.parametrize("needs", [("Exact", "Finite"), ("Finite", "Exact"), ("Finite", "InOrder")])
+def test_all_needs_must_hold(project: Project, needs: tuple[str, str]) -> None:
+    project.write("train.py", TRAIN)
+    first, second = needs
+    command = "check", "train.py:train", "--no-types", "--needs", first, "--needs", second
+    result = project.run(*command)
+    assert result.exit_code == 1
+    assert "is needed: shuffle(seed=1) adds Reordered" in result.output
+
+
 def test_an_unknown_effect_is_bad_input(project: Project) -> None:
     project.write("train.py", TRAIN)
     assert project.refuses("check", "train.py:train", "--needs", "Sorted") == (
