@@ -70,6 +70,20 @@ def _filling(text: str) -> tuple[str, object]:
         return name, value
 
 
+def _filled_once(fills: Sequence[tuple[str, object]]) -> dict[str, object]:
+    """Return the value of each column that is filled.
+
+    Raises:
+        BadInput: A column is named twice.
+    """
+    found = dict(fills)
+    if len(found) < len(fills):
+        names = [name for name, _ in fills]
+        twice = next(name for name in found if names.count(name) > 1)
+        raise BadInput(f"--fill: {twice!r} has two values; name each column once")
+    return found
+
+
 def with_options(message: str) -> str:
     """Return a reader's error with options of a command in the place of arguments.
 
@@ -101,7 +115,7 @@ def inspect(
     FILE may be a pattern, such as "part-*.csv", if the reader accepts patterns.
     """
     form = _format("FILE", file, reader)
-    flow = _read(form, file, element, trusted, dict(fills))
+    flow = _read(form, file, element, trusted, _filled_once(fills))
     rows = flow.node.length
     found = {
         "format": form.name,
@@ -143,7 +157,7 @@ def convert(
         )
     if os.path.exists(destination) and not overwrite:
         raise BadInput(f"{destination!r} exists; replace it with --overwrite")
-    flow = _read(before, source, element, trusted, dict(fills))
+    flow = _read(before, source, element, trusted, _filled_once(fills))
     arguments = [_dataset_paths(flow)] if after.writer == "write_hdf5" else []
     write = getattr(_with_names(flow, after.writer), after.writer)
     rows = write(destination, *arguments, overwrite=overwrite)

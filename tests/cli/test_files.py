@@ -188,6 +188,8 @@ REFUSED = {
     "classes",
     ("inspect", "words.csv", "--fill", "times"): "--fill must be NAME=VALUE, such as age=0, got "
     "'times'",
+    ("inspect", "words.csv", "--fill", "times=1", "--fill", "times=2"): "--fill: 'times' has two "
+    "values; name each column once",
     ("inspect", "words.lmdb", "--fill", "times=1"): "--fill: from_lmdb fills no columns; leave it "
     "out",
     ("inspect", "none.csv"): "the file 'none.csv' does not exist",
