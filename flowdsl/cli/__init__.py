@@ -2,7 +2,7 @@
 
 ``main``      the commands, and the exit status of errors
 ``targets``   flows named on the command line: ``file.py:flow``, ``module:flow``
-``checking``  check
+``checking``  check; ``first_element`` computes the first element for it
 ``looking``   explain, profile, measure, head
 ``files``     inspect, convert
 ``benching``  bench; ``sampling`` is the process that takes a sample for it

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib import metadata
 from importlib.util import find_spec
 from typing import get_args
@@ -13,6 +13,7 @@ import attrs
 import click
 
 from flowdsl import effects
+from flowdsl.cli.first_element import NotComputed, spec_computed
 from flowdsl.cli.printing import json_option, print_json, print_lines
 from flowdsl.cli.targets import BadInput, Target, target_argument
 from flowdsl.effects import TAGS, Endless, Exact, Reordered, Resampled, Tag, Unsized, describe
@@ -60,22 +61,30 @@ class Finding:
 
 @click.command()
 @target_argument
-@click.option("--needs", type=effects_named, metavar="EFFECTS", help="The effects it may have.")
+@click.option(
+    "--needs",
+    type=effects_named,
+    metavar="EFFECTS",
+    multiple=True,
+    help="The effects it may have; if it is repeated, the flow must satisfy all.",
+)
 @click.option("--types/--no-types", default=None, help="Require a type check, or leave it out.")
 @json_option
-def check(target: Target, needs: frozenset[Tag] | None, types: bool | None, as_json: bool) -> None:
+def check(
+    target: Target, needs: Sequence[frozenset[Tag]], types: bool | None, as_json: bool
+) -> None:
     """Check a flow: that it builds, its types, its spec, its effects, its states.
 
-    The types are checked by mypy, basedpyright or pyright, whichever is installed. --needs is what
-    a function of flows asks for, such as Exact, Reordered or "Reordered | Endless". The exit
-    status is 1 if a check fails.
+    The first element is computed, in this process. The types are checked by mypy, basedpyright or
+    pyright, whichever is installed. --needs is what a function of flows asks for, such as Exact,
+    Reordered or "Reordered | Endless". The exit status is 1 if a check fails.
     """
     node = target.flow.node
     findings = {
         "flow": Finding(repr(target.flow)),
         "types": _types(target.file, types),
         "spec": _spec(node),
-        "effects": _effects(node, needs),
+        "effects": _effects(node, frozenset.intersection(*needs) if needs else None),
         "promises": Finding(", ".join(_promises(node))),
         "states": _states(node),
     }
@@ -111,8 +120,11 @@ def _types(file: str | None, wanted: bool | None) -> Finding:
 
 
 def _spec(node: AnyNode) -> Finding:
+    """Find the spec, and whether the first element can be computed."""
     try:
-        return Finding(str(node.spec(probe=True)))
+        return Finding(str(spec_computed(node)))
+    except NotComputed as reason:
+        return Finding(f"{reason.spec}; the first element was not computed: {reason}")
     except ElementError as error:
         return Finding(str(error), ok=False)
     except FlowError as error:

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import glob
+import json
 import os
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from inspect import signature as inspect_signature
 from typing import Any
 
 import click
+from typing_extensions import TypeIs
 
 import flowdsl as fl
 from flowdsl.cli.printing import element_text, json_option, print_json, print_lines
-from flowdsl.cli.targets import BadInput, load_attribute
+from flowdsl.cli.targets import BadInput, load_class
 from flowdsl.elements.flattening import InSpecOrder
 from flowdsl.elements.specs import UNKNOWN, Spec, StructSpec, spec_of
 from flowdsl.errors import ElementError, SourceError, SpecMismatch
 from flowdsl.flow import Flow
 from flowdsl.resources.file_names import Url, without_secrets
 from flowdsl.storage.formats import FORMATS, StorageFormat, format_of
+from flowdsl.storage.paths import all_paths
 
 _READERS = {form.reader: form for form in FORMATS}
 _ENCODED = ("from_tfrecord", "from_arrayrecord")
@@ -39,7 +44,58 @@ def reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
     trusted = click.option(
         "--trusted", is_flag=True, help="Read pickled objects, which run code: you trust the file."
     )
-    return reader(element(trusted(command)))
+    fill = click.option(
+        "--fill",
+        "fills",
+        type=_filling,
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="The value of the empty cells or nulls of a column, as JSON or text; repeatable.",
+    )
+    return reader(element(trusted(fill(command))))
+
+
+def _filling(text: str) -> tuple[str, object]:
+    """Return the name of a column and the value of its empty cells, from ``NAME=VALUE``.
+
+    Raises:
+        BadInput: There is no name.
+    """
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise BadInput(f"--fill must be NAME=VALUE, such as age=0, got {text!r}")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value
+
+
+def _filled_once(fills: Sequence[tuple[str, object]]) -> dict[str, object]:
+    """Return the value of each column that is filled.
+
+    Raises:
+        BadInput: A column is named twice.
+    """
+    found = dict(fills)
+    if len(found) < len(fills):
+        names = [name for name, _ in fills]
+        twice = next(name for name in found if names.count(name) > 1)
+        raise BadInput(f"--fill: {twice!r} has two values; name each column once")
+    return found
+
+
+def with_options(message: str) -> str:
+    """Return a reader's error with options of a command in the place of arguments.
+
+    >>> with_options("declare int | None, or fill empty cells with fill={'age': ...}")
+    'declare int | None, or fill empty cells with --fill age=VALUE'
+    """
+    message = re.sub(
+        r"fill=\{(?:(['\"])(.*?)\1: )?\.\.\.\}",
+        lambda found: f"--fill {found[2] or 'NAME'}=VALUE",
+        message,
+    )
+    return message.replace("trusted=True", "--trusted")
 
 
 @click.command()
@@ -47,17 +103,25 @@ def reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @reading_options
 @json_option
 def inspect(
-    file: str, reader: str | None, element: str | None, trusted: bool, as_json: bool
+    file: str,
+    reader: str | None,
+    element: str | None,
+    trusted: bool,
+    fills: Sequence[tuple[str, object]],
+    as_json: bool,
 ) -> None:
-    """Say what a stored file holds: its format, rows, spec, digest and first row."""
+    """Say what a stored file holds: its format, rows, spec, digest and first row.
+
+    FILE may be a pattern, such as "part-*.csv", if the reader accepts patterns.
+    """
     form = _format("FILE", file, reader)
-    flow = _read(form, file, element, trusted)
+    flow = _read(form, file, element, trusted, _filled_once(fills))
     rows = flow.node.length
     found = {
         "format": form.name,
         "reader": form.reader,
         "rows": rows,
-        "spec": str(_spec(flow)),
+        "spec": _spec_text(_spec(flow), _names(flow)),
         "digest": flow.node.fingerprint,
         "bytes": _size(file),
         "first": None if rows == 0 else element_text(flow.at(0)),
@@ -79,9 +143,13 @@ def convert(
     reader: str | None,
     element: str | None,
     trusted: bool,
+    fills: Sequence[tuple[str, object]],
     overwrite: bool,
 ) -> None:
-    """Write the rows of a file in another format, which the suffix of OUT names."""
+    """Write the rows of a file in another format, which the suffix of OUT names.
+
+    IN may be a pattern, such as "part-*.csv", if the reader accepts patterns.
+    """
     before, after = _format("IN", source, reader), _format("OUT", destination, reader=None)
     if after.writer is None:
         raise BadInput(
@@ -89,7 +157,7 @@ def convert(
         )
     if os.path.exists(destination) and not overwrite:
         raise BadInput(f"{destination!r} exists; replace it with --overwrite")
-    flow = _read(before, source, element, trusted)
+    flow = _read(before, source, element, trusted, _filled_once(fills))
     arguments = [_dataset_paths(flow)] if after.writer == "write_hdf5" else []
     write = getattr(_with_names(flow, after.writer), after.writer)
     rows = write(destination, *arguments, overwrite=overwrite)
@@ -119,17 +187,27 @@ def _suffixes(written: bool) -> str:
     return f"expected one of {' '.join(form.suffixes[0] for form in forms)}"
 
 
-def _read(form: StorageFormat, path: str, element: str | None, trusted: bool) -> Flow[Any, Any]:
-    if "://" not in path and not os.path.exists(path):
+def _read(
+    form: StorageFormat,
+    path: str,
+    element: str | None,
+    trusted: bool,
+    fill: Mapping[str, object],
+) -> Flow[Any, Any]:
+    if not _is_pattern(path) and not os.path.exists(os.path.expanduser(path)):
         raise BadInput(f"the file {path!r} does not exist")
     function: Callable[..., Flow[Any, Any]] = getattr(fl, form.reader)
     if trusted:
         if "trusted" not in inspect_signature(function).parameters:
             raise BadInput(f"--trusted: {form.reader} reads no pickled objects; leave it out")
         function = partial(function, trusted=True)
+    if fill:
+        if "fill" not in inspect_signature(function).parameters:
+            raise BadInput(f"--fill: {form.reader} fills no columns; leave it out")
+        function = partial(function, fill=fill)
     arguments = [_datasets_of(path)] if form.reader == "from_hdf5" else []
     if element is not None:
-        return function(path, *arguments, load_attribute(element))
+        return function(path, *arguments, load_class(element))
     if form.reader in _ENCODED:
         return _records(function, path)
     try:
@@ -138,6 +216,11 @@ def _read(form: StorageFormat, path: str, element: str | None, trusted: bool) ->
         if form.reader != "from_lmdb":
             raise
         raise BadInput(f"{error}; for a file of another program: --reader from_lmdb_raw") from error
+
+
+def _is_pattern(path: str) -> bool:
+    """Return True if a path may name other files than the one of this name: a reader says which."""
+    return "://" in path or glob.has_magic(path) or "{" in path
 
 
 def _records(function: Callable[..., Flow[Any, Any]], path: str) -> Flow[Any, Any]:
@@ -163,6 +246,21 @@ def _spec(flow: Flow[Any, Any]) -> Spec:
     """Return the spec of the rows, or of the first row if the format has none."""
     spec = flow.spec
     return spec_of(flow.at(0)) if flow.node.length and spec == UNKNOWN else spec
+
+
+def _spec_text(spec: Spec, names: Sequence[str]) -> str:
+    """Return a spec as text, with the names that the file has for the components of tuples."""
+    if not isinstance(spec, StructSpec) or spec.form is not tuple or not names:
+        return str(spec)
+    parts = (
+        _spec_text(part, [name for name, _ in part.fields] if _has_names(part) else [])
+        for _, part in spec.fields
+    )
+    return f"({', '.join(f'{name}: {part}' for name, part in zip(names, parts, strict=True))})"
+
+
+def _has_names(spec: Spec) -> TypeIs[StructSpec]:
+    return isinstance(spec, StructSpec) and spec.has_names
 
 
 _BY_NAME = ("write_csv", "write_npz", "write_parquet")
@@ -203,7 +301,10 @@ def _dataset_paths(flow: Flow[Any, Any]) -> str | Sequence[str]:
 
 
 def _size(path: str) -> int | None:
-    return os.path.getsize(path) if os.path.isfile(path) else None
+    """Return the bytes of a file, or of the files of a pattern; None if they are not on a disk."""
+    if "://" in path or os.path.isdir(path):
+        return None
+    return sum(map(os.path.getsize, all_paths("inspect", path)))
 
 
 def _text(value: object) -> str:

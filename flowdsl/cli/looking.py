@@ -15,6 +15,9 @@ from flowdsl.report.diagram import diagram_of
 from flowdsl.report.picture import picture
 from flowdsl.statistics.speed import measure as speed_of
 
+_IN_A_PROGRAM = "flow.profile(step=...)"
+"""The advice of a verdict where only a profile shows more, as a program takes it."""
+
 SVG = OutputPath(dir_okay=False, writable=True, path_type=Path)
 
 
@@ -34,7 +37,7 @@ def explain(target: Target, svg: Path | None) -> None:
 @click.command()
 @target_argument
 @click.option("--seconds", default=3.0, show_default=True, help="Run the flow for this long.")
-@click.option("--size", type=click.IntRange(1), help="Run passes of this many elements.")
+@click.option("-n", "--size", type=click.IntRange(1), help="Run passes of this many elements.")
 @click.option("--save", type=SVG, help="Write a picture with the figures: .svg or .html.")
 def profile(target: Target, seconds: float, size: int | None, save: Path | None) -> None:
     """Run a flow with every operator timed, and say what limits it."""
@@ -50,17 +53,24 @@ def profile(target: Target, seconds: float, size: int | None, save: Path | None)
 
 @click.command()
 @target_argument
-@click.option("--size", default=5000, show_default=True, help="Time this many elements.")
+@click.option("-n", "--size", default=5000, show_default=True, help="Time this many elements.")
 @click.option("--warmup", default=0, show_default=True, help="Run this many before them.")
 @json_option
 def measure(target: Target, size: int, warmup: int, as_json: bool) -> None:
-    """Time the elements of a flow, with a verdict and a table of its stages."""
+    """Time the elements of a flow, with a verdict and a table of its stages.
+
+    The first rate is of the timed elements. The verdict and the table are of the whole run, which
+    also takes the time to start it, to warm up and to count the bytes of elements.
+    """
     if size < 1 or warmup < 0:
         raise click.UsageError("--size must be at least 1, and --warmup at least 0")
     with iter(target.flow) as run:
         speed = speed_of(run, size, warmup)
         statistics = run.statistics()
-    found = verdict(statistics)
+    limit = verdict(statistics)
+    found = str(limit).replace(_IN_A_PROGRAM, f"`flowdsl profile {target.name}`")
+    also = ", the warmup" if warmup else ""
+    whole = f"The whole run, with its start{also} and the counting of bytes"
     if as_json:
         print_json(
             {
@@ -68,18 +78,24 @@ def measure(target: Target, size: int, warmup: int, as_json: bool) -> None:
                 "seconds": speed.seconds,
                 "elements_per_second": speed.rate,
                 "bytes_per_second": speed.bandwidth,
-                "limiting": found.limiting,
-                "verdict": str(found),
+                "limiting": limit.limiting,
+                "verdict": f"{whole}: {found}",
+                "whole_run": {
+                    "elements": statistics.elements,
+                    "seconds": statistics.seconds,
+                    "elements_per_second": statistics.rate,
+                },
             }
         )
     else:
-        click.echo(f"{speed}\nThe whole run, with its start:\n{found}\n\n{statistics}")
+        click.echo(f"{speed}\n{whole}:\n{found}\n\n{statistics}")
 
 
 @click.command()
 @target_argument
 @click.option(
     "-n",
+    "--size",
     "count",
     type=click.IntRange(0),
     default=5,

@@ -9,7 +9,7 @@ import click
 import flowdsl
 from flowdsl.cli.benching import bench
 from flowdsl.cli.checking import check
-from flowdsl.cli.files import convert, inspect
+from flowdsl.cli.files import convert, inspect, with_options
 from flowdsl.cli.looking import explain, head, measure, profile
 from flowdsl.cli.targets import BadInput
 from flowdsl.errors import FlowError, InvalidFlow, MissingLibrary, SourceError
@@ -23,7 +23,8 @@ class Commands(click.Group):
             return super().invoke(ctx)
         except FlowError as error:
             kind = BadInput if isinstance(error, _BAD_INPUT) else click.ClickException
-            raise kind(str(error)) from error
+            reads = ctx.invoked_subcommand in (inspect.name, convert.name)
+            raise kind(with_options(str(error)) if reads else str(error)) from error
 
 
 _BAD_INPUT = (InvalidFlow, MissingLibrary, SourceError)

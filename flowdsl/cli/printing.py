@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import click
 import numpy as np
@@ -20,13 +21,53 @@ _SMALL = 16
 
 
 def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the option --json to a command."""
-    return click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")(command)
+    """Add the option --json to a command; what the user's code prints goes to standard error."""
+    return click.option(
+        "--json",
+        "as_json",
+        is_flag=True,
+        is_eager=True,  # before TARGET, which is imported
+        callback=_json_alone,
+        help="Print JSON, for scripts.",
+    )(command)
+
+
+def _json_alone(context: click.Context, option: click.Parameter, as_json: bool) -> bool:
+    if as_json:
+        context.meta[_OUTPUT] = context.with_resource(_output_for_json())
+    return as_json
+
+
+_OUTPUT = "flowdsl.cli.output"
+"""The key of standard output in a context's ``meta``, while prints go to standard error."""
+
+
+@contextmanager
+def _output_for_json() -> Iterator[TextIO]:
+    """Yield standard output, to which no other code prints: neither C code nor a worker."""
+    output = sys.stdout
+    with redirect_stdout(sys.stderr):
+        try:
+            number = output.fileno()
+        except (OSError, ValueError):  # a file without a number, such as in a test
+            yield output
+            return
+        output.flush()
+        with open(os.dup(number), "w", encoding=output.encoding, errors=output.errors) as own:
+            with suppress(OSError):  # standard error may be closed
+                os.dup2(2, number)
+            try:
+                yield own
+            finally:
+                output.flush()
+                own.flush()
+                os.dup2(own.fileno(), number)
 
 
 def print_json(value: object) -> None:
     """Print a value as indented JSON."""
-    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+    output = click.get_current_context().meta[_OUTPUT]
+    click.echo(json.dumps(value, indent=2, ensure_ascii=False), file=output)
 
 
 def print_lines(lines: Mapping[str, str]) -> None:

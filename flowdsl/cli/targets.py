@@ -11,11 +11,12 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 import attrs
 import click
+from typing_extensions import TypeIs
 
 from flowdsl.flow import Flow
 from flowdsl.nodes import FlowBase
@@ -51,37 +52,46 @@ def load_target(text: str) -> Target:
         BadInput: There is no such module or attribute, the attribute is not a flow, or the user's
             code failed.
     """
-    module, path = _module_and_path(text)
-    value = _attribute(module, path)
+    module, path = _module_and_path(text, "train.py:train", _flows_listed)
+    value = _attribute(module, path, _flows_listed)
     if not isinstance(value, FlowBase) and callable(value):
         value = _called(module, path, value)
     if not isinstance(value, Flow):
         raise BadInput(
             f"{path!r} in {_name(module)} is {shown(value)}; expected a flow, or a function "
-            f"without arguments that returns one{_listed(module)}"
+            f"without arguments that returns one{_flows_listed(module)}"
         )
     return Target(text, getattr(module, "__file__", None), value)
 
 
-def load_attribute(text: str) -> Any:
-    """Import the module of ``file.py:name`` or ``module:name``, and return the attribute."""
-    return _attribute(*_module_and_path(text))
+def load_class(text: str) -> Any:
+    """Import the module of ``file.py:Class`` or ``module:Class``, and return the class.
+
+    Another description of a type, such as ``tuple[int, str]``, is returned too: a reader judges it.
+
+    Raises:
+        BadInput: There is no such module or attribute, or the user's code failed.
+    """
+    module, path = _module_and_path(text, "train.py:Word", _classes_listed)
+    return _attribute(module, path, _classes_listed)
 
 
-def _module_and_path(text: str) -> tuple[ModuleType, str]:
+def _module_and_path(
+    text: str, example: str, listed: Callable[[ModuleType], str]
+) -> tuple[ModuleType, str]:
     where, colon, path = text.rpartition(":")
     if not colon or not path or not where:
         where = where or path
-        listed = _listed(_imported(where)) if where.endswith(".py") else ""
-        raise BadInput(
-            f"expected FILE.py:NAME or MODULE:NAME, such as train.py:train, got {text!r}{listed}"
-        )
-    return _imported(where), path
+        end = listed(_imported(where)) if where.endswith(".py") else ""
+        form = f"FILE.py:NAME or MODULE:NAME, such as {example}"
+        raise BadInput(f"expected {form}, got {text!r}{end}")
+    return _imported(where, path), path
 
 
-def _imported(where: str) -> ModuleType:
+def _imported(where: str, path: str = "NAME") -> ModuleType:
+    """Import a file or module; ``path`` is the attribute that is asked for, for messages."""
     if where.endswith(".py") or os.sep in where:
-        return _imported_file(Path(where))
+        return _imported_file(Path(where), path)
     _search_first(os.getcwd())  # as ``python -m`` does; a console script does not
     try:
         found = importlib.util.find_spec(where)
@@ -95,15 +105,35 @@ def _imported(where: str) -> ModuleType:
         return importlib.import_module(where)
 
 
-def _imported_file(path: Path) -> ModuleType:
+def _imported_file(path: Path, attribute: str) -> ModuleType:
     if not path.is_file():
         raise BadInput(f"the file {str(path)!r} does not exist")
     path = path.absolute()
     _search_first(str(path.parent))  # as when it is run as a script
-    with _user_code(str(path)):
+    with _user_code(str(path), _about_relative_import(path, attribute)):
         if _is_found_by_name(path):  # by its name, workers find it too
             return importlib.import_module(path.stem)
         return _under_another_name(path)
+
+
+def _about_relative_import(path: Path, attribute: str) -> Callable[[BaseException], str]:
+    """Return a function from an error to its end: how to name a file that belongs to a package."""
+
+    def end(error: BaseException) -> str:
+        if not (isinstance(error, ImportError) and "no known parent package" in str(error)):
+            return ""
+        root = path.parent
+        while (root / "__init__.py").exists():
+            root = root.parent
+        here = Path.cwd()
+        if root == path.parent:  # a package without __init__.py
+            is_below = path.is_relative_to(here) and path.parent != here
+            root = here if is_below else root.parent
+        module = ".".join(path.relative_to(root).with_suffix("").parts)
+        where = "" if root == here else f", in the folder {_relative(str(root))}"
+        return f"; the file belongs to a package, so name its module: {module}:{attribute}{where}"
+
+    return end
 
 
 def _search_first(folder: str) -> None:
@@ -133,16 +163,19 @@ def _under_another_name(path: Path) -> ModuleType:
 
 
 @contextmanager
-def _user_code(name: str) -> Iterator[None]:
+def _user_code(
+    name: str, about: Callable[[BaseException], str] = lambda error: ""
+) -> Iterator[None]:
+    """Report an exception of the user's code; ``about`` says what to do about it."""
     try:
         yield
     except (Exception, SystemExit) as error:
-        raise _failed(error, name) from error
+        raise _failed(error, name, about(error)) from error
 
 
-def _failed(error: BaseException, name: str) -> BadInput:
+def _failed(error: BaseException, name: str, advice: str = "") -> BadInput:
     """Return the error for an exception in the user's module, with the line that raised it."""
-    return BadInput(f"{_location(error, name)}: {_reason(error)}")
+    return BadInput(f"{_location(error, name)}: {_reason(error)}{advice}")
 
 
 def _reason(error: BaseException) -> str:
@@ -183,13 +216,13 @@ def _relative(file: str) -> str:
         return file
 
 
-def _attribute(module: ModuleType, path: str) -> Any:
+def _attribute(module: ModuleType, path: str, listed: Callable[[ModuleType], str]) -> Any:
     value: Any = module
     for name in path.split("."):
         try:
             value = getattr(value, name)
         except AttributeError:
-            raise BadInput(f"{_name(module)} has no {path!r}{_listed(module)}") from None
+            raise BadInput(f"{_name(module)} has no {path!r}{listed(module)}") from None
         except Exception as error:  # a property of the user's
             raise _failed(error, _name(module)) from error
     return value
@@ -209,11 +242,20 @@ def _called(module: ModuleType, path: str, function: Callable[..., Any]) -> Any:
         return function()
 
 
-def _listed(module: ModuleType) -> str:
+def _classes_listed(module: ModuleType) -> str:
+    """Return the end of an error message: the classes of a module."""
+    values = vars(module).items()
+    names = [name for name, value in values if isinstance(value, type) and _is_own(module, value)]
+    if not names:
+        return f"; {_name(module)} has no classes"
+    return f"; the classes of {_name(module)} are {', '.join(names)}"
+
+
+def _flows_listed(module: ModuleType) -> str:
     """Return the end of an error message: the flows of a module."""
     names = [name for name, value in vars(module).items() if _is_target(module, value)]
     if not names:
-        functions = [name for name, value in vars(module).items() if _is_own(module, value)]
+        functions = [name for name, value in vars(module).items() if _is_maker(value, module)]
         more = f"; one of its functions may make one: {', '.join(functions)}" if functions else ""
         return f"; {_name(module)} has no flows{more}"
     return f"; the flows of {_name(module)} are {', '.join(names)}"
@@ -222,12 +264,23 @@ def _listed(module: ModuleType) -> str:
 def _is_target(module: ModuleType, value: object) -> bool:
     if isinstance(value, FlowBase):
         return True
-    return _is_own(module, value) and "Flow[" in str(value.__annotations__.get("return", ""))
+    return _is_maker(value, module) and "Flow[" in str(value.__annotations__.get("return", ""))
 
 
-def _is_own(module: ModuleType, value: Any) -> bool:
-    """Return True for a function of the module itself."""
-    return inspect.isfunction(value) and value.__module__ == module.__name__
+def _is_maker(value: object, module: ModuleType) -> TypeIs[FunctionType]:
+    """Return True for a function of the module itself that can be called without arguments."""
+    if not inspect.isfunction(value) or not _is_own(module, value):
+        return False
+    try:
+        inspect.signature(value).bind()
+    except TypeError:
+        return False
+    return True
+
+
+def _is_own(module: ModuleType, value: type | FunctionType) -> bool:
+    """Return True if a class or function was defined in the module, and not imported."""
+    return value.__module__ == module.__name__
 
 
 def _name(module: ModuleType) -> str:

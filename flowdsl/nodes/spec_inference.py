@@ -27,6 +27,7 @@ from flowdsl.errors import InvalidFlow, SpecMismatch
 from flowdsl.nodes.base import AnyNode, PassFactory, Row, with_sources
 from flowdsl.nodes.capabilities import SkippedByProbe
 from flowdsl.nodes.kinds import IndexTransform, Merging
+from flowdsl.resources.any_depth import any_depth
 
 
 def spec_of_result(function: object) -> Spec:
@@ -70,14 +71,14 @@ def probed(node: AnyNode, known: Spec, made_of: MadeOf = _whole_element) -> Spec
     part of the source that ``made_of`` selects, such as the first axis of a batch, an axis of the
     same size in the result is assumed to vary too.
     """
-    if is_known(known) or not node.replayable or node.depth > _MAX_DEPTH_PROBED:
+    if is_known(known) or not node.replayable or node.depth > MAX_DEPTH_PROBED:
         return known
-    first = next(_unmoved(node).reference(0), None)
+    first = next(unmoved(node).reference(0), None)
     if first is None:
         return known
     seen = spec_of(first[1])
     for source in node.sources:
-        row = next(_unmoved(source).reference(0), None)
+        row = next(unmoved(source).reference(0), None)
         if row is None:  # a stream that had elements only in its first pass
             return known
         used = made_of(source.spec(True), row[1])
@@ -90,7 +91,7 @@ def probed(node: AnyNode, known: Spec, made_of: MadeOf = _whole_element) -> Spec
     return with_sizes(met, known) if _for_all_elements.get() else met
 
 
-_MAX_DEPTH_PROBED = 200
+MAX_DEPTH_PROBED = 200
 """A probe of an operator computes an element of each operator below it. In a longer chain, this
 would take seconds and nest more iterators than Python allows."""
 
@@ -148,14 +149,23 @@ def _yields_its_source(node: AnyNode) -> bool:
     )
 
 
-def _unmoved(node: AnyNode) -> AnyNode:
+@any_depth
+def without_side_effects(node: AnyNode) -> AnyNode:
+    """The flow without operators that report, keep or send elements, as a probe is not a pass."""
+    if isinstance(node, SkippedByProbe) and (node_to_probe := node.node_to_probe) is not node:
+        return without_side_effects(node_to_probe)
+    return with_sources(node, tuple(map(without_side_effects, node.sources)))
+
+
+@any_depth
+def unmoved(node: AnyNode) -> AnyNode:
     """The flow without operators that only reorder: a shuffle may read all elements for its first.
 
-    Operators that report or keep elements are left out too, as a probe is not a pass.
+    Operators that report, keep or send elements are left out too.
     """
     if isinstance(node, SkippedByProbe) and (node_to_probe := node.node_to_probe) is not node:
-        return _unmoved(node_to_probe)
+        return unmoved(node_to_probe)
     moves = isinstance(node, IndexTransform) and node.length is not None
     if moves and node.length == node.sources[0].length:
-        return _unmoved(node.sources[0])
-    return with_sources(node, tuple(map(_unmoved, node.sources)))
+        return unmoved(node.sources[0])
+    return with_sources(node, tuple(map(unmoved, node.sources)))

@@ -10,7 +10,7 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from flowdsl.effects import Endless, Finite, Tag
+from flowdsl.effects import Endless, Exact, Finite, Tag
 from flowdsl.elements.recycled import has_memory_of_its_own
 from flowdsl.elements.specs import Spec
 from flowdsl.elements.structure import read_only
@@ -165,7 +165,7 @@ def _array_to_keep(array: NDArray[Any]) -> NDArray[Any]:
 
 
 @attrs.frozen(eq=False, repr=False, slots=False)
-class _CacheFile(StoresPass[T], Generic[T]):
+class _CacheFile(StoresPass[T], SkippedByProbe[T, Exact], Generic[T]):
     """Epoch 0 of a flow in every pass, from a file that is written once.
 
     The flow is not among the sources of this node, so it does not run once the file exists.
@@ -204,6 +204,11 @@ class _CacheFile(StoresPass[T], Generic[T]):
 
     def spec(self, probe: bool) -> Spec:
         return self.kept.specs[probe]
+
+    @property
+    def node_to_probe(self) -> AnyNode:
+        """The flow, while there is no file: a probe does not write one."""
+        return self if self.kept.node is None or self.kept.is_written else self.kept.node
 
     def store(self) -> None:
         self.kept.write()

@@ -27,7 +27,7 @@ class Project:
 
     def write(self, name: str, text: str) -> None:
         path = self.folder / name
-        path.parent.mkdir(exist_ok=True)
+        path.parent.mkdir(exist_ok=True, parents=True)
         path.write_text(text)
 
     def run(self, *arguments: str) -> Result:

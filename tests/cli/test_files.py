@@ -22,6 +22,21 @@ class Word(NamedTuple):
     times: int
 
 
+class Pair(NamedTuple):
+    first: Word
+    times: int
+    second: Word
+
+
+WORD = """
+from typing import NamedTuple
+
+class Word(NamedTuple):
+    text: str
+    times: int
+"""
+"""A file with the class."""
+
 WORDS = [Word("to", 2), Word("be", 2), Word("or", 1)]
 
 
@@ -36,6 +51,7 @@ def write_words(suffix: str) -> str:
     return path
 
 
+SPECS = {"csv": "{text: str, times: str}", "arrayrecord": "(str, int)"}
 TABLES = ["lmdb", "csv", "parquet", "tfrecord", "arrayrecord", "h5"]
 
 
@@ -44,7 +60,7 @@ def test_inspect_says_what_a_file_holds(project: Project, suffix: str) -> None:
     found = json.loads(project.succeeds("inspect", write_words(suffix), "--json"))
     assert found["rows"] == 3
     assert found["reader"] in {one.reader for one in FORMATS}
-    assert found["spec"] == ("{text: str, times: str}" if suffix == "csv" else "(str, int)")
+    assert found["spec"] == SPECS.get(suffix, "(text: str, times: int)")
     assert "'to'" in found["first"]
     assert "3 rows" in found["digest"]
 
@@ -96,6 +112,55 @@ def test_convert_keeps_names(project: Project, into: str) -> None:
     assert rows == WORDS
 
 
+def test_inspect_shows_the_names_of_nested_components(project: Project) -> None:
+    pairs = fl.from_items([Word("to", 2)]).map(lambda word: Pair(word, 1, word))
+    pairs.write_lmdb("pairs.lmdb")
+    found = json.loads(project.succeeds("inspect", "pairs.lmdb", "--json"))
+    inner = "(text: str, times: int)"
+    assert found["spec"] == f"(first: {inner}, times: int, second: {inner})"
+
+
+@pytest.mark.parametrize("pattern", ["part-*.csv", "part-{1..2}.csv", "*/part.csv"])
+def test_a_pattern_is_inspected_and_converted(project: Project, pattern: str) -> None:
+    for k in (1, 2):
+        Path(f"{k}").mkdir()
+        for name in (f"part-{k}.csv", f"{k}/part.csv"):
+            fl.from_items(WORDS).map(Word._asdict).write_csv(name)
+    found = json.loads(project.succeeds("inspect", pattern, "--json"))
+    assert (found["rows"], found["bytes"]) == (6, 2 * Path("part-1.csv").stat().st_size)
+    assert project.succeeds("convert", pattern, "all.parquet").startswith("6 rows")
+
+
+def test_a_pattern_without_files_is_refused(project: Project) -> None:
+    assert "no file matches" in project.refuses("inspect", "part-*.csv")
+    assert "reads one file and expands no pattern" in project.refuses("inspect", "part-*.npz")
+
+
+def test_empty_cells_are_filled(project: Project) -> None:
+    Path("rows.csv").write_text("text,times\nto,2\n,\n")
+    project.write("el.py", WORD)
+    reading = "rows.csv", "rows.parquet", "--element", "el.py:Word"
+    failed = project.run("convert", *reading)
+    assert failed.exit_code == 1
+    assert "fill empty cells with --fill NAME=VALUE" in failed.output
+    project.succeeds("convert", *reading, "--fill", "times=7", "--fill", "text=none")
+    assert fl.from_parquet("rows.parquet", Word).collect() == [("to", 2), ("none", 7)]
+    assert "first   Word(text='to', times=2)" in project.succeeds(
+        "inspect", "rows.csv", "--element", "el.py:Word", "--fill", "times=7"
+    )
+
+
+def test_nulls_are_filled(project: Project) -> None:
+    Path("rows.csv").write_text("text,times\nto,2\nbe,\n")
+    gap = "class Gap(NamedTuple):\n    text: str\n    times: int | None\n"
+    project.write("el.py", f"{WORD}\n{gap}")
+    project.succeeds("convert", "rows.csv", "rows.parquet", "--element", "el.py:Gap")
+    reading = "rows.parquet", "again.csv", "--element", "el.py:Word"
+    assert "--fill times=VALUE" in project.run("convert", *reading).output
+    project.succeeds("convert", *reading, "--fill", "times=7")
+    assert Path("again.csv").read_text() == "text,times\nto,2\nbe,7\n"
+
+
 def test_convert_arrays(project: Project) -> None:
     np.save("a.npy", np.arange(6).reshape(3, 2))
     project.succeeds("convert", "a.npy", "a.h5")
@@ -115,6 +180,18 @@ def test_convert_overwrites_when_asked(project: Project) -> None:
 
 
 REFUSED = {
+    ("inspect", "words.csv", "--element", "el.py:Nope"): "el.py has no 'Nope'; the classes of "
+    "el.py are Word",
+    ("inspect", "words.csv", "--element", "el.py"): "expected FILE.py:NAME or MODULE:NAME, such as "
+    "train.py:Word, got 'el.py'; the classes of el.py are Word",
+    ("inspect", "words.csv", "--element", "no.py:Nope"): "no.py has no 'Nope'; no.py has no "
+    "classes",
+    ("inspect", "words.csv", "--fill", "times"): "--fill must be NAME=VALUE, such as age=0, got "
+    "'times'",
+    ("inspect", "words.csv", "--fill", "times=1", "--fill", "times=2"): "--fill: 'times' has two "
+    "values; name each column once",
+    ("inspect", "words.lmdb", "--fill", "times=1"): "--fill: from_lmdb fills no columns; leave it "
+    "out",
     ("inspect", "none.csv"): "the file 'none.csv' does not exist",
     ("inspect", "x.unknown"): "FILE: the end of 'x.unknown' names no format; expected one of "
     ".lmdb .tfrecord .arrayrecord .tar .parquet .h5 .npz .npy .csv .txt .svm .jpg, or name a "
@@ -129,6 +206,9 @@ REFUSED = {
 @pytest.mark.parametrize(("command", "sentence"), REFUSED.items())
 def test_bad_input_is_a_sentence(project: Project, command: tuple[str, ...], sentence: str) -> None:
     write_words("csv")
+    write_words("lmdb")
+    project.write("el.py", WORD)
+    project.write("no.py", "from pathlib import Path")
     assert project.refuses(*command) == sentence
 
 
@@ -144,7 +224,7 @@ def test_pickled_rows_are_read_if_the_file_is_trusted(project: Project) -> None:
         transaction.put(b"00000000", pickle.dumps([1, "a"]))
         transaction.put(b"__keys__", pickle.dumps([b"00000000"]))
     reading = "inspect", "tp.lmdb", "--reader", "from_tensorpack_lmdb"
-    assert "trusted=True" in project.refuses(*reading)
+    assert "--trusted" in project.refuses(*reading)
     assert "rows    1" in project.succeeds(*reading, "--trusted")
     write_words("csv")
     assert project.refuses("inspect", "words.csv", "--trusted") == (

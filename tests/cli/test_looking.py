@@ -57,12 +57,34 @@ def test_measure_prints_json(project: Project) -> None:
         "bytes_per_second",
         "limiting",
         "verdict",
+        "whole_run",
     }
+    whole = found["whole_run"]
+    assert whole["elements_per_second"] == pytest.approx(whole["elements"] / whole["seconds"])
+    assert found["verdict"].startswith(
+        "The whole run, with its start and the counting of bytes: "
+        f"{whole['elements_per_second']:,.0f} elements/s"
+    )
 
 
 @pytest.mark.parametrize("option", [("--size", "0"), ("--warmup", "-1"), ("--warmup", "250")])
 def test_measure_refuses_what_it_cannot_time(project: Project, option: tuple[str, str]) -> None:
     assert project.run("measure", "train.py:train", *option).exit_code in (1, 2)
+
+
+def test_measure_says_which_rate_is_of_what_and_names_the_command(project: Project) -> None:
+    printed = project.succeeds("measure", "train.py:train", "--size", "50", "--warmup", "5")
+    assert "\nThe whole run, with its start, the warmup and the counting of bytes:\n" in printed
+    assert "`flowdsl profile train.py:train` times both." in printed
+    assert "flow.profile" not in printed
+
+
+@pytest.mark.parametrize("option", ["-n", "--size"])
+def test_a_number_of_elements_has_one_name_in_all_commands(project: Project, option: str) -> None:
+    assert project.succeeds("head", "train.py:text", option, "1") == "'a'\n"
+    measured = project.succeeds("measure", "train.py:train", option, "50", "--json")
+    assert json.loads(measured)["elements"] == 50
+    project.succeeds("profile", "train.py:train", option, "50", "--seconds", "0.01")
 
 
 def test_head_prints_elements(project: Project) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 import flowdsl as fl
 from tests.cli.commands import TRAIN, Project
@@ -32,6 +35,41 @@ def test_bad_input_is_status_2_and_no_traceback(tmp_path: Path) -> None:
     done = _flowdsl(tmp_path, "head", "train.py:train")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "Error: the file 'train.py' does not exist\n"
+
+
+CHATTY = """
+import os
+from typing import NamedTuple
+import flowdsl as fl
+
+def chat(i: int) -> int:
+    print("python")
+    os.write(1, b"C code\\n")
+    return i
+
+class Row(NamedTuple):
+    i: int
+
+chat(0)
+flow = fl.from_range(20).map(chat).batch(2)
+workers = flow.prefetch(procs=1)
+"""
+
+COMMANDS = [
+    ("check", "chatty.py:flow", "--no-types"),
+    ("measure", "chatty.py:workers", "--size", "4"),
+    ("bench", "chatty.py:flow", "--processes", "1", "--seconds", "0.01"),
+    ("inspect", "n.csv", "--element", "chatty.py:Row"),
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
+def test_json_is_alone_on_standard_output(tmp_path: Path, command: tuple[str, ...]) -> None:
+    (tmp_path / "chatty.py").write_text(CHATTY)
+    fl.from_items([{"i": 1}]).write_csv(tmp_path / "n.csv")
+    done = _flowdsl(tmp_path, *command, "--json")
+    assert json.loads(done.stdout), done.stderr
+    assert "python\nC code" in done.stderr
 
 
 def test_the_version(project: Project) -> None:

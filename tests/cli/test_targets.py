@@ -67,10 +67,21 @@ REFUSED = {
     "arguments that returns one; the flows of flows.py are train, endless",
     "flows.py:wants": "'wants' in flows.py cannot be called without arguments: missing a required "
     "argument: 'x'; give its parameters defaults, or name a flow",
-    "flows.py:fails": "flows.py, line 13 (return 1 / 0): ZeroDivisionError: division by zero",
+    "flows.py:fails": "flows.py, line 14 (return 1 / 0): ZeroDivisionError: division by zero",
     "none.py:train": "none.py has no 'train'; none.py has no flows",
     "make.py:train": "make.py has no 'train'; make.py has no flows; one of its functions may make "
     "one: loader",
+    "flows.py:build_n": "'build_n' in flows.py cannot be called without arguments: missing a "
+    "required argument: 'n'; give its parameters defaults, or name a flow",
+    "pkg/sub/data.py:flow": "pkg/sub/data.py, line 1 (from .base import flow): ImportError: "
+    "attempted relative import with no known parent package; the file belongs to a package, so "
+    "name its module: pkg.sub.data:flow",
+    "names/data.py:flow": "names/data.py, line 1 (from .base import flow): ImportError: attempted "
+    "relative import with no known parent package; the file belongs to a package, so name its "
+    "module: names.data:flow",
+    "src/inner/data.py:flow": "src/inner/data.py, line 1 (from .base import flow): ImportError: "
+    "attempted relative import with no known parent package; the file belongs to a package, so "
+    "name its module: inner.data:flow, in the folder src",
     "raises.py:train": "raises.py, line 3 (flow = fl.from_range(10).batch(0)): InvalidFlow: "
     "batch: n must be an int >= 1, got 0",
     "needs.py:train": "needs.py, line 2 (import no_such_library): no_such_library is not "
@@ -88,10 +99,15 @@ def test_bad_input_is_a_sentence(project: Project, target: str, sentence: str) -
         "flows.py",
         TRAIN + "number = 3\ndef wants(x): return train\n"
         "def endless() -> fl.Flow[int, fl.Endless]: ...\n"
+        "def build_n(n) -> fl.Flow[int, fl.Exact]: ...\n"
         "def fails():\n\n    return 1 / 0\n",
     )
     project.write("none.py", "x = 1")
-    project.write("make.py", "def loader(): ...")
+    project.write("make.py", "def loader(): ...\ndef other(n): ...")
+    for file in ("pkg/__init__", "pkg/sub/__init__", "src/inner/__init__"):
+        project.write(f"{file}.py", "")
+    for folder in ("pkg/sub", "names", "src/inner"):
+        project.write(f"{folder}/data.py", "from .base import flow")
     project.write("raises.py", "import flowdsl as fl\n\nflow = fl.from_range(10).batch(0)\n")
     project.write("needs.py", "\nimport no_such_library\n")
     project.write(

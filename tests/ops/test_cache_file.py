@@ -53,6 +53,16 @@ def test_a_cache_in_a_file_is_a_source_that_keeps_the_laws(path: Path) -> None:
 
 
 class TestRuns:
+    def test_a_probe_writes_no_file(self, path: Path) -> None:
+        rows = fl.from_range(20).map(reader := Reader())
+        above = rows.cache(path).map(lambda row: row.number)
+        assert str(above.spec) == "int"
+        assert not path.exists()
+        assert set(reader.seen) == {0}
+        assert above.collect() == list(range(20))
+        assert str(rows.cache(path).map(lambda row: row.values).spec) == "float32[3]"
+        assert len(reader.seen) < 30
+
     def test_the_first_run_writes_the_file_and_others_read_it(self, path: Path) -> None:
         rows = fl.from_range(20).map(reader := Reader())
         flow = rows.cache(path)
