@@ -31,6 +31,7 @@ class Sending(FlowBase[T, E]):
         security: Curve | None = None,
         insecure: bool = False,
         timeout: float | None = None,
+        name: str | None = None,
         on_bound: Callable[[str], object] | None = None,
         state: Mapping[str, object] | None = None,
         on_state: Callable[[dict[str, Any]], object] | None = None,
@@ -67,8 +68,9 @@ class Sending(FlowBase[T, E]):
         instead; the receiver must set it, too. Plain ``tcp`` beyond this machine is refused, unless
         you pass keys as ``security=Curve(...)``, or ``insecure=True``. ``timeout`` is the maximum
         number of seconds without a receiver, or in which its flow reads no element and delivers
-        none to its consumer; None for no limit. ``on_bound`` is called with the address after it is
-        bound; ``tcp://127.0.0.1:*`` binds a free port.
+        none to its consumer; None for no limit. ``name`` is what the receiver's tally, log and
+        errors call this sender, such as "lidar", by default its host and process. ``on_bound``
+        is called with the address after it is bound; ``tcp://127.0.0.1:*`` binds a free port.
 
         ``format="zmq_ops"`` is the format that tensorpack's ``ZMQInput`` reads: only arrays and
         numbers, in one frame (see ``flowdsl.remote.zmq_ops`` for the layout). It has no names: the
@@ -108,7 +110,14 @@ class Sending(FlowBase[T, E]):
         endpoint = Endpoint(who, (address,), bind, hwm, security, insecure, on_bound)
         check_timeout(who, timeout)
         check_flags(who, trusted=trusted, serve=serve)
-        given = {"trusted": trusted, "serve": serve, "on_state": on_state is not None}
+        given = {
+            "trusted": trusted,
+            "serve": serve,
+            "name": name is not None,
+            "on_state": on_state is not None,
+        }
+        if name is not None and (not isinstance(name, str) or not name.isprintable() or not name):
+            raise InvalidFlow(f"{who}: name must be printable text, got {name!r}")
         check_format(who, format, get_args(Format), given)
         if on_state is not None and not callable(on_state):
             raise InvalidFlow(f"{who}: on_state must be a function or None, got {on_state!r}")
@@ -120,4 +129,4 @@ class Sending(FlowBase[T, E]):
             me = sender_of({} if state is None else state)
             start = 0 if state is None else run.position
             progress = None if on_state is None else Progress(run, on_state, me)
-            return send(endpoint, elements, trusted, serve, timeout, start, me, progress)
+            return send(endpoint, elements, trusted, serve, timeout, start, me, progress, name)

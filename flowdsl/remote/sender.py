@@ -212,6 +212,7 @@ def send(
     start: int,
     me: bytes,
     progress: Progress | None = None,
+    name: str | None = None,
 ) -> int:
     """Send elements to a receiver; return their number when all of them were delivered.
 
@@ -229,7 +230,7 @@ def send(
             # A DEALER has one peer at a time: if another receiver answers, the last one is gone.
             return not (link.addresses_peers and link.send(route, buffer.hello()))
 
-        name = f"{gethostname()}:{os.getpid()}"
+        name = name or f"{gethostname()}:{os.getpid()}"
         buffer = SendBuffer(endpoint.hwm, serve, is_gone, me, name=name, first=start)
         connection = _Connection(
             f"{endpoint.who}: {endpoint.addresses[0]!r}", link, buffer, timeout, progress

@@ -246,6 +246,19 @@ class TestBrokenConnections:
         (name,) = tally.senders
         assert re.fullmatch(rf"{re.escape(gethostname())}:\d+ \([0-9a-f]{{8}}\)", name)
 
+    def test_have_the_name_that_they_say(self, ipc: str) -> None:
+        tally = Tally()
+        sender = sending(fl.from_range(3), ipc, name="lidar")
+        assert list(fl.from_zmq(ipc, int, timeout=WAIT, tally=tally)) == [0, 1, 2]
+        assert sender.outcome() == 3
+        (name,) = tally.senders
+        assert re.fullmatch(r"lidar \([0-9a-f]{8}\)", name)
+
+    @pytest.mark.parametrize("name", ["", "a\nb", 3])
+    def test_refuse_a_name_that_cannot_be_printed(self, ipc: str, name: Any) -> None:
+        with pytest.raises(fl.InvalidFlow, match="send_zmq: name must be printable text, got"):
+            fl.from_range(3).send_zmq(ipc, name=name)
+
     def test_during_large_arrays_lose_nothing(self) -> None:
         receiver, address = bound(receiving, ANY_PORT, Sample, hwm=4)
         with relayed(address, every=700_000) as relay:
