@@ -219,11 +219,12 @@ def _conclusion(found: Mapping[str, list[Change]], before: Costs, limit: float) 
                 f"a part that is slower by less than twice that raises no alarm; more processes "
                 f"find a smaller change: --processes"
             )
-    contention = max((change.contention for change in _all(found)), default=1.0)
+    contention, kind = max((change.contention for change in _all(found)), default=(1.0, ""))
     if contention > 1 + limit / 2:
         yield (
-            f"note: other programs make memory up to {contention - 1:.0%} slower than when the "
-            f"costs were saved; a part that is slower by less may be slow for that reason"
+            f"note: {kind} are up to {contention - 1:.0%} slower beside the reference than when "
+            f"the costs were saved, because of other programs or the speed of the core; a part "
+            f"that is slower by less may be slow for that reason"
         )
     if before.python != platform.python_version():
         yield f"note: the costs were saved by Python {before.python}, whose ratios may differ"

@@ -40,7 +40,7 @@ class Machine:
                 sizes.get(part, Size(4, 8)),
                 ratio * noise * self.factors.get(part, 1.0),
                 0.001,
-                0.5,
+                {"loops": 0.5},
             )
             for part, ratio in PARTS.items()
             if part.kind in request.kinds

@@ -30,18 +30,20 @@ class Change:
     """The part's share of the time of all operators; for other parts, 1."""
 
     @property
-    def contention(self) -> float:
-        """How much slower memory has become, compared to the reference: 1 if it is not slower.
+    def contention(self) -> tuple[float, str]:
+        """How much slower a kind of work has become, compared to the reference; and which kind.
 
-        Other programs that fill caches and memory slow a part by up to this factor.
+        It is the kind that has become slowest: other programs, or another speed of the core, slow
+        a part by up to this factor. 1 if none is slower.
         """
-        return max(1.0, self.now.memory / self.before.memory)
+        before, now = self.before.kinds, self.now.kinds
+        return max((max(1.0, now[kind] / before[kind]), kind) for kind in before)
 
     @property
     def noise(self) -> float:
         """The change that other programs explain: by contention, or by the spread of samples."""
         spread = max(self.now.spread, self.before.spread)
-        return max(self.contention - 1, _SPREADS * spread)
+        return max(self.contention[0] - 1, _SPREADS * spread)
 
     @property
     def relative(self) -> float:

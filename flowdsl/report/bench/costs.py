@@ -17,7 +17,7 @@ from flowdsl.report.bench.sampling import Part, Sample, Size
 from flowdsl.runtime.state import fingerprints_of
 
 FORMAT: Literal["flowdsl bench"] = "flowdsl bench"
-VERSION = 1
+VERSION = 2
 """The version of the file; a reader refuses others."""
 
 
@@ -30,8 +30,8 @@ class PartCosts(msgspec.Struct, frozen=True):
     """A ratio for each process: the time of an element, divided by the time of the reference."""
     reference: float
     """The median seconds of the reference, on the machine that measured."""
-    memory: float
-    """The median time of copying in memory, divided by the time of the reference."""
+    kinds: dict[str, float]
+    """For each kind of work, its median time, divided by the time of the reference."""
 
     @property
     def ratio(self) -> float:
@@ -82,6 +82,14 @@ class Costs(msgspec.Struct, frozen=True, kw_only=True):
         path.write_bytes(msgspec.json.format(msgspec.json.encode(self), indent=1) + b"\n")
 
 
+class _Versions(msgspec.Struct):
+    """The fields of a file of any version."""
+
+    format: Literal["flowdsl bench"]
+    version: int
+    reference: int
+
+
 def load(path: Path) -> Costs:
     """Read a file of costs.
 
@@ -89,18 +97,19 @@ def load(path: Path) -> Costs:
         InvalidArgument: It is another file, or was written by another version.
     """
     try:
-        costs = msgspec.json.decode(path.read_bytes(), type=Costs)
+        content = path.read_bytes()
+        found = msgspec.json.decode(content, type=_Versions)
+        if (found.version, found.reference) != (VERSION, reference.VERSION):
+            raise InvalidArgument(
+                f"bench: {str(path)!r} has version {found.version} and reference "
+                f"{found.reference}; this flowdsl compares version {VERSION} and reference "
+                f"{reference.VERSION}: save it again"
+            )
+        return msgspec.json.decode(content, type=Costs)
     except (OSError, msgspec.MsgspecError) as error:
         raise InvalidArgument(
             f"bench: {str(path)!r} is not a file of costs, which bench --save writes: {error}"
         ) from error
-    if (costs.version, costs.reference) != (VERSION, reference.VERSION):
-        raise InvalidArgument(
-            f"bench: {str(path)!r} has version {costs.version} and reference {costs.reference}; "
-            f"this flowdsl compares version {VERSION} and reference {reference.VERSION}: save it "
-            f"again"
-        )
-    return costs
 
 
 def costs_of(node: AnyNode, processes: Iterable[Sequence[Sample]]) -> FlowCosts:
@@ -120,5 +129,5 @@ def _part_costs(samples: list[Sample]) -> PartCosts:
         first.size,
         ratios,
         median(sample.reference for sample in samples),
-        median(sample.memory for sample in samples),
+        {kind: median(sample.kinds[kind] for sample in samples) for kind in first.kinds},
     )

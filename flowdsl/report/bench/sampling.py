@@ -27,7 +27,7 @@ from flowdsl.nodes import AnyNode, IndexedSource, Placement
 from flowdsl.plan.lower import plan_of
 from flowdsl.plan.plan import Plan, Stage
 from flowdsl.report.bench.in_thread import ELEMENTS_PER_TASK, IN_THREAD
-from flowdsl.report.bench.reference import memory, reference, timed
+from flowdsl.report.bench.reference import OTHERS, REFERENCE, timed
 from flowdsl.resources.worker_kinds import PROCESSES, Workers
 from flowdsl.runtime.random_access import part_read_once, without_placements
 from flowdsl.runtime.run import Run
@@ -76,8 +76,8 @@ class Sample(msgspec.Struct, frozen=True):
     """The time of an element, divided by the time of the reference."""
     reference: float
     """The median seconds of the reference."""
-    memory: float
-    """The median time of copying in memory, divided by the time of the reference."""
+    kinds: dict[str, float]
+    """For each kind of work, its median time, divided by the time of the reference."""
 
 
 def sample(
@@ -122,21 +122,28 @@ class _Turn:
     """The share of the time in which the turn did not wait for a core."""
     reference: float
     """The mean seconds of the reference before and after it."""
-    memory: float
-    """The seconds of copying in memory before it."""
+    kinds: tuple[float, ...]
+    """The seconds of each kind of work: of the reference, the mean of before and after it."""
     waited: float
     """The share of waiting for a core: the greatest of the turn and of the reference around it."""
 
 
 def _turns(work: Callable[[], object], count: int) -> Iterator[_Turn]:
-    before, waited_before = timed(reference)
+    before, waited_before = _reference()
     for _ in range(count):
-        copying, _ = timed(memory)
+        others = tuple(timed(other)[0] for other in OTHERS.values())
         seconds, waited = timed(work)
-        after, waited_after = timed(reference)
+        after, waited_after = _reference()
+        kinds = tuple((one + other) / 2 for one, other in zip(before, after, strict=True))
         most = max(waited_before, waited, waited_after)
-        yield _Turn(seconds, 1 - waited, (before + after) / 2, copying, most)
+        yield _Turn(seconds, 1 - waited, sum(kinds), (*kinds, *others), most)
         before, waited_before = after, waited_after
+
+
+def _reference() -> tuple[tuple[float, ...], float]:
+    """Run the reference; return the seconds of each kind, and the greatest share of waiting."""
+    seconds, waited = zip(*map(timed, REFERENCE.values()), strict=True)
+    return seconds, max(waited)
 
 
 class _Ratios:
@@ -145,16 +152,18 @@ class _Ratios:
     def __init__(self) -> None:
         self._of: defaultdict[Part, defaultdict[int, list[tuple[float, float]]]]
         self._of = defaultdict(lambda: defaultdict(list))
-        self._references: list[tuple[float, float]] = []
+        self._references: list[tuple[float, ...]] = []
 
     def add(self, part: Part, number: int, cost: float, turn: _Turn) -> None:
         self._of[part][number].append((turn.waited, cost / turn.reference))
-        self._references.append((turn.reference, turn.memory / turn.reference))
+        kinds = (seconds / turn.reference for seconds in turn.kinds)
+        self._references.append((turn.reference, *kinds))
 
     def samples(self, size: Size) -> list[Sample]:
-        reference, memory = np.median(self._references, axis=0).tolist()
+        reference, *ratios = np.median(self._references, axis=0).tolist()
+        kinds = dict(zip((*REFERENCE, *OTHERS), ratios, strict=True))
         return [
-            Sample(part, size, float(np.mean([*map(_calm, turns.values())])), reference, memory)
+            Sample(part, size, float(np.mean([*map(_calm, turns.values())])), reference, kinds)
             for part, turns in self._of.items()
         ]
 

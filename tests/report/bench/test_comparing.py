@@ -23,20 +23,32 @@ SIZE = Size(2, 3)
 ratios = st.floats(1e-6, 1e3)
 
 
+KINDS = {"loops": 0.7, "copies in memory": 0.5}
+
+
+def _sample(part: Part, ratio: float, reference: float = 0.001) -> Sample:
+    return Sample(part, SIZE, ratio, reference, KINDS)
+
+
 def costs(*operators: float, transport: float | None = None) -> FlowCosts:
     """The costs of a flow whose operators have these ratios, in one process."""
     parts = [Part("operator", k, f"map({k})") for k in range(len(operators))]
     samples = [
-        Sample(part, SIZE, ratio, 0.001, 0.5) for part, ratio in zip(parts, operators, strict=True)
+        Sample(part, SIZE, ratio, 0.001, KINDS)
+        for part, ratio in zip(parts, operators, strict=True)
     ]
     if transport is not None:
-        samples.append(Sample(Part("transport", 0, "from 1 process"), SIZE, transport, 0.001, 0.5))
+        samples.append(
+            Sample(Part("transport", 0, "from 1 process"), SIZE, transport, 0.001, KINDS)
+        )
     return costs_of(FLOW.node, [samples])
 
 
 def test_costs_are_medians_over_processes() -> None:
-    found = costs_of(FLOW.node, [[Sample(MAP, SIZE, r, 0.01 * r, r)] for r in (4.0, 1.0, 2.0)])
-    assert found[MAP] == PartCosts(MAP, SIZE, (4.0, 1.0, 2.0), 0.02, 2.0)
+    found = costs_of(
+        FLOW.node, [[Sample(MAP, SIZE, r, 0.01 * r, {"loops": r})] for r in (4.0, 1.0, 2.0)]
+    )
+    assert found[MAP] == PartCosts(MAP, SIZE, (4.0, 1.0, 2.0), 0.02, {"loops": 2.0})
     assert (found[MAP].ratio, found[MAP].seconds, found[MAP].spread) == (2.0, 0.04, 0.5)
     assert found.operators[-1].startswith("map(bin)")
 
@@ -99,14 +111,14 @@ def test_a_file_keeps_the_costs(tmp_path: Path) -> None:
     saved.save(tmp_path / "base.json")
     assert load(tmp_path / "base.json") == saved
     found = json.loads((tmp_path / "base.json").read_text())
-    assert (found["format"], found["version"], found["reference"]) == ("flowdsl bench", 1, 1)
+    assert (found["format"], found["version"], found["reference"]) == ("flowdsl bench", 2, 2)
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"version": 2}, "has version 2 and reference 1"),
-        ({"reference": 7}, "has version 1 and reference 7"),
+        ({"version": 1}, "has version 1 and reference 2"),
+        ({"reference": 7}, "has version 2 and reference 7"),
         ({"format": "other"}, "is not a file of costs"),
         ({"flows": 3}, "is not a file of costs"),
     ],
@@ -132,18 +144,22 @@ def test_changes_are_plain_data() -> None:
 
 
 def _in_memory(ratio: float, memory: float) -> FlowCosts:
-    return costs_of(FLOW.node, [[Sample(MAP, SIZE, ratio, 0.001, memory)]])
+    kinds = {"loops": 0.7, "copies in memory": memory}
+    return costs_of(FLOW.node, [[Sample(MAP, SIZE, ratio, 0.001, kinds)]])
 
 
 def test_what_contention_explains_is_not_counted() -> None:
     (one,) = changes(_in_memory(1.0, 0.4), _in_memory(1.3, 0.6))
-    assert one.contention == pytest.approx(1.5)
+    factor, kind = one.contention
+    assert factor == pytest.approx(1.5)
+    assert kind == "copies in memory"
     assert not one.is_slower(0.1)
     assert one.is_suspicious(0.1)
     (one,) = changes(_in_memory(1.0, 0.4), _in_memory(1.6, 0.6))
     assert one.is_slower(0.1)
 
 
-def test_faster_memory_hides_no_slowdown() -> None:
+def test_a_faster_kind_of_work_hides_no_slowdown() -> None:
     (one,) = changes(_in_memory(1.0, 0.6), _in_memory(1.2, 0.4))
+    assert one.contention[0] == 1
     assert one.is_slower(0.1)
