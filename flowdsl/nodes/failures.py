@@ -23,7 +23,7 @@ import attrs
 
 from flowdsl.effects import Effect, Resampled, Unsized
 from flowdsl.elements.specs import UNKNOWN, Spec, spec_of
-from flowdsl.errors import ElementError
+from flowdsl.errors import ElementError, Location
 from flowdsl.nodes.base import (
     DROPPED,
     A,
@@ -184,6 +184,10 @@ class AttemptToRead(_Attempted, IndexedSource[Any]):
     def length(self) -> int:
         return int(self.attempted.node.length)
 
+    def location(self, row: int) -> Location | None:
+        location: Location | None = self.attempted.node.location(row)
+        return location
+
     def open(self) -> Callable[[int], Any]:
         """Return a reader that raises: generated code makes failures of its errors by itself."""
         read: Callable[[int], Any] = self.attempted.node.open()
@@ -253,10 +257,21 @@ class SkipFailed(
         return DROPPED if isinstance(x, Failed) else x
 
     def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[A]]:
-        handler = self.handler
-        return self.rows_reporting(
-            epoch, sources, lambda failed: None if handler is None else handler(self.error(failed))
-        )
+        return self.rows_reporting(epoch, sources, lambda failed: self.handle(self.error(failed)))
+
+    def handle(self, error: ElementError) -> None:
+        """Call the handler, if there is one; what it raises has a note that names the element."""
+        if self.handler is None:
+            return
+        try:
+            self.handler(error)
+        except BaseException as raised:
+            if raised is not error:
+                raised.add_note(
+                    f"raised by {self.title}, which was called because {error.operator} failed on "
+                    f"{error.place}"
+                )
+            raise
 
     def rows_reporting(
         self, epoch: int, sources: Sequence[PassFactory], report: Callable[[Failed], object]
