@@ -79,7 +79,7 @@ def main() -> None:
             loader.load_state_dict(saved["loader"])
             print(f"going on in epoch {loader.epoch}")
 
-        while (epoch := loader.epoch) < EPOCHS:
+        for epoch in range(loader.epoch, EPOCHS):
             for image, label in loader:
                 params = train_step(params, image, label)
                 step += 1

@@ -65,7 +65,7 @@ def main() -> None:
         print(f"going on in epoch {loader.epoch}")
 
     step = 0
-    while (epoch := loader.epoch) < EPOCHS:
+    for epoch in range(loader.epoch, EPOCHS):
         for image, label in loader:
             loss = nn.functional.cross_entropy(model(image), label)
             optimizer.zero_grad()

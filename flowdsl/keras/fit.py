@@ -73,6 +73,8 @@ class Fit(DataAdapter):
         """An error that TensorFlow would wrap: raised after TensorFlow has ended the epoch."""
         self._trained: int | None = None
         """The batches of the current pass that were trained on, if ``follows`` counts them."""
+        self._is_in_batch = False
+        """True if ``follows`` has heard of the beginning of a batch, and not of its end."""
         self.follows: keras.callbacks.Callback = _Follows(self)
         """A callback to pass to ``fit``.
 
@@ -90,7 +92,9 @@ class Fit(DataAdapter):
         """Return the state after this many batches of the current pass, as plain JSON values.
 
         By default, the state after the batches trained on, as counted by ``follows``. Without that
-        callback it is the beginning of the epoch, with a warning if the epoch has begun.
+        callback it is the beginning of the epoch, with a warning if the epoch has begun. A callback
+        listed before ``follows`` gets the state before the batch that has just ended, with a
+        warning: training would repeat that batch after a resume.
         ``batches`` counts from the batch with which ``fit`` began the pass: in the method
         ``on_train_batch_end(self, batch, logs)`` of a callback, it is ``batch + 1``. Keras itself
         may have read more batches.
@@ -102,6 +106,8 @@ class Fit(DataAdapter):
         if batches is None:
             if self._trained is None and self._is_in_epoch:
                 warnings.warn(_NOT_FOLLOWED, stacklevel=2)
+            if self._is_in_batch and _ends_batch(sys._getframe(1)):
+                warnings.warn(_FOLLOWS_TOO_LATE, stacklevel=2)
             batches = self._trained or 0
         batches = checked_int("to_keras: batches", batches, 0)
         position = self._first + batches
@@ -266,6 +272,23 @@ _NOT_FOLLOWED = (
     "the epoch; pass fit(data, callbacks=[data.follows, ...]), before callbacks that save the state"
 )
 
+_FOLLOWS_TOO_LATE = (
+    "to_keras: this state is from before the batch that has just ended, so training would repeat "
+    "that batch after a resume: data.follows has not counted it yet; put data.follows before the "
+    "callback that saves the state, fit(data, callbacks=[data.follows, ...])"
+)
+
+
+def _ends_batch(frame: FrameType | None) -> bool:
+    """Return True if Keras calls callbacks at the end of a batch, in this frame or its callers.
+
+    At the beginning of a batch, the same state is right.
+    """
+    while frame is not None and frame.f_code.co_name != "on_train_batch_end":
+        frame = frame.f_back
+    return frame is not None
+
+
 _NOT_READ_BY_FIT = 0
 """Returned if the reader is not ``fit``: it has no ``steps_per_epoch``. It is not None, because an
 endless flow is refused for None."""
@@ -293,14 +316,22 @@ class _Follows(keras.callbacks.Callback):
     def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
         self._last = -1
         data = self._data()
+        if data is not None:
+            data._is_in_batch = False  # the last step may have failed
         # Later epochs may continue a pass, with steps_per_epoch; the data counts complete passes.
         if self._is_first and data is not None:
             data._begin_epoch(epoch)
         self._is_first = False
 
+    def on_train_batch_begin(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
+        data = self._data()
+        if data is not None:
+            data._is_in_batch = True
+
     def on_train_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
         data = self._data()
         if data is not None:
+            data._is_in_batch = False
             data._trained = (data._trained or 0) + batch - self._last
         self._last = batch
 

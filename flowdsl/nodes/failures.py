@@ -185,7 +185,8 @@ class AttemptToRead(_Attempted, IndexedSource[Any]):
         return int(self.attempted.node.length)
 
     def location(self, row: int) -> Location | None:
-        return self.attempted.node.location(row)  # type: ignore[no-any-return]  # node is Any
+        location: Location | None = self.attempted.node.location(row)
+        return location
 
     def open(self) -> Callable[[int], Any]:
         """Return a reader that raises: generated code makes failures of its errors by itself."""
@@ -256,10 +257,21 @@ class SkipFailed(
         return DROPPED if isinstance(x, Failed) else x
 
     def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[A]]:
-        handler = self.handler
-        return self.rows_reporting(
-            epoch, sources, lambda failed: None if handler is None else handler(self.error(failed))
-        )
+        return self.rows_reporting(epoch, sources, lambda failed: self.handle(self.error(failed)))
+
+    def handle(self, error: ElementError) -> None:
+        """Call the handler, if there is one; what it raises has a note that names the element."""
+        if self.handler is None:
+            return
+        try:
+            self.handler(error)
+        except BaseException as raised:
+            if raised is not error:
+                raised.add_note(
+                    f"raised by {self.title}, which was called because {error.operator} failed on "
+                    f"{error.place}"
+                )
+            raise
 
     def rows_reporting(
         self, epoch: int, sources: Sequence[PassFactory], report: Callable[[Failed], object]

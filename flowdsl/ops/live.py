@@ -260,10 +260,10 @@ class LiveStreams(FlowBase[T, E]):
 
         A thread reads the stream without pause, and keeps the last ``n`` elements that the consumer
         has not requested, up to 256 MiB of them. It calls ``on_drop`` with each element that it
-        drops; a log message at the end of the pass has the number of these. Put ``latest`` directly
-        above the stream, and the work for each element above ``latest``. Operators such as
-        ``prefetch`` and ``batch`` above it read ahead too, so what they hold is older than the last
-        ``n``.
+        drops; a log message at the end of the pass has the number of these. What is below
+        ``latest`` runs for each element, also for those that are dropped: a quick ``map`` or
+        ``filter`` may be there, slow work belongs above. Operators such as ``prefetch``, ``merge``
+        and ``batch`` above it read ahead too, so what they hold is older than the last ``n``.
 
         Time decides what is dropped, so a run has no state. A dropped message of ``from_zmq``
         counts as delivered when a later message is delivered.

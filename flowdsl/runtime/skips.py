@@ -52,8 +52,7 @@ class Skips:
         self.count += 1
         if len(self.first) < MAX_SKIPS:
             self.first.append(Skip(str(error), _step_number(step, failed)))
-        if node.handler is not None:
-            node.handler(error)
+        node.handle(error)
 
     def log_total(self) -> None:
         """Log the number of skipped elements at the end of the pass."""

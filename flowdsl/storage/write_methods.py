@@ -159,12 +159,12 @@ class WriteMethods(FlowBase[T, E]):
     ) -> int:
         """Run one pass, write its elements to a Parquet file and return the number of rows.
 
-        A component is a column of ``bool``, ``int``, ``float``, ``str`` or ``bytes``, of NumPy
-        scalars, of lists of the former, or of arrays. One-dimensional arrays may differ in length;
-        others must have the shape of the first one, and become Arrow tensors. A value may be None,
-        except for these tensors. All rows have the same columns. ``row_group`` rows are read as a
-        unit: small groups suit shuffled rows, large ones reading the whole table. A group also ends
-        at 64 MiB.
+        A component is a column of ``bool``, ``int``, ``float``, ``str`` or ``bytes``, of lists of
+        these, of ``date``, of NumPy scalars (``np.datetime64`` for times), or of arrays.
+        One-dimensional arrays may differ in length; others must have the shape of the first one,
+        and become Arrow tensors. A value may be None, except for these tensors. All rows have the
+        same columns. ``row_group`` rows are read as a unit: small groups suit shuffled rows, large
+        ones reading the whole table. A group also ends at 64 MiB.
 
         Other programs can read the file. flowdsl reads the same values back, with their dtypes, and
         verifies them with digests in the footer.

@@ -13,6 +13,7 @@ import attrs
 import pytest
 
 import flowdsl as fl
+from tests.checkers import mypy
 
 pytest.importorskip("tensorflow")  # which the names of the integration need
 
@@ -249,6 +250,22 @@ def _missing(names: dict[str, str], sections: list[Section], always: set[str]) -
         if wanted or not rows:
             missing[name] = " ".join(sorted(wanted))
     return missing
+
+
+mypy.add(
+    "callback_of_migrating.py",
+    "import tensorflow as tf\n\nfrom flowdsl import train as training\n\n\n"
+    + "".join(
+        line[4:]
+        for line in re.findall(r"^>>> class Decay.*\n(?:\.\.\..*\n)+", PAGE, re.MULTILINE)[
+            0
+        ].splitlines(keepends=True)
+    ),
+)
+
+
+def test_type_checkers_accept_the_callback() -> None:
+    assert mypy.in_program("callback_of_migrating.py") == []
 
 
 def test_the_page_has_its_tables() -> None:

@@ -48,6 +48,25 @@ def test_the_program_of_a_page_prints_what_the_page_shows(page: str, tmp_path: P
     assert done.stdout.replace(f"{tmp_path}/", "") == blocks(page, "text")
 
 
+def test_the_step_of_the_page_trains_on_several_devices(tmp_path: Path) -> None:
+    program = blocks("jax", "python") + blocks("jax", "py")
+    program += "train_step({'weights': jnp.zeros((3072, 2)), 'bias': jnp.zeros(2)}, image, label)\n"
+    program += "print(image.sharding == rows, len(params['bias'].devices()))"
+    (tmp_path / "program.py").write_text(program)
+    flags = "--xla_force_host_platform_device_count=4"
+    done = subprocess.run(
+        [sys.executable, "program.py"],
+        cwd=tmp_path,
+        env={**os.environ, "XLA_FLAGS": flags, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "True 4"
+
+
 def test_the_frameworks_are_fed_by_one_pipeline() -> None:
     assert len({blocks(page, "python").partition("print(")[0] for page in FRAMEWORKS}) == 1
 

@@ -6,12 +6,13 @@ The error names the element and suggests a correction. The batches before it are
 from __future__ import annotations
 
 import jax
-from jax.sharding import NamedSharding, PartitionSpec
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import flowdsl as fl
 
 jax.config.update("jax_num_cpu_devices", 2)
-halves = NamedSharding(jax.make_mesh((2,), ("data",)), PartitionSpec("data"))
+halves = NamedSharding(Mesh(np.array(jax.devices()), ("data",)), PartitionSpec("data"))
 for batch in fl.from_range(7).batch(4).to_jax(halves):
     print([shard.data.tolist() for shard in batch.addressable_shards])
 

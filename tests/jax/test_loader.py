@@ -108,7 +108,7 @@ class TestPlacing:
 import jax, numpy as np, flowdsl as fl
 jax.config.update("jax_num_cpu_devices", 4)
 from jax.sharding import NamedSharding, PartitionSpec
-mesh = jax.make_mesh((4,), ("data",))
+mesh = jax.sharding.Mesh(np.array(jax.devices()), ("data",))
 sharding = NamedSharding(mesh, PartitionSpec("data"))
 flow = fl.from_range(18).map(lambda i: (np.full(3, i, np.float32), i)).batch(8)
 elements = iter(flow.to_jax(sharding))
@@ -119,7 +119,8 @@ try:
     next(elements)
 except fl.SpecMismatch as error:
     print(error)
-wide = NamedSharding(jax.make_mesh((4, 1), ("data", "model")), PartitionSpec("data", "model"))
+both = jax.sharding.Mesh(np.array(jax.devices()).reshape(4, 1), ("data", "model"))
+wide = NamedSharding(both, PartitionSpec("data", "model"))
 try:
     next(iter(flow.to_jax(wide)))
 except fl.SpecMismatch as error:
@@ -140,7 +141,8 @@ rank, address = int(sys.argv[1]), sys.argv[2]
 jax.config.update("jax_cpu_collectives_implementation", "gloo")
 jax.distributed.initialize(address, 2, rank)
 from jax.sharding import NamedSharding, PartitionSpec
-sharding = NamedSharding(jax.make_mesh((2,), ("data",)), PartitionSpec("data"))
+mesh = jax.sharding.Mesh(np.array(jax.devices()), ("data",))
+sharding = NamedSharding(mesh, PartitionSpec("data"))
 flow = fl.from_range(10).batch(2)
 loader = flow.to_jax(sharding)
 total = jax.jit(lambda x: x.sum())

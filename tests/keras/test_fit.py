@@ -111,6 +111,44 @@ said = [str(w.message) for w in caught if "to_keras" in str(w.message)]
 assert len(said) == 3 and "callbacks=[data.follows, ...]" in said[0], said
 """
 
+ORDER = """
+def said_of(*callbacks):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model_of().fit(data, initial_epoch=data.epoch, epochs=data.epoch + 1, verbose=0,
+                       callbacks=list(callbacks))
+    return [str(w.message) for w in caught if "to_keras" in str(w.message)]
+
+data, states = flow.to_keras(), []
+class Begins(keras.callbacks.Callback):
+    def on_train_batch_begin(self, batch, logs=None):
+        states.append(data.state_dict())
+def lambdas():
+    return keras.callbacks.LambdaCallback(
+        on_train_batch_end=lambda batch, logs: states.append(data.state_dict())
+    )
+class Explicit(keras.callbacks.Callback):
+    def on_train_batch_end(self, batch, logs=None):
+        states.append(data.state_dict(batch + 1))
+for saving in (Saving(), lambdas()):
+    said = said_of(saving, data.follows)
+    assert len(said) == 3 and "put data.follows before the callback" in said[0], said
+    assert [s["position"] for s in states] == [0, 1, 2], states
+    assert said_of(data.follows, saving) == []
+    states.clear()
+for callbacks in ((Begins(), data.follows), (data.follows, Begins()), (Explicit(), data.follows)):
+    assert said_of(*callbacks) == []
+class Fails(keras.callbacks.Callback):
+    def on_train_batch_end(self, batch, logs=None):
+        raise ZeroDivisionError
+try:
+    said_of(Fails(), data.follows)
+except ZeroDivisionError:
+    assert said_of(Begins(), data.follows, Saving()) == []
+else:
+    raise AssertionError("no error")
+"""
+
 FOLLOWS_ON = """
 endless = fl.keras.Fit(flow.repeat())
 places = []
@@ -291,6 +329,7 @@ def test_on_each_backend(backend: str) -> None:
             BEGIN,
             FITS,
             FOLLOWS,
+            ORDER,
             FOLLOWS_ON,
             LOOKS,
             UNKNOWN,

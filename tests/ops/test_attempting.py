@@ -31,6 +31,7 @@ from flowdsl.nodes import AnyNode
 from flowdsl.nodes.failures import SkipFailed
 from flowdsl.plan.lower import plan_of
 from flowdsl.plan.plan import Base, Lookup, Stage
+from flowdsl.plan.reference import interpret
 from flowdsl.plan.tree import walk
 from flowdsl.testing.functions import damaged
 from flowdsl.testing.recipes import Recipe
@@ -339,9 +340,43 @@ class TestHandler:
                 with pytest.raises(KeyError) as caught:
                     got.extend(run)
                 assert caught.value.args == (2,)
+                (note,) = caught.value.__notes__
+                assert note.startswith("raised by on_error=")
+                assert "which was called because map(tens) failed on element 2 (" in note
                 assert got == first
                 with pytest.raises(FlowError, match="ended with an error"):
                     next(run)
+
+    def test_the_reference_notes_what_the_handler_raises(self) -> None:
+        def again(error: ElementError) -> None:
+            raise error
+
+        def other(error: ElementError) -> None:
+            raise OSError("the log is full") from error
+
+        for handler, notes in ((again, 0), (other, 1)):
+            with pytest.raises((ElementError, OSError)) as caught:
+                list(interpret(ROWS.prefetch(on_error=handler).node))
+            assert len(getattr(caught.value, "__notes__", [])) == notes
+
+    @pytest.mark.parametrize("workers", WORKERS, ids=str)
+    def test_the_handler_gets_the_file_and_the_line(
+        self, tmp_path: Any, workers: dict[str, Any]
+    ) -> None:
+        path = tmp_path / "a.csv"
+        path.write_text("x,y\n1,2\n4,5\n?,3\n")
+        seen: list[tuple[str, int | None]] = []
+
+        def handler(error: ElementError) -> None:
+            assert error.location is not None
+            seen.append((error.location.path, error.location.line))
+
+        def fails_on_5(pair: tuple[int, int]) -> float:
+            return 1 / (pair[1] - 5)
+
+        flow = fl.from_csv(path, tuple[int, int], header=True).map(fails_on_5)
+        assert flow.prefetch(**workers, on_error=handler).collect() == [-1 / 3]
+        assert seen == [(str(path), 3), (str(path), 4)]
 
     def test_the_handler_is_not_called_by_a_probe(self) -> None:
         reported: list[ElementError] = []

@@ -743,6 +743,16 @@ def test_only_declared_columns_are_read(path: Path) -> None:
     columns = ["age", "name", "petals", "height"]
     with pytest.raises(SpecMismatch, match="not declared: 'age', choose with columns="):
         fl.from_csv(path, Flower, columns=columns)
+    message = r"from_csv: columns is \['name'\], but .*; columns has no 'petals', 'height'$"
+    with pytest.raises(SpecMismatch, match=message):
+        fl.from_csv(path, Flower, columns=["name"])
+    moved = path.with_name("moved.csv")
+    moved.write_text("name,age,petals,x,height\nrose,?,5,?,1.5\n")
+    with pytest.raises(SourceError, match=r"the same columns in the same order$"):
+        fl.from_csv([path, moved], Flower)
+    moved.write_text("name,age,petals,y,height\nrose,?,5,?,1.5\n")
+    with pytest.raises(SourceError, match=r"the same columns$"):
+        fl.from_csv([path, moved], Flower)
 
 
 def test_columns_limit_the_declared_components(path: Path) -> None:

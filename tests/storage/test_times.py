@@ -123,3 +123,38 @@ def test_a_day_is_not_a_time(tmp_path: Path) -> None:
     pq.write_table(pa.table({"time": [date(2024, 1, 31)]}), tmp_path / "a.parquet")
     with pytest.raises(SpecMismatch, match=r"time: declared datetime, got datetime64\[D\]"):
         fl.from_parquet(tmp_path / "a.parquet", Times)
+
+
+class Visit(NamedTuple):
+    user: int
+    day: date | None
+
+
+@given(st.lists(st.builds(Visit, st.integers(0, 9), st.none() | st.dates()), min_size=1))
+def test_parquet_days_are_read_as_they_were_written(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[Visit]
+) -> None:
+    path = tmp_path_factory.mktemp("days") / "a.parquet"
+    fl.from_items(rows).write_parquet(path, row_group=2)
+    assert fl.from_parquet(path, Visit).collect() == rows
+    undeclared = fl.from_parquet(path).collect()
+    assert undeclared == [tuple(row) for row in rows]
+    assert all(type(day) in (date, type(None)) for _, day in undeclared)
+    assert pq.read_table(path).to_pylist() == [row._asdict() for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("value", "instead"),
+    [
+        (datetime(2024, 1, 31, 12), r"np\.datetime64\(value, 'us'\)"),
+        (timedelta(1), r"np\.timedelta64\(value, 'us'\)"),
+    ],
+)
+def test_parquet_names_the_times_that_can_be_written(
+    tmp_path: Path, value: Any, instead: str
+) -> None:
+    path = tmp_path / "a.parquet"
+    with pytest.raises(SpecMismatch, match=f"cannot be written; .*; map it to {instead}"):
+        fl.from_items([{"t": value}]).write_parquet(path)
+    with pytest.raises(SpecMismatch, match="list items must be all"):
+        fl.from_items([{"t": [date(2024, 1, 31)]}]).write_parquet(path)

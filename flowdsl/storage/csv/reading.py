@@ -492,10 +492,11 @@ def _columns(
         names = _header(files[0].path, first[0])
         for file, other in zip(files, first, strict=True):
             if other is None or tuple(other) != names:
+                are_moved = other is not None and sorted(other) == sorted(names)
                 raise SourceError(
                     f"from_csv: the header of {file.path!r} is {other}, and the header of "
                     f"{files[0].path!r} is {list(names)}: files that are read together must have "
-                    f"the same columns"
+                    f"the same columns{' in the same order' if are_moved else ''}"
                 )
         return len(names), names
     if named is not None:
@@ -573,9 +574,11 @@ def _as_declared(
     """
     if not declared.is_named:
         if len(wanted) != len(declared.cells):
+            advice = "" if are_chosen else "; choose with columns="
+            has = "columns has" if are_chosen else f"{path!r} has"
             raise SpecMismatch(
-                f"from_csv: {path!r} has {len(wanted)} columns, {list(wanted)}, but "
-                f"{declared.spec} is declared; choose with columns="
+                f"from_csv: {has} {len(wanted)} columns, {list(wanted)}, but {declared.spec} is "
+                f"declared{advice}"
             )
         return wanted
     names = declared.names
@@ -590,9 +593,11 @@ def _as_declared(
         for delimiter in _DELIMITERS:
             if len(wanted) == 1 and set(names) <= set(wanted[0].split(delimiter)):
                 differences = f"; its cells are separated by {delimiter!r}: {delimiter=}"
+        if are_chosen:
+            differences = differences.replace("; it has no", "; columns has no")
+        has = "columns is" if are_chosen else f"{path!r} has the columns"
         raise SpecMismatch(
-            f"from_csv: {path!r} has the columns {list(wanted)}, but {declared.spec} is declared"
-            f"{differences}"
+            f"from_csv: {has} {list(wanted)}, but {declared.spec} is declared{differences}"
         )
     return tuple(names)
 

@@ -139,6 +139,7 @@ def in_python(form: Any) -> Spec:
         (types.is_binary_view, bytes),
         (types.is_fixed_size_binary, bytes),
         (types.is_decimal, Decimal),
+        (types.is_date, date),
         (types.is_time, time),
     ]
     return next((ValueSpec(kind) for is_it, kind in kinds if is_it(form)), UNKNOWN)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from datetime import date, datetime, timedelta
 from pathlib import Path
 from types import NoneType
 from typing import Any
@@ -220,6 +221,13 @@ NO_VALUE_TYPE = ColumnType(None)
 _TYPES_OF_PYTHON: dict[type, ColumnType] = {
     kind: ColumnType(kind) for kind in (bool, int, float, str, bytes)
 } | {NoneType: NO_VALUE_TYPE}
+_DATE_TYPE = ColumnType(date)
+"""Not among the types of Python: lists of dates cannot be written."""
+_NUMPY_TIMES: dict[type, str] = {
+    datetime: "np.datetime64(value, 'us'), without a time zone",
+    timedelta: "np.timedelta64(value, 'us')",
+}
+"""The classes of times that cannot be written, and the equal values that can."""
 
 
 def column_type_of(value: object, at: str) -> ColumnType:
@@ -252,9 +260,13 @@ def column_type_of(value: object, at: str) -> ColumnType:
         for item in value:
             _check(item, at)
         return ColumnType(next(iter(kinds)).value if kinds else None, is_list=True)  # type: ignore[union-attr]  # None is not in them
+    if type(value) is date:
+        return _DATE_TYPE
+    instead = next((text for kind, text in _NUMPY_TIMES.items() if isinstance(value, kind)), None)
+    advice = "" if instead is None else f"; map it to {instead}"
     raise SpecMismatch(
         f"{at}: {type(value).__name__} cannot be written; bool, int, float, str, bytes, None, "
-        f"NumPy scalars, arrays, and lists of the first five can"
+        f"date, NumPy scalars, arrays, and lists of the first five can{advice}"
     )
 
 
@@ -305,7 +317,7 @@ def arrow_type(kind: ColumnType) -> Any:
     """Return the Arrow type of a column."""
     pa = library("pyarrow", "write_parquet", "parquet")
     python: dict[object, Any] = {None: pa.null(), bool: pa.bool_(), int: pa.int64()}
-    python |= {float: pa.float64(), str: pa.string(), bytes: pa.binary()}
+    python |= {float: pa.float64(), str: pa.string(), bytes: pa.binary(), date: pa.date32()}
     dtype = kind.value if isinstance(kind.value, np.dtype) else None
     item = python[kind.value] if dtype is None else pa.from_numpy_dtype(dtype)
     if kind.is_list or kind.shape is None:

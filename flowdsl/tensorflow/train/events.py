@@ -40,6 +40,8 @@ class TFEventWriter(Monitor):
     Source: ``TFEventWriter`` in tensorpack.
     """
 
+    needs_logdir = True
+
     def start(self, logdir: Path | None, step: int) -> None:
         if logdir is None:
             raise InvalidArgument("TFEventWriter needs a place: pass TrainConfig(logdir=...)")

@@ -22,6 +22,9 @@ class Monitor:
     Source: ``TrainingMonitor`` in tensorpack.
     """
 
+    needs_logdir: bool = False
+    """True if it writes to ``TrainConfig.logdir``: a trainer without one refuses it."""
+
     def start(self, logdir: Path | None, step: int) -> None:
         """Called when training begins after ``step``; later steps will be recorded again."""
 
@@ -162,6 +165,8 @@ class JSONWriter(Monitor):
 
     Source: ``JSONWriter`` in tensorpack.
     """
+
+    needs_logdir = True
 
     def start(self, logdir: Path | None, step: int) -> None:
         if logdir is None:

@@ -19,12 +19,13 @@ from flowdsl.tensorflow.inputs.source import LeftOver, State
 from flowdsl.tensorflow.interrupts import interrupts_first
 from flowdsl.tensorflow.train.callbacks.base import Callback, StopTraining
 from flowdsl.tensorflow.train.callbacks.group import Callbacks
+from flowdsl.tensorflow.train.callbacks.periodic import PeriodicTrigger
 from flowdsl.tensorflow.train.checkpoint import latest_checkpoint, restore
 from flowdsl.tensorflow.train.config import TrainConfig, checked_config
 from flowdsl.tensorflow.train.initial_values import begin_with
 from flowdsl.tensorflow.train.logdir import locked
 from flowdsl.tensorflow.train.model import Model, Optimizer, create_model
-from flowdsl.tensorflow.train.monitors import Monitors
+from flowdsl.tensorflow.train.monitors import Monitor, Monitors
 from flowdsl.tensorflow.train.nan_check import non_finite_loss
 from flowdsl.tensorflow.train.predictor import OnlinePredictor, predictor_of
 from flowdsl.tensorflow.train.session import configure
@@ -94,6 +95,9 @@ class Trainer(ABC):
         if config.session_config is not None:
             configure(config.session_config)
         self.config = config
+        self._require_logdir(*config.callbacks, *config.extra_callbacks)
+        if self.is_chief:
+            self._require_logdir(*config.monitors)
         if towers is not None:
             checked(f"{type(self).__name__}: towers", towers, Towers, "the devices of a step")  # type: ignore[type-abstract]  # any of its kinds
         self.devices = towers or _one_tower(type(self).__name__, config)
@@ -209,6 +213,7 @@ class Trainer(ABC):
 
         Raises:
             FlowError: ``setup`` has ended: the callback would miss calls.
+            InvalidArgument: It writes to ``logdir``, and the configuration has none.
         """
         checked("register_callback: callback", callback, Callback, "a callback")
         if self._callbacks is not None:
@@ -216,6 +221,7 @@ class Trainer(ABC):
                 f"register_callback: setup() has ended, so {type(callback).__name__} would miss "
                 f"its first calls; register it before, or pass TrainConfig(callbacks=...)"
             )
+        self._require_logdir(callback)
         self._registered.append(callback)
 
     def setup(self, *, resume: bool = True) -> None:
@@ -282,6 +288,18 @@ class Trainer(ABC):
             except StopTraining as stop:
                 _log.info("training was stopped: %s", stop)
             self.finish()
+
+    def _require_logdir(self, *parts: Callback | Monitor) -> None:
+        """Check, before anything is started, that callbacks and monitors have a place to write."""
+        if self.config.logdir is not None:
+            return
+        for part in parts:
+            runs = self.is_chief or not (isinstance(part, Callback) and part.chief_only)
+            if runs and part.needs_logdir:
+                while isinstance(part, PeriodicTrigger):
+                    part = part.callback
+                name = type(part).__name__
+                raise InvalidArgument(f"{name} needs a place: pass TrainConfig(logdir=...)")
 
     def _in_order(self) -> list[Callback]:
         """Return all callbacks; savers are last, so that checkpoints include the others' state."""

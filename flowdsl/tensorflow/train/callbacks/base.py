@@ -51,6 +51,9 @@ class Callback:
     saves: bool = False
     """True if it is called after all others, as needed for writing checkpoints."""
 
+    needs_logdir: bool = False
+    """True if it writes to ``TrainConfig.logdir``: a trainer without one refuses it."""
+
     trainer: Trainer
 
     def setup(self, trainer: Trainer) -> None:

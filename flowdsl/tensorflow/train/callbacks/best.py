@@ -20,12 +20,14 @@ class MinSaver(Callback):
     ``TrainConfig(session_init=folder)``. NaN is never the smallest value.
 
     Raises:
-        InvalidArgument: At the end of an epoch, if the scalar was not recorded in it.
+        InvalidArgument: When the trainer is created, if ``TrainConfig`` has no ``logdir``; at the
+            end of an epoch, if the scalar was not recorded in it.
 
     Source: ``MinSaver`` in tensorpack.
     """
 
     saves = True
+    needs_logdir = True
     reverse = False
     """True if the greatest value is the best."""
 

@@ -22,10 +22,12 @@ class Curves(Callback):
     matplotlib, a ``logdir``, and ``TFEventWriter`` among the monitors.
 
     Raises:
-        InvalidArgument: When training begins, if ``logdir`` or matplotlib is missing.
+        InvalidArgument: When the trainer is created, if ``TrainConfig`` has no ``logdir``; when
+            training begins, if matplotlib is missing.
     """
 
     saves = True  # called after the monitors have written
+    needs_logdir = True
 
     def __init__(
         self, path: str | os.PathLike[str] = "training.svg", names: ListOf[str] = ("loss",)
@@ -36,8 +38,7 @@ class Curves(Callback):
 
     def before_train(self) -> None:
         logdir = self.trainer.config.logdir
-        if logdir is None:
-            raise InvalidArgument("Curves needs a place: pass TrainConfig(logdir=...)")
+        assert logdir is not None  # checked by the trainer
         try:
             import matplotlib  # noqa: F401  # an optional dependency
         except ModuleNotFoundError as error:

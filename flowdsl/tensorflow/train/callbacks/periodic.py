@@ -41,6 +41,7 @@ class PeriodicTrigger(Callback):
         self.every_k_steps = _period("every_k_steps", every_k_steps)
         self.every_k_epochs = _period("every_k_epochs", every_k_epochs)
         self.chief_only, self.saves = callback.chief_only, callback.saves
+        self.needs_logdir = callback.needs_logdir
 
     def setup(self, trainer: Trainer) -> None:
         super().setup(trainer)

@@ -14,12 +14,14 @@ class ModelSaver(Callback):
     ``logdir/checkpoints``. Each is complete or absent, whenever the process is killed.
 
     Raises:
-        InvalidArgument: One of the numbers is not an int of at least 1.
+        InvalidArgument: One of the numbers is not an int of at least 1; or when the trainer is
+            created, if ``TrainConfig`` has no ``logdir``.
 
     Source: ``ModelSaver`` in tensorpack, which saves variables only.
     """
 
     saves = True
+    needs_logdir = True
 
     def __init__(self, *, every_steps: int | None = None, max_to_keep: int = 3) -> None:
         if every_steps is not None:

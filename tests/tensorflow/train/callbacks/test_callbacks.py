@@ -385,6 +385,43 @@ def test_curves_are_a_picture_in_the_logdir(tmp_path: Path) -> None:
         trained([Curves()])
 
 
+def _fails_if_read(i: int) -> Any:
+    raise AssertionError("the flow was read")
+
+
+class MineSaver(ModelSaver):
+    """A callback of a user, which writes to the folder too."""
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        *(ModelSaver(), MinSaver("loss"), MaxSaver("loss"), Curves(), MineSaver()),
+        PeriodicTrigger(PeriodicTrigger(ModelSaver(), 2), 2),
+        *(JSONWriter(), TFEventWriter()),
+    ],
+    ids=lambda part: type(part).__name__,
+)
+def test_a_trainer_refuses_what_needs_a_logdir_before_anything_is_read(part: Any) -> None:
+    flow = fl.from_range(8).map(_fails_if_read).prefetch(threads=1)
+    is_callback = isinstance(part, Callback)
+    config = TrainConfig(
+        flow,
+        model=Linear,
+        optimizer=sgd,
+        callbacks=[part] if is_callback else (),
+        monitors=() if is_callback else [part],
+    )
+    name = "ModelSaver" if isinstance(part, PeriodicTrigger) else type(part).__name__
+    message = rf"^{name} needs a place: pass TrainConfig\(logdir=\.\.\.\)$"
+    with pytest.raises(fl.InvalidArgument, match=message):
+        SimpleTrainer(config)
+    if is_callback:
+        trainer = SimpleTrainer(TrainConfig(points(8), model=Linear, optimizer=sgd))
+        with pytest.raises(fl.InvalidArgument, match=message):
+            trainer.register_callback(part)
+
+
 def test_evaluating_every_other_epoch(tmp_path: Path) -> None:
     runner = PeriodicTrigger(InferenceRunner(points(10).batch(4)), every_k_epochs=2)
     trained([runner], epochs=4, logdir=tmp_path, monitors=(JSONWriter(),))
