@@ -125,7 +125,11 @@ class Loader(Generic[X]):
 
     @property
     def epoch(self) -> int:
-        """The number of the current pass, or of the next one between two passes."""
+        """The number of the current pass, or of the next one after its end.
+
+        After a ``break`` it is the pass that was left, as in ``state_dict``, and the next ``for``
+        iterates over the one after it. So count epochs by ``for epoch in range(loader.epoch, n)``.
+        """
         return self._pass.epoch + self._pass.ended
 
     @property
