@@ -110,7 +110,7 @@ class Program:
         factory=dict[Path, tuple[int, float]], init=False
     )
     """The calls of each operator, and the seconds of its own work, if operators are timed."""
-    _readers: dict[Path, Callable[[int], Any]] = attrs.field(factory=dict[Path, Any], init=False)
+    _readers: dict[Path, Callable[..., Any]] = attrs.field(factory=dict[Path, Any], init=False)
     _expecting: dict[Path, Expecting] = attrs.field(factory=dict[Path, Expecting], init=False)
     """The readers that are to learn which rows are read next; asking each loop would cost more."""
     _next_rows: dict[Path, NextRow] = attrs.field(factory=dict[Path, NextRow], init=False)
@@ -264,7 +264,9 @@ class Program:
         assert isinstance(node, Supplied), f"{node.title} cannot run in a program"
         return supplied[node.slot], None
 
-    def _views_of(self, node: Windowed[Any, Any, Any], path: Path) -> Callable[[int], Any] | None:
+    def _views_of(
+        self, node: Windowed[Any, Any, Any], path: Path
+    ) -> Callable[[int, int], Any] | None:
         """The function that reads whole results of the operator, opened once; None without one."""
         if path not in self._readers:
             views = node.open_views()
@@ -276,14 +278,15 @@ class Program:
     def _viewed(
         self,
         node: Windowed[Any, Any, Any],
-        views: Callable[[int], Any],
+        views: Callable[[int, int], Any],
         addresses: Indices,
         supplied: Supply,
         path: Path,
     ) -> Iterator[Any]:
         """Yield results that are read as wholes; from the first that cannot be, made of rows."""
-        for k, i in enumerate(addresses.position.tolist()):
-            x = views(i)
+        pairs = zip(addresses.epoch.tolist(), addresses.position.tolist(), strict=True)
+        for k, (epoch, i) in enumerate(pairs):
+            x = views(epoch, i)
             if x is None:
                 rest = addresses.where(np.arange(len(addresses.position)) >= k)
                 groups, line = self._grouped(node, rest, supplied, path)

@@ -11,7 +11,7 @@ from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from itertools import chain
-from typing import Any, Generic, NamedTuple, TypeAlias, final
+from typing import Any, ClassVar, Generic, NamedTuple, TypeAlias, final
 
 import attrs
 
@@ -406,6 +406,9 @@ class KeepsPass(Node[T, E], Generic[T, E]):
 
 class Sliceable(Node[T, E], Generic[T, E]):
     """May have its elements in arrays, so that stacked elements are a slice of them."""
+
+    spans_are_views: ClassVar[bool] = False
+    """True if reading a span takes equally long, however many elements it has."""
 
     @abstractmethod
     def open_spans(self) -> Callable[[int, int], Any] | None:

@@ -329,8 +329,10 @@ class Windowed(Traceable[U, E], Buffering[U, E], Generic[A, U, E]):
     def gather(self, group: Sequence[A], allocate: Allocate | None = None) -> U:
         """Make one element of a group; large arrays in it come from ``allocate``."""
 
-    def open_views(self) -> Callable[[int], U] | None:
-        """Return a reader of results by number that needs no groups; None if results need groups.
+    def open_views(self) -> Callable[[int, int], U] | None:
+        """Return a reader of results that needs no groups; None if results need groups.
+
+        It is called with an epoch and the position of a result.
 
         The reader returns None for a single result that has to be made of a group.
         """

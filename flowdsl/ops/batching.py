@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Generic, Literal, Never, TypeAlias, TypeVar, overload
 
 import attrs
@@ -17,15 +19,19 @@ from flowdsl.elements.batch_specs import spec_collated_by_component, spec_of_bat
 from flowdsl.elements.preallocated import Allocate, BatchRows
 from flowdsl.elements.specs import ArraySpec, Spec, StructSpec
 from flowdsl.elements.stacking import Collate, CollateByComponent, collated
-from flowdsl.elements.structure import Record
+from flowdsl.elements.structure import Record, remade
 from flowdsl.errors import InvalidFlow
 from flowdsl.nodes import (
     PARALLEL_KEYWORD_ADVICE,
+    POSITION_LIMIT,
     A,
     AnyNode,
     Batched,
     E,
     FlowBase,
+    IndexTransform,
+    Indices,
+    Positions,
     Sliceable,
     T,
     U,
@@ -148,17 +154,12 @@ class Batch(Stacking[A, U, E], Generic[A, U, E]):
         batch: U = collated(rows, self.collate, allocate)
         return batch
 
-    def open_views(self) -> Callable[[int], U] | None:
-        spans = spans_of(self.source) if self.stacks else None
-        if spans is None:
+    def open_views(self) -> Callable[[int, int], U] | None:
+        rows_at = _stacked_rows_of(self.source) if self.stacks else None
+        if rows_at is None:
             return None
-        n, length = self.n, self.source.length or 0
-
-        def view(i: int) -> Any:
-            span = spans(i * n, min(i * n + n, length))
-            return None if span is None else map_columns(_writable, span)
-
-        return view
+        n, length = self.n, POSITION_LIMIT if self.source.length is None else self.source.length
+        return lambda epoch, i: rows_at(Indices.span(epoch, i * n, min(i * n + n, length)))
 
     @cached_per_node
     def spec(self, probe: bool) -> Spec:
@@ -210,6 +211,79 @@ def _writable(column: Column) -> Column:
     if isinstance(column, list) or column.flags.writeable:
         return column
     return column.copy(order="C")
+
+
+_GAP = 64
+"""Rows that are at most this far apart are taken from one span."""
+_LEAST_PER_SPAN = 8
+"""The least number of rows for each span, on average; reading fewer rows one by one is faster."""
+
+
+def _stacked_rows_of(node: AnyNode) -> Callable[[Indices], Any] | None:
+    """A reader of stacked rows of a node at some addresses; None if they are not in arrays.
+
+    Operators between it and the arrays may choose and move rows: the rows are then taken from the
+    arrays by their positions. The reader returns None if the rows have to be read one by one.
+    """
+    moving: list[IndexTransform[Any, Any]] = []
+    while isinstance(node, IndexTransform) and node.indexable:
+        moving.append(node)
+        node = node.source
+    spans = spans_of(node)
+    if spans is None:
+        return None
+    gap = POSITION_LIMIT if isinstance(node, Sliceable) and node.spans_are_views else _GAP
+
+    def rows_at(addresses: Indices) -> Any:
+        for operator in moving:
+            addresses = operator.resolve(addresses)
+        positions = addresses.position
+        first, last = int(positions[0]), int(positions[-1])
+        if last - first + 1 == len(positions) and (np.diff(positions) == 1).all():
+            span = spans(first, last + 1)
+            return None if span is None else map_columns(_writable, span)
+        order = positions.argsort()
+        groups = np.split(positions[order], np.flatnonzero(np.diff(positions[order]) > gap) + 1)
+        if len(groups) * _LEAST_PER_SPAN > len(positions) + _LEAST_PER_SPAN:
+            return None
+        taken = []
+        for group in groups:
+            if (span := spans(int(group[0]), int(group[-1]) + 1)) is None:
+                return None
+            taken.append(map_columns(partial(_taken, at=group - group[0]), span))
+        place = np.empty_like(order)
+        place[order] = np.arange(len(order))
+        try:
+            ascending = _joined(taken)
+        except ValueError:  # arrays of several shapes: the batch says what is wrong
+            return None
+        return map_columns(partial(_taken, at=place), ascending)
+
+    return rows_at
+
+
+def _taken(column: Column, at: Positions) -> Column:
+    """The rows of a column at these positions, as a copy."""
+    return [column[i] for i in at.tolist()] if isinstance(column, list) else column.take(at, axis=0)
+
+
+def _joined(parts: Sequence[Any]) -> Any:
+    """The columns of several parts, one after the other.
+
+    Raises:
+        ValueError: They have arrays of different shapes.
+    """
+    first = parts[0]
+    if len(parts) == 1:
+        return first
+    if isinstance(first, dict):
+        return {name: _joined([part[name] for part in parts]) for name in first}
+    if isinstance(first, tuple):
+        fields = {str(k): _joined([part[k] for part in parts]) for k in range(len(first))}
+        return remade(type(first), fields)
+    if isinstance(first, list):
+        return list(chain.from_iterable(parts))
+    return np.concatenate(parts)
 
 
 def spans_of(node: AnyNode) -> Callable[[int, int], Any] | None:

@@ -169,7 +169,7 @@ class StackedWindow(_Windows[A, U, E | Resampled], Sliceable[U, E | Resampled], 
     def stacks(self) -> bool:
         return True
 
-    def open_views(self) -> Callable[[int], U] | None:
+    def open_views(self) -> Callable[[int, int], U] | None:
         spans = spans_of(self.source)
         if spans is None or self.remainder == "fill":
             return None
@@ -180,7 +180,8 @@ class StackedWindow(_Windows[A, U, E | Resampled], Sliceable[U, E | Resampled], 
             part = column[dilated]
             return part if isinstance(part, list) else read_only(part)
 
-        def view(i: int) -> Any:
+        def view(epoch: int, i: int) -> Any:
+            del epoch
             span = spans(i * stride, min(i * stride + extent, length))
             return None if span is None else map_columns(viewed, span)
 

@@ -1,0 +1,119 @@
+"""Batches of rows that are in arrays, below operators that choose and move rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import flowdsl as fl
+from flowdsl import ElementError
+from flowdsl.ops.batching import Batch
+from flowdsl.testing.elements import same
+
+COUNT = 200
+
+Change = Callable[[Any], Any]
+changes: st.SearchStrategy[Change] = st.one_of(
+    st.integers(0, 90).map(lambda n: lambda flow: flow.skip(n)),
+    st.integers(1, 300).map(lambda n: lambda flow: flow.take(n)),
+    st.tuples(st.integers(-90, 90), st.sampled_from([-7, -1, 1, 2, 5])).map(
+        lambda pair: lambda flow: flow[pair[0] :: pair[1]]
+    ),
+    st.integers(0, 2).map(lambda i: lambda flow: flow.shard(3, i)),
+    st.integers(0, 9).map(lambda seed: lambda flow: flow.shuffle(seed=seed)),
+    st.integers(1, 40).map(lambda n: lambda flow: flow.shuffle(seed=1, block=n)),
+    st.integers(0, 9).map(lambda seed: lambda flow: flow.split(0.5, seed=seed)[1]),
+    st.just(lambda flow: flow.repeat(2)),
+    st.just(lambda flow: flow.repeat_each(2)),
+)
+
+
+def row(i: int) -> dict[str, Any]:
+    return {
+        "id": i,
+        "weight": np.float32(i / 8),
+        "name": "x" * (i % 7),
+        "box": np.arange(i, i + 4, dtype=np.int16),
+    }
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    path = tmp_path_factory.mktemp("rows") / "rows.parquet"
+    fl.from_range(COUNT).map(row).write_parquet(path, row_group=17)
+    return fl.from_parquet(path)
+
+
+def in_memory() -> Any:
+    ids = np.arange(COUNT)
+    return fl.from_items({"id": ids, "pair": (ids / 8, ids.astype(np.uint8).reshape(-1, 1))})
+
+
+def identity(x: object) -> object:
+    return x
+
+
+@given(st.lists(changes, max_size=3), st.integers(1, 40), st.integers(0, 2), st.booleans())
+def test_they_equal_batches_of_the_rows(
+    stored: Any, chosen: list[Change], n: int, epoch: int, is_stored: bool
+) -> None:
+    flow = stored if is_stored else in_memory()
+    for change in chosen:
+        flow = change(flow)
+    of_rows = list(flow.map(identity).batch(n).take(20).epoch(epoch))
+    of_columns = list(flow.batch(n).take(20).epoch(epoch))
+    assert len(of_columns) == len(of_rows)
+    for column_batch, row_batch in zip(of_columns, of_rows, strict=True):
+        assert same(column_batch, row_batch)
+        for name, column in column_batch.items():
+            for array in column if isinstance(column, tuple) else [column]:
+                assert isinstance(array, list) or array.flags.writeable, name
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda flow: flow.skip(3),
+        lambda flow: flow.split(0.8, seed=1)[0],
+        lambda flow: flow.shuffle(seed=1, block=17),
+        lambda flow: flow[::-2],
+    ],
+)
+def test_they_are_read_as_columns(stored: Any, change: Change) -> None:
+    node = change(stored).batch(34).node
+    assert isinstance(node, Batch)
+    views = node.open_views()
+    assert views is not None
+    assert views(0, 1) is not None
+
+
+def test_rows_that_are_far_apart_are_read_one_by_one(tmp_path: Path) -> None:
+    path = tmp_path / "rows.parquet"
+    fl.from_range(10_000).map(lambda i: {"id": i}).write_parquet(path, row_group=10)
+    node = fl.from_parquet(path).shuffle(seed=1).batch(4).node
+    assert isinstance(node, Batch)
+    views = node.open_views()
+    assert views is not None
+    assert views(0, 1) is None
+    in_arrays = fl.from_items({"id": np.arange(10_000)}).shuffle(seed=1).batch(4).node
+    assert isinstance(in_arrays, Batch)
+    views = in_arrays.open_views()
+    assert views is not None
+    assert len(views(0, 1)["id"]) == 4  # a span of an array in memory costs nothing
+
+
+def test_a_row_that_does_not_stack_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "rows.parquet"
+    rows = [{"box": np.arange(4 if i != 30 else 5)} for i in range(40)]
+    fl.from_items(rows).write_parquet(path, row_group=10)
+    flow = fl.from_parquet(path)[::-1].batch(4)
+    got: list[Any] = []
+    with pytest.raises(ElementError, match=r"batch\(4\) failed on element 2 .*row 31 .*row 28"):
+        got.extend(flow.epoch(0))
+    assert len(got) == 2
