@@ -153,7 +153,7 @@ class Diagnosis:
         finding = (
             f"{subject} limits the run to {number(rate)} "
             f"elements/s{self.phrasing.calls(stage, operator)}: its {where(stage, one='one')} "
-            f"{are} busy {share(stage.utilisation)} of the time."
+            f"{are} busy {share(stage.utilisation)} of the time.{self.phrasing.waits(stage)}"
         )
         advice, expected, workers = self._more_workers(k, headroom)
         return self._make_verdict(
@@ -181,16 +181,20 @@ class Diagnosis:
         desired = min(MAX_WORKERS, count * headroom)
         most = self.phrasing.most_busy_workers(k)
         workers = max(count, math.ceil(min(desired, most) - 0.1))
-        expected = rate * min(headroom, workers / count)
+        expected = rate * min(headroom, self.phrasing.speedup(k, workers))
         computing = stage.computing
+        contended = self.phrasing.waits_for_cores(stage)
         bound = self.phrasing.bound()
         if workers > count and expected >= WORTHWHILE * rate:
             call = self.phrasing.prefetch(k, workers)
-            phrase = f"{call} would give about {about(expected)} elements/s"
+            at_most = "up to " if contended else ""
+            phrase = f"{call} would give {at_most}about {about(expected)} elements/s"
             if stage.kind is not None and stage.kind.shares_lock:
                 phrase += ", if the functions release the interpreter lock; if not, use procs"
             if desired > most + 1 and computing is None:
                 phrase += f" on {bound}; more workers would help if they mostly wait for I/O"
+            elif contended:
+                phrase += f", which is what {bound} can do beside their other work"
             elif desired > most + 1:
                 phrase += f", which is what {bound} can do"
             return f"{phrase}.", expected, workers
@@ -200,11 +204,12 @@ class Diagnosis:
             are = "is" if self.phrasing.cores == 1 else "are"
             phrase = f"There {are} {bound}, so more workers would help"
             return f"{phrase} only if they wait rather than compute; if not, {make}", None, None
-        return (
-            f"The workers are CPU-bound and {self.phrasing.all_cores()} in use, so {make}",
-            None,
-            None,
-        )
+        in_use = f"{self.phrasing.all_cores()} in use"
+        if contended:
+            remedy = make if self.phrasing.crowded else f"end what else uses cores, or {make}"
+            phrase = f"{in_use} and more workers would wait for a core too, so {remedy}"
+            return phrase[0].upper() + phrase[1:], None, None
+        return f"The workers are CPU-bound and {in_use}, so {make}", None, None
 
     def _slow_worker_verdict(self, k: int) -> Verdict:
         stage = self.run.stages[k]

@@ -95,6 +95,7 @@ def _worker(first: WorkerStatistics, other: WorkerStatistics, sign: int) -> Work
         max(0, first.elements + sign * other.elements),
         max(0.0, first.busy + sign * other.busy),
         cpu,
+        max(0.0, first.waited_for_core + sign * other.waited_for_core),
     )
 
 
