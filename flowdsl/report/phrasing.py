@@ -111,25 +111,51 @@ class Phrasing:
             return len(stage.workers)  # more workers would wait for cores
         return free if wanting is None else free / wanting
 
-    def speedup(self, k: int, workers: int) -> float:
-        """Return how many times as fast a stage would be with this number of workers.
+    def speedup(self, k: int, more_work: float) -> float:
+        """Return how many times as fast a stage would be if its workers had more time to work.
 
-        The system shares the cores among all threads that want one. If each receives a share ``g``
-        of a core, ``cores / g`` threads want one: the workers and those of other programs. More
-        workers make this number greater, and each share smaller.
+        ``more_work`` is the factor by which their busy time together would grow, and their speed
+        too if cores were free. The system shares the cores among all threads that want one. If each
+        receives a share ``g`` of a core, ``cores / g`` threads want one: the workers and those of
+        other programs. Workers with more to do make this number greater, and each share smaller.
         """
         stage = self.run.stages[k]
-        plain = workers / len(stage.workers)
         wanting = _wanting(stage)
         if not self.waits_for_cores(stage) or not stage.computing or not wanting:
-            return plain
+            return more_work
         threads = self.cores * wanting / stage.computing
-        added = (plain - 1) * _wanted_cores(stage, if_unknown=0.0)
-        return plain * threads / (threads + added)
+        added = (more_work - 1) * _wanted_cores(stage, if_unknown=0.0)
+        return more_work * threads / (threads + added)
 
     def waits_for_cores(self, stage: StageStatistics) -> bool:
         """Return True if the workers wait for cores, which other threads use too."""
         return stage.waiting_for_core >= _NOTICEABLE
+
+    @property
+    def thread_waits_for_cores(self) -> float:
+        """The share of its time in which the consumer's thread waits for a core; 0 if little."""
+        active = (1 - self.shares.blocked) * self.run.seconds
+        waited = min(0.99, self.run.waited_for_core / active) if active > 0 else 0.0
+        return waited if waited >= _NOTICEABLE else 0.0
+
+    def slowdown(self, added: float) -> float:
+        """Return the factor by which the consumer's thread slows down beside additional threads.
+
+        It is 1 if the thread hardly waits for cores. See ``speedup``.
+        """
+        if not (waiting := self.thread_waits_for_cores):
+            return 1.0
+        threads = self.cores / (1 - waiting)
+        return threads / (threads + max(0.0, added))
+
+    def waits_of_thread(self) -> str:
+        """Return a sentence on the consumer's thread, like ``waits``."""
+        if not (waiting := self.thread_waits_for_cores):
+            return ""
+        return (
+            f" The thread waited {share(waiting)} of its time for a core: other programs, or other "
+            "threads of this one, use the cores too."
+        )
 
     @property
     def crowded(self) -> bool:

@@ -140,7 +140,13 @@ stages = st.builds(
     kind=st.sampled_from([PROCESSES, THREADS, None]),
     seconds=some_seconds,
     workers=st.lists(
-        st.builds(WorkerStatistics, st.integers(0, 9), some_seconds, st.none() | some_seconds),
+        st.builds(
+            WorkerStatistics,
+            st.integers(0, 9),
+            some_seconds,
+            st.none() | some_seconds,
+            some_seconds,
+        ),
         max_size=4,
     ).map(tuple),
     input_seconds=some_seconds,
@@ -159,6 +165,7 @@ stages = st.builds(
         some_seconds,
         st.lists(stages, max_size=3).map(tuple),
         profiled=st.booleans(),
+        waited_for_core=some_seconds,
     ),
     st.integers(1, 64),
 )
@@ -528,6 +535,51 @@ def test_cores_for_which_another_stage_waits_are_not_free() -> None:
     other = stage("from_range(9)", "map(f)", busy=(8.0, 8.0), waited=0.1, **wanting)
     slow = stage("map(g)", busy=(9.9,), waited=9.0, input_seconds=0.2, **wanting)
     assert verdict(run(other, slow, consumer=0.2), 2).workers is None
+
+
+def test_a_flow_without_workers_is_forecast_beside_other_programs() -> None:
+    def found(waited: float, consumer: float = 0.0) -> Verdict:
+        one = stage("map(f)", costs={"map(f)": SECONDS - consumer})
+        return verdict(run(one, consumer=consumer, waited_for_core=waited), 2)
+
+    free = found(0.2)
+    assert free.expected == pytest.approx(200)
+    assert "for a core" not in free.finding
+    busy = found(5.0)  # of 4 threads on 2 cores, one is the consumer's; of 5, two are workers
+    assert busy.expected == pytest.approx(100 * 2 * 4 / 5)
+    assert (
+        " The thread waited 50% of its time for a core: other programs, or other threads of this "
+        "one, use the cores too."
+    ) in busy.finding
+    assert busy.advice == (
+        "prefetch(procs=2) at its end would give up to about 160 elements/s, which is what 2 cores "
+        "can do beside their other work."
+    )
+    consumer = found(5.0, consumer=5.5)
+    assert consumer.limiting == "consumer"
+    assert consumer.expected == pytest.approx(100 / 0.55 * 4 / (4 + 1 / 0.55 - 1))
+    assert "in parallel with the consumer: up to about 150 elements/s" in consumer.advice
+    assert "The thread waited 50% of its time for a core" in consumer.finding
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"busy": (9.8, 1.0, 1.0, 1.0)}, {"busy": (4.8, 4.0, 4.0, 4.0), "times": UNEVEN}],
+)
+def test_evenly_shared_work_is_forecast_beside_other_programs(fields: Any) -> None:
+    made = stage("map(f)", waited=9.4, computing=0.5, waiting_for_core=0.5, **fields)
+    busy = verdict(run(made, consumer=0.2), 4)
+    free = verdict(run(attrs.evolve(made, workers=_never_waiting(made)), consumer=0.2), 4)
+    assert (busy.limiting, free.limiting) == ("straggler", "straggler")
+    assert busy.expected is not None
+    assert free.expected is not None
+    used = made.utilisation * 4
+    assert busy.expected == pytest.approx(free.expected * 8 / (8 - used + 4), rel=0.02)
+    assert "The workers waited 50% of their time for a core" in busy.finding
+
+
+def _never_waiting(made: StageStatistics) -> tuple[WorkerStatistics, ...]:
+    return tuple(attrs.evolve(worker, waited_for_core=0.0) for worker in made.workers)
 
 
 def test_auto_workers_are_not_advised_to_change_below_the_cores() -> None:

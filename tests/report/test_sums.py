@@ -44,6 +44,7 @@ def figures(draw: Any) -> RunStatistics:
             ),
         ),
         occupancy=(Occupancy("pack(4)", draw(counts), draw(counts), 2),),
+        waited_for_core=draw(seconds),
     )
 
 

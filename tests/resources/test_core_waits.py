@@ -22,7 +22,6 @@ needs_counts = pytest.mark.skipif(
 ON_ONE_CORE = """
 import os, threading, time
 import flowdsl as fl
-from flowdsl.resources.core_waits import waited_for_core
 
 
 def compute(i):
@@ -40,7 +39,12 @@ if __name__ == "__main__":
             pass
         (stage,) = [s for s in run.statistics().stages if s.workers]
         run.close()
-        print(keyword, stage.waiting_for_core, stage.computing, flush=True)
+        print(keyword, stage.waiting_for_core, flush=True)
+    other = fl.from_range(10**6).map(compute).prefetch(procs=1).epoch(0)
+    threading.Thread(target=lambda: [x for x in other], daemon=True).start()
+    profile = fl.from_range(10**6).map(compute).profile(seconds=0.5)
+    print("thread", profile.statistics.waited_for_core, flush=True)
+    os._exit(0)
 """
 
 
@@ -112,3 +116,4 @@ def test_workers_that_share_a_core_wait_for_it(tmp_path: Path) -> None:
     waiting = {line.split()[0]: float(line.split()[1]) for line in output.splitlines()}
     assert waiting["procs"] > 0.1
     assert 0 <= waiting["threads"] <= 1
+    assert waiting["thread"] > 0.01
