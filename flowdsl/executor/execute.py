@@ -20,6 +20,7 @@ from flowdsl.executor.program import OperatorFailed, Program
 from flowdsl.nodes import AnyNode, Dropped, Failed, Identity, IndexTransform, Indices, Merging, Row
 from flowdsl.nodes.failures import Attempt, AttemptToRead, SkipFailed
 from flowdsl.plan.tree import Step
+from flowdsl.resources.core_waits import waited_for_core
 
 MAX_TIMED = 256
 """In tasks of at most this number of elements, each is timed; in larger tasks it costs too much."""
@@ -61,6 +62,8 @@ class TaskOutcome:
     seconds: float = 0.0
     cpu: float = 0.0
     """The seconds of CPU time that the thread used."""
+    waited_for_core: float = 0.0
+    """The seconds for which the thread was ready to run and waited for a core; 0 if unknown."""
     times: list[float] = attrs.field(factory=list[float])
     """The seconds of each element, if there are at most ``MAX_TIMED``."""
     costs: dict[Path, tuple[int, float]] = attrs.field(factory=dict[Path, tuple[int, float]])
@@ -266,7 +269,7 @@ def execute(
     executor.elements_of_task = elements
     clock = time.perf_counter
     began = last = clock()
-    cpu_before = time.thread_time()
+    cpu_before, waited_before = time.thread_time(), waited_for_core()
     is_timed = len(addresses.position) <= MAX_TIMED
     try:
         if executor.drops or is_timed:
@@ -297,6 +300,7 @@ def execute(
     except Exception as error:  # of a source that cannot be opened
         epoch, position = int(addresses.epoch[0]), int(addresses.position[0])
         outcome.failure = TaskFailure(None, epoch, position, error)
+    outcome.waited_for_core = max(0.0, waited_for_core() - waited_before)
     outcome.seconds = clock() - began
     if not positions:  # the loop without positions ran: it leaves no element out
         positions.extend(addresses.position[: len(elements)].tolist())

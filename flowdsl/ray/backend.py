@@ -168,7 +168,7 @@ class Actors:
         for lease in self._resources.leases:
             lease.rest()
         for worker in self._workers:
-            worker.elements, worker.busy, worker.cpu = 0, 0.0, 0.0
+            worker.clear_figures()
         self._parked_at = time.monotonic()
         _parked.add(self)
         return True

@@ -153,7 +153,7 @@ class Diagnosis:
         finding = (
             f"{subject} limits the run to {number(rate)} "
             f"elements/s{self.phrasing.calls(stage, operator)}: its {where(stage, one='one')} "
-            f"{are} busy {share(stage.utilisation)} of the time."
+            f"{are} busy {share(stage.utilisation)} of the time.{self.phrasing.waits(stage)}"
         )
         advice, expected, workers = self._more_workers(k, headroom)
         return self._make_verdict(
@@ -181,16 +181,20 @@ class Diagnosis:
         desired = min(MAX_WORKERS, count * headroom)
         most = self.phrasing.most_busy_workers(k)
         workers = max(count, math.ceil(min(desired, most) - 0.1))
-        expected = rate * min(headroom, workers / count)
+        expected = rate * min(headroom, self.phrasing.speedup(k, workers / count))
         computing = stage.computing
+        contended = self.phrasing.waits_for_cores(stage)
         bound = self.phrasing.bound()
         if workers > count and expected >= WORTHWHILE * rate:
             call = self.phrasing.prefetch(k, workers)
-            phrase = f"{call} would give about {about(expected)} elements/s"
+            at_most = "up to " if contended else ""
+            phrase = f"{call} would give {at_most}about {about(expected)} elements/s"
             if stage.kind is not None and stage.kind.shares_lock:
                 phrase += ", if the functions release the interpreter lock; if not, use procs"
             if desired > most + 1 and computing is None:
                 phrase += f" on {bound}; more workers would help if they mostly wait for I/O"
+            elif contended:
+                phrase += f", which is what {bound} can do beside their other work"
             elif desired > most + 1:
                 phrase += f", which is what {bound} can do"
             return f"{phrase}.", expected, workers
@@ -200,11 +204,12 @@ class Diagnosis:
             are = "is" if self.phrasing.cores == 1 else "are"
             phrase = f"There {are} {bound}, so more workers would help"
             return f"{phrase} only if they wait rather than compute; if not, {make}", None, None
-        return (
-            f"The workers are CPU-bound and {self.phrasing.all_cores()} in use, so {make}",
-            None,
-            None,
-        )
+        in_use = f"{self.phrasing.all_cores()} in use"
+        if contended:
+            remedy = make if self.phrasing.crowded else f"end what else uses cores, or {make}"
+            phrase = f"{in_use} and more workers would wait for a core too, so {remedy}"
+            return phrase[0].upper() + phrase[1:], None, None
+        return f"The workers are CPU-bound and {in_use}, so {make}", None, None
 
     def _slow_worker_verdict(self, k: int) -> Verdict:
         stage = self.run.stages[k]
@@ -214,16 +219,16 @@ class Diagnosis:
         finding = (
             f"One worker of {subject} limits the run to {number(self.run.rate)} elements/s: it is "
             f"busy {share(busiest)} of the time, its {where(stage)} {share(stage.utilisation)} on "
-            f"average. The others wait for it, to keep the order."
+            f"average. The others wait for it, to keep the order.{self.phrasing.waits(stage)}"
         )
+        expected = self.run.rate * self.phrasing.speedup(k, headroom_if_even)
         advice = (
             "Find out why that worker is slow: a core that other programs use too, or elements "
             f"that always go to this worker; with evenly shared work, the run would reach about "
-            f"{about(self.run.rate * headroom_if_even)} elements/s."
+            f"{about(expected)} elements/s."
         )
         if self.phrasing.waits_in_turn(stage):
             advice += " prefetch(ordered=False) does not wait for it, if any order will do."
-        expected = self.run.rate * headroom_if_even
         return self._make_verdict(
             "straggler",
             finding,
@@ -242,15 +247,16 @@ class Diagnosis:
             f"A few slow elements of {subject} limit the run to {number(self.run.rate)} "
             f"elements/s: one in a hundred takes {duration(stage.p99)} or more, half take "
             f"{duration(stage.p50)} or less; finished elements wait for the slow ones, to keep the "
-            "order."
+            f"order.{self.phrasing.waits(stage)}"
         )
+        expected = None
         advice = "See what they have in common, e.g. where they are read from."
         if self.phrasing.waits_in_turn(stage):
+            expected = self.run.rate * self.phrasing.speedup(k, headroom_if_even)
             advice = (
                 f"prefetch(ordered=False) does not wait for them, if any order will do: up to "
-                f"about {about(self.run.rate * headroom_if_even)} elements/s."
+                f"about {about(expected)} elements/s."
             )
-        expected = self.run.rate * headroom_if_even if self.phrasing.waits_in_turn(stage) else None
         return self._make_verdict(
             "straggler",
             finding,
@@ -273,6 +279,7 @@ class Diagnosis:
             f"{subject} limits the run to {number(rate)} elements/s"
             f"{self.phrasing.calls(self.run.stages[k], operator) if k is not None else ''}: in the "
             f"consumer's thread, where it takes {share(spent)} of the time."
+            f"{self.phrasing.waits_of_thread()}"
         )
         fixed_share = self.phrasing.fixed_share(hosted) * spent
         movable_share = spent - fixed_share
@@ -295,9 +302,12 @@ class Diagnosis:
             1,
             min(self.phrasing.cores, math.ceil(min(movable_share * headroom, MAX_WORKERS) - 0.1)),
         )
-        expected = rate * min(headroom, workers / movable_share)
+        slowdown = self.phrasing.slowdown(workers - movable_share)
+        expected = rate * min(headroom, workers / movable_share * slowdown)
         known = all(s.costs for s in hosted.values())
-        effect = f"would give {'about' if known else 'up to'} {about(expected)} elements/s"
+        contended = slowdown < 1
+        at_most = "up to about" if known and contended else "about" if known else "up to"
+        effect = f"would give {at_most} {about(expected)} elements/s"
         if self.shares.pools:
             has_prefetch = any(not stage.copies for stage in self.shares.pools.values())
             instead = ", rather than before it," if has_prefetch else ""
@@ -306,6 +316,7 @@ class Diagnosis:
             advice = f"prefetch(procs={workers}) at its end {effect}"
             if workers == self.phrasing.cores:
                 advice += f", which is what {self.phrasing.bound()} can do"
+                advice += " beside their other work" if contended else ""
             fixed = " and ".join(sorted(self.phrasing.fixed_operators(hosted)))
             if not known and fixed:
                 advice += f", less the time of {fixed}, which no worker can run"
@@ -369,13 +380,15 @@ class Diagnosis:
         headroom = inverse(flow_share)
         finding = (
             f"The consumer limits the run to {number(rate)} elements/s: its own work takes "
-            f"{share(parts['consumer'])} of the time."
+            f"{share(parts['consumer'])} of the time.{self.phrasing.waits_of_thread()}"
         )
         if not self.shares.pools and parts["hosted"] >= 1 - 1 / WORTHWHILE:
-            expected = rate / max(parts["consumer"], parts["hosted"])
+            faster = 1 / max(parts["consumer"], parts["hosted"])
+            slowdown = self.phrasing.slowdown(faster - 1)
+            expected = rate * faster * slowdown
             advice = (
-                f"prefetch(procs=1) would run the flow in parallel with the consumer: about "
-                f"{about(expected)} elements/s."
+                f"prefetch(procs=1) would run the flow in parallel with the consumer: "
+                f"{'up to ' if slowdown < 1 else ''}about {about(expected)} elements/s."
             )
             return self._make_verdict(
                 "consumer", finding, advice, headroom, expected=expected, workers=1

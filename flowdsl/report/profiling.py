@@ -17,6 +17,7 @@ from flowdsl.report.diagram import Diagram, diagram_of
 from flowdsl.report.picture import Figures, page, picture
 from flowdsl.report.sums import since, together
 from flowdsl.report.verdict import Verdict
+from flowdsl.resources.core_waits import waited_for_core
 from flowdsl.runtime.run import Run
 from flowdsl.statistics.run import RunStatistics
 from flowdsl.statistics.tables import costs_table, printed, table
@@ -144,6 +145,12 @@ class _Watch(Generic[T]):
         before: RunStatistics | None = None
         clock, step = time.perf_counter, self.step
         next_check, warmup_deadline = 0.0, None
+        waited_before = waited_for_core()
+
+        def statistics() -> RunStatistics:
+            waited = max(0.0, waited_for_core() - waited_before)
+            return attrs.evolve(run.statistics(), waited_for_core=waited)
+
         with run:
             for x in run:
                 if step is not None:
@@ -156,10 +163,10 @@ class _Watch(Generic[T]):
                 elif now >= next_check:
                     next_check = now + _SECONDS_BETWEEN_CHECKS
                     warmup_deadline = warmup_deadline or now + min(self.seconds, _MAX_WARMUP)
-                    before = run.statistics()
+                    before = statistics()
                     if now >= warmup_deadline or all_at_work(before):
                         self.deadline = now + self.seconds
-        seen = run.statistics()
+        seen = statistics()
         if self.deadline is None:  # a pass shorter than the warm-up counts as a whole
             self.deadline = clock() + self.seconds
             return seen

@@ -52,6 +52,7 @@ def _combined(first: RunStatistics, other: RunStatistics, sign: int) -> RunStati
         skipped=first.skipped + sign * other.skipped,
         occupancy=_occupancy(first.occupancy, other.occupancy, sign),
         filtered=_filtered(first.filtered, other.filtered, sign),
+        waited_for_core=max(0.0, first.waited_for_core + sign * other.waited_for_core),
     )
 
 
@@ -95,6 +96,7 @@ def _worker(first: WorkerStatistics, other: WorkerStatistics, sign: int) -> Work
         max(0, first.elements + sign * other.elements),
         max(0.0, first.busy + sign * other.busy),
         cpu,
+        max(0.0, first.waited_for_core + sign * other.waited_for_core),
     )
 
 

@@ -101,6 +101,9 @@ class RunStatistics:
     """How much is not padding in the elements of operators such as ``pack``, outside of stages."""
     filtered: tuple[Filtered, ...] = ()
     """What the filters of each stage keep, and what each filter outside of stages keeps."""
+    waited_for_core: float = 0.0
+    """Seconds in which the consumer's thread was ready to run, and other threads or programs used
+    the cores; 0 if unknown: only a profile measures it, on Linux."""
 
     @property
     def rate(self) -> float:

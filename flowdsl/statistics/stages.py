@@ -39,7 +39,10 @@ class WorkerStatistics:
     busy: float
     """Seconds spent on tasks, packing the results included."""
     cpu: float | None = None
-    """Seconds of ``busy`` on a processor, not waiting for one or for files; None if unknown."""
+    """Seconds of ``busy`` on a core, not waiting for one or for files; None if unknown."""
+    waited_for_core: float = 0.0
+    """Seconds of ``busy`` in which it was ready to run, and other threads or programs used the
+    cores; 0 if unknown, as on all systems but Linux."""
 
 
 @attrs.frozen
@@ -129,11 +132,21 @@ class StageStatistics:
 
     @property
     def computing(self) -> float | None:
-        """The share of the workers' busy time on a processor, from 0 to 1; None if unknown."""
+        """The share of the workers' busy time on a core, from 0 to 1; None if unknown."""
         spent = [worker.cpu for worker in self.workers if worker.cpu is not None]
         if not self.busy or len(spent) < len(self.workers):
             return None
         return min(1.0, (sum(spent) + (self.dismissed.cpu or 0.0)) / self.busy)
+
+    @property
+    def waiting_for_core(self) -> float:
+        """The share of the workers' busy time in which they waited for a core, from 0 to 1.
+
+        It is 0 if unknown. The rest of the busy time, neither computing nor waiting for a core, is
+        waiting for files, a network or a lock.
+        """
+        spent = [worker.waited_for_core for worker in (*self.workers, self.dismissed)]
+        return min(1.0, sum(spent) / self.busy) if self.busy else 0.0
 
     @property
     def skew(self) -> float:

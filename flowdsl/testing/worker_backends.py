@@ -499,11 +499,13 @@ def parked_workers_are_reused(trial: Trial) -> None:
             if ready:
                 worker, _ = running.all_ready()
                 worker.elements, worker.busy, worker.cpu = 3, 1.0, 1.0
+                worker.waited_for_core = 1.0
                 running.elements(running.submit(worker, 0, 3))
             if not running.backend.park():
                 return  # the kind does not park workers
-            counts = [(w.elements, w.busy, w.cpu) for w in running.backend.workers]
-            assert counts == [(0, 0.0, 0.0)] * 2
+            workers = running.backend.workers
+            counts = [(w.elements, w.busy, w.cpu, w.waited_for_core) for w in workers]
+            assert counts == [(0, 0.0, 0.0, 0.0)] * 2
             assert running.backend.can_reuse(running.stage, False), (
                 "a parked backend cannot be reused"
             )

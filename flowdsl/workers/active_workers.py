@@ -90,6 +90,7 @@ class ActiveWorkers:
                     total.elements + worker.elements,
                     total.busy + worker.busy,
                     (total.cpu or 0.0) + worker.cpu,
+                    total.waited_for_core + worker.waited_for_core,
                 )
                 self.backend.dismiss(worker)
 

@@ -39,6 +39,13 @@ class Worker:
     """The seconds that it has spent on tasks."""
     cpu: float = 0.0
     """The seconds of CPU time that it has used for them."""
+    waited_for_core: float = 0.0
+    """The seconds of ``busy`` for which it was ready to run and waited for a core."""
+
+    def clear_figures(self) -> None:
+        """Set the figures to 0, for the next pass."""
+        self.elements = 0
+        self.busy = self.cpu = self.waited_for_core = 0.0
 
 
 @attrs.frozen
@@ -57,6 +64,8 @@ class Result:
     seconds: float
     cpu: float
     """The seconds of CPU time that the worker used."""
+    waited_for_core: float
+    """The seconds for which the worker was ready to run and waited for a core; 0 if unknown."""
     times: list[float]
     """The seconds of each element, if the task is small."""
     costs: dict[Path, tuple[int, float]]
@@ -80,6 +89,7 @@ def result_of(outcome: TaskOutcome, task: Task) -> Result:
         failure=outcome.failure,
         seconds=outcome.seconds,
         cpu=outcome.cpu,
+        waited_for_core=outcome.waited_for_core,
         times=outcome.times,
         costs=outcome.costs,
         settled=outcome.settled,

@@ -358,6 +358,7 @@ class Pool:
         worker.elements += result.returned
         worker.busy += result.seconds
         worker.cpu += result.cpu
+        worker.waited_for_core += result.waited_for_core
         self._figures.add_result(result, nbytes)
         self._budget.add_result(task_input, nbytes, result.returned)
         if result.failure is None:

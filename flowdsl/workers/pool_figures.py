@@ -85,7 +85,9 @@ class PoolFigures:
             retried=self.counts.retried,
             in_flight=self.counts.under_way,
             deaths=deaths,
-            workers=tuple(WorkerStatistics(w.elements, w.busy, w.cpu) for w in workers),
+            workers=tuple(
+                WorkerStatistics(w.elements, w.busy, w.cpu, w.waited_for_core) for w in workers
+            ),
             dismissed=active.dismissed,
             staffed=active.seconds(now),
             input_seconds=self.reading,

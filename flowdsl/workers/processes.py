@@ -268,7 +268,7 @@ class Processes:
         for worker in self._members.values():
             worker.window.forget_begun()
             self._set_task_timeout(worker, int(SECONDS_AT_REST * 1000))
-            worker.elements, worker.busy, worker.cpu = 0, 0.0, 0.0
+            worker.clear_figures()
         return True
 
     def can_reuse(self, stage: Stage, time_operators: bool) -> bool:

@@ -27,6 +27,7 @@ import zmq
 from flowdsl.errors import FlowError, NotShippable, travelling
 from flowdsl.executor.execute import Executor, TaskFailure, TaskOutcome, execute, executor_of
 from flowdsl.executor.program import InputExhausted
+from flowdsl.resources.core_waits import waited_for_core
 from flowdsl.resources.limits import check_room, explained
 from flowdsl.resources.streams import write_to_standard_error
 from flowdsl.workers import native_threads
@@ -205,6 +206,7 @@ def _computed(
     the result says why.
     """
     began = time.perf_counter()
+    cpu_before, waited_before = time.thread_time(), waited_for_core()
     process = os.getpid()
     outcome = execute(executor, task.addresses(), supplied, task.most_bytes)
     if os.getpid() != process:
@@ -238,9 +240,12 @@ def _computed(
             outcome.positions, outcome.elements = [], []
             outcome.skipped = [skipped for skipped in outcome.skipped if not skipped.before]
         content, extents = pack_into(slabs, outcome.elements, classes)
-    seconds = time.perf_counter() - began
-    result = result_of(attrs.evolve(outcome, failure=failure, seconds=seconds), task)
-    return attrs.evolve(result, unsent=unsent), extents, content
+    outcome.failure = failure
+    # With packing, so that it does not look like waiting.
+    outcome.cpu = time.thread_time() - cpu_before
+    outcome.waited_for_core = max(0.0, waited_for_core() - waited_before)
+    outcome.seconds = time.perf_counter() - began
+    return attrs.evolve(result_of(outcome, task), unsent=unsent), extents, content
 
 
 def _unreadable(task: Task, error: Exception) -> list[bytes]:

@@ -21,6 +21,7 @@ def stage(
     costs: Mapping[str, float] | None = None,
     calls: Mapping[str, int] | None = None,
     computing: float | None = None,
+    waiting_for_core: float = 0.0,
     **fields: Any,
 ) -> StageStatistics:
     """A stage; ``busy`` has the seconds of each worker, ``costs`` the seconds by operator."""
@@ -32,7 +33,10 @@ def stage(
         delivered=ELEMENTS,
         workers=tuple(
             WorkerStatistics(
-                ELEMENTS // len(busy), each, None if computing is None else computing * each
+                ELEMENTS // len(busy),
+                each,
+                None if computing is None else computing * each,
+                waiting_for_core * each,
             )
             for each in busy
         ),

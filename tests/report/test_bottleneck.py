@@ -140,7 +140,13 @@ stages = st.builds(
     kind=st.sampled_from([PROCESSES, THREADS, None]),
     seconds=some_seconds,
     workers=st.lists(
-        st.builds(WorkerStatistics, st.integers(0, 9), some_seconds, st.none() | some_seconds),
+        st.builds(
+            WorkerStatistics,
+            st.integers(0, 9),
+            some_seconds,
+            st.none() | some_seconds,
+            some_seconds,
+        ),
         max_size=4,
     ).map(tuple),
     input_seconds=some_seconds,
@@ -159,6 +165,7 @@ stages = st.builds(
         some_seconds,
         st.lists(stages, max_size=3).map(tuple),
         profiled=st.booleans(),
+        waited_for_core=some_seconds,
     ),
     st.integers(1, 64),
 )
@@ -415,7 +422,11 @@ def test_verdicts_are_printed_as_sentences() -> None:
 
 
 def busy_workers(
-    count: int, computing: float | None, consumer: float = 0.2, kind: WorkerKind = PROCESSES
+    count: int,
+    computing: float | None,
+    consumer: float = 0.2,
+    kind: WorkerKind = PROCESSES,
+    waiting_for_core: float = 0.0,
 ) -> RunStatistics:
     made: Any = stage(
         "from_range(9)",
@@ -424,6 +435,7 @@ def busy_workers(
         kind=kind,
         waited=10 - consumer,
         computing=computing,
+        waiting_for_core=waiting_for_core,
     )
     return run(made, consumer=consumer)
 
@@ -450,6 +462,124 @@ def test_no_more_workers_are_advised_when_cores_are_used_up(count: int, computin
     assert full.advice.startswith(
         "The workers are CPU-bound and all 2 cores are in use, so make it cheaper"
     )
+
+
+@pytest.mark.parametrize(("computing", "waiting"), [(0.33, 0.66), (0.07, 0.92), (0.3, 0.5)])
+def test_no_more_workers_are_advised_while_other_programs_use_the_cores(
+    computing: float, waiting: float
+) -> None:
+    """Workers that wait for a core do not look like those that wait for a file."""
+    unaware = advised(busy_workers(2, computing), 2)
+    assert unaware.expected is not None
+    assert unaware.expected >= 300  # as if they waited for files
+    full = advised(busy_workers(2, computing, waiting_for_core=waiting), 2)
+    assert (full.workers, full.expected) == (None, None)
+    assert (
+        f" The workers waited {waiting:.0%} of their time for a core: other programs, or other "
+        "threads of this one, use the cores too."
+    ) in full.finding
+    assert full.advice.startswith(
+        "All 2 cores are in use and more workers would wait for a core too, so end what else uses "
+        "cores, or make it cheaper: the rest could go"
+    )
+
+
+def test_more_workers_than_cores_are_said_to_wait_for_cores() -> None:
+    crowded = advised(busy_workers(6, 0.33, waiting_for_core=0.66), 2)
+    assert crowded.workers is None
+    assert (
+        " The workers waited 66% of their time for a core: more workers than cores run, or other "
+        "programs use this machine."
+    ) in crowded.finding
+    assert crowded.advice.startswith(
+        "All 2 cores are in use and more workers would wait for a core too, so make it cheaper"
+    )
+    alone = advised(busy_workers(1, 0.5, waiting_for_core=0.5), 1)
+    assert " The worker waited 50% of its time for a core: other programs" in alone.finding
+    assert alone.advice.startswith("The only core is in use and more workers would wait")
+
+
+@pytest.mark.parametrize(
+    ("cores", "count", "computing", "waiting", "workers", "times"),
+    [
+        (2, 1, 0.5, 0.5, 2, 2 * 4 / 5),  # of 4 threads one was a worker; of 5, two are
+        (2, 2, 0.2, 0.3, 4, 2 * 5 / 6),  # a thread and four others; then two and four
+        (8, 4, 0.5, 0.5, 8, 2 * 16 / 20),
+        (4, 2, 0.95, 0.05, 4, 2),  # too little to say that others use the cores
+    ],
+)
+def test_a_forecast_leaves_other_programs_their_share_of_the_cores(
+    cores: int, count: int, computing: float, waiting: float, workers: int, times: float
+) -> None:
+    found = advised(busy_workers(count, computing, waiting_for_core=waiting), cores)
+    assert found.workers == workers
+    assert found.expected == pytest.approx(100 * times, rel=0.02)
+    assert ("up to about" in found.advice) == (waiting > 0.1)
+    assert (f"what {cores} cores can do beside their other work" in found.advice) == (waiting > 0.1)
+
+
+@given(st.integers(1, 8), st.integers(1, 8), st.floats(0, 1), st.floats(0, 1))
+def test_no_forecast_exceeds_the_cores(
+    count: int, cores: int, computing: float, waiting: float
+) -> None:
+    assume(computing + waiting <= 1)
+    assume(computing + waiting >= 0.1)
+    found = verdict(busy_workers(count, computing, waiting_for_core=waiting), cores)
+    if found.expected is not None and found.workers is not None:
+        assert found.workers * (computing + waiting) <= cores + 1
+        assert found.expected / found.rate * count * computing <= cores + 1
+
+
+def test_cores_for_which_another_stage_waits_are_not_free() -> None:
+    wanting: Any = {"computing": 0.5, "waiting_for_core": 0.5, "copies": None}
+    other = stage("from_range(9)", "map(f)", busy=(8.0, 8.0), waited=0.1, **wanting)
+    slow = stage("map(g)", busy=(9.9,), waited=9.0, input_seconds=0.2, **wanting)
+    assert verdict(run(other, slow, consumer=0.2), 2).workers is None
+
+
+def test_a_flow_without_workers_is_forecast_beside_other_programs() -> None:
+    def found(waited: float, consumer: float = 0.0) -> Verdict:
+        one = stage("map(f)", costs={"map(f)": SECONDS - consumer})
+        return verdict(run(one, consumer=consumer, waited_for_core=waited), 2)
+
+    free = found(0.2)
+    assert free.expected == pytest.approx(200)
+    assert "for a core" not in free.finding
+    busy = found(5.0)  # of 4 threads on 2 cores, one is the consumer's; of 5, two are workers
+    assert busy.expected == pytest.approx(100 * 2 * 4 / 5)
+    assert (
+        " The thread waited 50% of its time for a core: other programs, or other threads of this "
+        "one, use the cores too."
+    ) in busy.finding
+    assert busy.advice == (
+        "prefetch(procs=2) at its end would give up to about 160 elements/s, which is what 2 cores "
+        "can do beside their other work."
+    )
+    consumer = found(5.0, consumer=5.5)
+    assert consumer.limiting == "consumer"
+    assert consumer.expected == pytest.approx(100 / 0.55 * 4 / (4 + 1 / 0.55 - 1))
+    assert "in parallel with the consumer: up to about 150 elements/s" in consumer.advice
+    assert "The thread waited 50% of its time for a core" in consumer.finding
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"busy": (9.8, 1.0, 1.0, 1.0)}, {"busy": (4.8, 4.0, 4.0, 4.0), "times": UNEVEN}],
+)
+def test_evenly_shared_work_is_forecast_beside_other_programs(fields: Any) -> None:
+    made = stage("map(f)", waited=9.4, computing=0.5, waiting_for_core=0.5, **fields)
+    busy = verdict(run(made, consumer=0.2), 4)
+    free = verdict(run(attrs.evolve(made, workers=_never_waiting(made)), consumer=0.2), 4)
+    assert (busy.limiting, free.limiting) == ("straggler", "straggler")
+    assert busy.expected is not None
+    assert free.expected is not None
+    used = made.utilisation * 4
+    assert busy.expected == pytest.approx(free.expected * 8 / (8 - used + 4), rel=0.02)
+    assert "The workers waited 50% of their time for a core" in busy.finding
+
+
+def _never_waiting(made: StageStatistics) -> tuple[WorkerStatistics, ...]:
+    return tuple(attrs.evolve(worker, waited_for_core=0.0) for worker in made.workers)
 
 
 def test_auto_workers_are_not_advised_to_change_below_the_cores() -> None:

@@ -30,9 +30,10 @@ def figures(draw: Any) -> RunStatistics:
                 kind=PROCESSES,
                 seconds=draw(seconds),
                 workers=tuple(
-                    WorkerStatistics(draw(counts), draw(seconds), draw(seconds)) for _ in range(2)
+                    WorkerStatistics(draw(counts), *(draw(seconds) for _ in range(3)))
+                    for _ in range(2)
                 ),
-                dismissed=WorkerStatistics(draw(counts), draw(seconds), draw(seconds)),
+                dismissed=WorkerStatistics(draw(counts), *(draw(seconds) for _ in range(3))),
                 staffed=draw(seconds),
                 input_seconds=draw(seconds),
                 waited=draw(seconds),
@@ -43,6 +44,7 @@ def figures(draw: Any) -> RunStatistics:
             ),
         ),
         occupancy=(Occupancy("pack(4)", draw(counts), draw(counts), 2),),
+        waited_for_core=draw(seconds),
     )
 
 

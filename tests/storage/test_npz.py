@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import io
+import sys
+import threading
 import tracemalloc
 import zipfile
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -186,3 +190,44 @@ def test_a_shape_beyond_the_file_is_refused(tmp_path: Path) -> None:
         np.lib.format.write_array_header_1_0(file, described)
     with pytest.raises(SourceError, match="does not fit 0 bytes"):
         fl.from_npy(path)
+
+
+class _Cycle:
+    """Garbage whose collection runs Python code, so that another thread may run."""
+
+    def __init__(self) -> None:
+        self.me = self
+
+    def __del__(self) -> None:
+        sum(range(50))
+
+
+def test_threads_that_open_files_at_the_same_time_read_their_headers(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    request.addfinalizer(partial(gc.set_threshold, *gc.get_threshold()))
+    request.addfinalizer(partial(sys.setswitchinterval, sys.getswitchinterval()))
+    path = tmp_path / "rows.npy"
+    np.save(path, np.zeros((3, 2), np.float32))
+    node: Any = fl.from_npy(path).node
+    failed: list[BaseException] = []
+
+    def open_at_depth(depth: int) -> None:
+        if depth:
+            open_at_depth(depth - 1)
+            return
+        for _ in range(100):
+            _Cycle()
+            try:
+                node.open()
+            except BaseException as error:
+                failed.append(error)
+
+    gc.set_threshold(20)
+    sys.setswitchinterval(1e-6)
+    threads = [threading.Thread(target=open_at_depth, args=(3 * k,)) for k in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed

@@ -171,7 +171,7 @@ class Wired:
         if any(worker.held for worker in self._members.values()):
             return False
         for worker in self._members.values():
-            worker.elements, worker.busy, worker.cpu = 0, 0.0, 0.0
+            worker.clear_figures()
             worker.begun.clear()
             worker.inbox.put(PARK)
         return True

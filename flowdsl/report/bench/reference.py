@@ -15,6 +15,8 @@ from itertools import count, cycle
 
 import numpy as np
 
+from flowdsl.resources.core_waits import waited_for_core
+
 VERSION = 2
 """The version of the workload, which files of costs name."""
 
@@ -78,18 +80,9 @@ def timed(work: Callable[[], object]) -> tuple[float, float]:
 
     Waiting for anything else, such as a file, is part of the seconds.
     """
-    waited = _waited()
+    waited = waited_for_core()
     began = time.perf_counter()
     work()
     seconds = time.perf_counter() - began
-    share = min(_MOST_WAITED, (_waited() - waited) / seconds)
+    share = min(_MOST_WAITED, (waited_for_core() - waited) / seconds)
     return seconds * (1 - share), share
-
-
-def _waited() -> float:
-    """Return the seconds for which this thread was ready to run, and waited for a core."""
-    try:
-        with open("/proc/thread-self/schedstat", "rb") as file:
-            return int(file.read().split()[1]) / 1e9
-    except (OSError, IndexError):  # only Linux counts it
-        return 0.0

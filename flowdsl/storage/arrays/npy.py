@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import threading
 import tokenize
 from collections.abc import Callable
 from functools import partial
@@ -110,13 +111,19 @@ def _hint(dtype: np.dtype[Any]) -> str:
     )
 
 
+_parsing = threading.Lock()
+"""NumPy parses a header by ``ast.literal_eval``, and CPython counts the depth of its recursion for
+all threads together: where one is interrupted by another, it may raise a ``SystemError``."""
+
+
 def _header(stream: io.BytesIO) -> tuple[np.dtype[Any], tuple[int, ...], bool]:
     version = npy.read_magic(stream)
     readers = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
     if version not in readers:
         raise ValueError(f"its version is {version}; versions 1 and 2 are read")
     try:
-        shape, fortran, dtype = readers[version](stream)
+        with _parsing:
+            shape, fortran, dtype = readers[version](stream)
     except (SyntaxError, TypeError, tokenize.TokenError, RecursionError, MemoryError) as error:
         raise ValueError(f"its header is damaged: {error}") from error
     return dtype, tuple(map(int, shape)), bool(fortran)

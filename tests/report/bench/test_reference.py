@@ -18,7 +18,7 @@ def test_the_clock_counts_waiting_for_anything_but_a_core() -> None:
 def test_the_clock_leaves_out_waiting_for_a_core(monkeypatch: pytest.MonkeyPatch) -> None:
     waits = iter([1.0, 1.005])
     clocks = iter([7.0, 7.010])
-    monkeypatch.setattr(reference, "_waited", lambda: next(waits))
+    monkeypatch.setattr(reference, "waited_for_core", lambda: next(waits))
     monkeypatch.setattr("time.perf_counter", lambda: next(clocks))
     seconds, waited = reference.timed(lambda: None)
     assert [seconds, waited] == pytest.approx([0.005, 0.5])
@@ -27,7 +27,7 @@ def test_the_clock_leaves_out_waiting_for_a_core(monkeypatch: pytest.MonkeyPatch
 def test_a_wait_that_began_earlier_leaves_some_time(monkeypatch: pytest.MonkeyPatch) -> None:
     waits = iter([1.0, 1.020])
     clocks = iter([7.0, 7.010])
-    monkeypatch.setattr(reference, "_waited", lambda: next(waits))
+    monkeypatch.setattr(reference, "waited_for_core", lambda: next(waits))
     monkeypatch.setattr("time.perf_counter", lambda: next(clocks))
     seconds, waited = reference.timed(lambda: None)
     assert seconds > 0
