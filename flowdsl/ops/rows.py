@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, overload
@@ -61,7 +62,7 @@ class ByNumber(IndexTransform[T, E], Generic[T, E]):
 
     @property
     def may_repeat(self) -> bool:
-        """True if an element may come more than once, and so has to be read-only."""
+        """True if an element may come more than once."""
         return False
 
     @abstractmethod
@@ -80,8 +81,24 @@ class ByNumber(IndexTransform[T, E], Generic[T, E]):
         return Indices(addresses.epoch, position)
 
     def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[T]]:
+        if self.may_repeat and self.indexable:
+            return self._each_computed(epoch, sources[0])
         rows = self.rows_with_places(epoch, sources)
         return ((i, read_only(x)) for i, x in rows) if self.may_repeat else rows
+
+    def _each_computed(self, epoch: int, source: PassFactory) -> Iterator[Row[T]]:
+        """Yield the elements, those that come again from further passes over the source.
+
+        A run computes each by its position, so that it shares no memory with the others.
+        """
+        passes: list[list[T]] = []
+        times = Counter[int]()
+        order = self.positions(epoch, np.arange(self.length or 0, dtype=np.int64))
+        for position, i in enumerate(order.tolist()):
+            if times[i] == len(passes):
+                passes.append([x for _, x in source(epoch)])
+            yield position, passes[times[i]][i]
+            times[i] += 1
 
     def rows_with_places(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[Any]]:
         elements = [x for _, x in sources[0](epoch)]

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 import flowdsl as fl
 from flowdsl import Endless, Flow, InvalidFlow, Reordered, Resampled, Unsized
@@ -159,6 +160,18 @@ class TestSelectRows:
     def test_no_other_element_is_computed(self) -> None:
         flow = fl.from_range(10**12).map(lambda i: 1 // (i - 5))
         assert flow[[6, 7, -1]].collect() == [1, 0, 0]
+
+    @pytest.mark.parametrize("numbers", [[2, 0], [1, 2, 1, 1]])
+    def test_each_element_may_be_changed_as_a_run_computes_each(self, numbers: list[int]) -> None:
+        def add(x: NDArray[np.int64]) -> NDArray[np.int64]:
+            x += 1
+            return x
+
+        flow = fl.from_range(3).map(lambda i: np.full(2, i)).select_rows(numbers).map(add)
+        expected = [[i + 1, i + 1] for i in numbers]
+        assert [x.tolist() for x in flow] == expected
+        assert [x.tolist() for _, x in flow.node.reference(0)] == expected
+        assert [x.tolist() for x in flow.prefetch(procs=1)] == expected
 
     def test_a_repeated_element_is_read_only(self) -> None:
         flow = fl.from_iterable([np.zeros(2)] * 2).fixed_size(2).shuffle(2)[[0, 0]]
