@@ -21,8 +21,9 @@ class _Counter:
     def __init__(self) -> None:
         self.process = os.getpid()
         self._descriptor: int | None = None
-        with contextlib.suppress(OSError):  # only Linux has it
-            self._descriptor = os.open(_FILE, os.O_RDONLY)
+        if hasattr(os, "pread"):  # not on Windows
+            with contextlib.suppress(OSError):  # only Linux has the file
+                self._descriptor = os.open(_FILE, os.O_RDONLY)
 
     def seconds(self) -> float:
         if self._descriptor is None:
@@ -35,7 +36,9 @@ class _Counter:
     def __del__(self) -> None:  # when the thread ends
         if self._descriptor is not None:
             with contextlib.suppress(OSError):
-                os.close(self._descriptor)
+                # A user's function may have closed it, and opened another file by this number.
+                if os.readlink(f"/proc/self/fd/{self._descriptor}").endswith("/schedstat"):
+                    os.close(self._descriptor)
 
 
 class _Thread(threading.local):
