@@ -55,7 +55,7 @@ def reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return reader(element(trusted(fill(command))))
 
 
-def _filling(text: str) -> tuple[str, object]:
+def _filling(text: str) -> tuple[str, str]:
     """Return the name of a column and the value of its empty cells, from ``NAME=VALUE``.
 
     Raises:
@@ -64,13 +64,17 @@ def _filling(text: str) -> tuple[str, object]:
     name, equals, value = text.partition("=")
     if not name or not equals:
         raise BadInput(f"--fill must be NAME=VALUE, such as age=0, got {text!r}")
+    return name, value
+
+
+def _as_json_or_text(text: str) -> object:
     try:
-        return name, json.loads(value)
+        return json.loads(text)
     except ValueError:
-        return name, value
+        return text
 
 
-def _filled_once(fills: Sequence[tuple[str, object]]) -> dict[str, object]:
+def _filled_once(fills: Sequence[tuple[str, str]]) -> dict[str, str]:
     """Return the value of each column that is filled.
 
     Raises:
@@ -107,7 +111,7 @@ def inspect(
     reader: str | None,
     element: str | None,
     trusted: bool,
-    fills: Sequence[tuple[str, object]],
+    fills: Sequence[tuple[str, str]],
     as_json: bool,
 ) -> None:
     """Say what a stored file holds: its format, rows, spec, digest and first row.
@@ -143,7 +147,7 @@ def convert(
     reader: str | None,
     element: str | None,
     trusted: bool,
-    fills: Sequence[tuple[str, object]],
+    fills: Sequence[tuple[str, str]],
     overwrite: bool,
 ) -> None:
     """Write the rows of a file in another format, which the suffix of OUT names.
@@ -192,7 +196,7 @@ def _read(
     path: str,
     element: str | None,
     trusted: bool,
-    fill: Mapping[str, object],
+    fill: Mapping[str, str],
 ) -> Flow[Any, Any]:
     if not _is_pattern(path) and not os.path.exists(os.path.expanduser(path)):
         raise BadInput(f"the file {path!r} does not exist")
@@ -204,7 +208,9 @@ def _read(
     if fill:
         if "fill" not in inspect_signature(function).parameters:
             raise BadInput(f"--fill: {form.reader} fills no columns; leave it out")
-        function = partial(function, fill=fill)
+        is_text = form.reader == "from_csv" and element is None  # all columns are
+        value_of = str if is_text else _as_json_or_text
+        function = partial(function, fill={name: value_of(value) for name, value in fill.items()})
     arguments = [_datasets_of(path)] if form.reader == "from_hdf5" else []
     if element is not None:
         return function(path, *arguments, load_class(element))

@@ -3,6 +3,7 @@
 structure.py     elements and their components, nested in tuples, dicts and records
 arrays.py        the values that count as arrays, and their dtypes
 flattening.py    components in one order, for consumers without names
+hints.py         the annotations of element classes, generic ones included
 specs.py         specs: the structure, dtypes and shapes of elements, known in advance
 stacking.py      rows to a batch, and a batch to rows
 preallocated.py  a batch whose large arrays are filled as rows arrive

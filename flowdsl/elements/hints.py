@@ -51,18 +51,23 @@ def type_hints(form: object, include_extras: bool = True) -> dict[str, Any]:
     if not all(isinstance(parameter, TypeVar) for parameter in arguments):
         return hints  # a ParamSpec or TypeVarTuple: no component of an element has its type
     found = {name: _substituted(hint, arguments) for name, hint in hints.items()}
-    for base in reversed(_generic_bases(cls)):
-        unbound = get_type_hints(get_origin(base), include_extras=include_extras)
+    for base in reversed(_bases(cls)):
+        unbound = get_type_hints(get_origin(base) or base, include_extras=include_extras)
         inherited = {name for name, hint in unbound.items() if hints[name] == hint}
-        bound = type_hints(_substituted(base, arguments), include_extras)
+        bound = type_hints(_substituted(base, arguments), include_extras) if inherited else {}
         found |= {name: bound[name] for name in inherited}
     return found
 
 
-def _generic_bases(cls: type) -> list[Any]:
-    """Return the bases of a class that have type arguments, such as ``Pair[int]``."""
-    bases = vars(cls).get("__orig_bases__", ())  # not by getattr, which finds those of a base class
-    return [base for base in bases if get_origin(base) not in (None, Generic, Protocol)]
+def _bases(cls: type) -> list[Any]:
+    """Return the bases of a class, with their type arguments, such as ``Pair[int]``."""
+    bases = vars(cls).get("__orig_bases__", cls.__bases__)  # getattr finds those of a base class
+    classes = [(base, get_origin(base) or base) for base in bases]
+    return [
+        base
+        for base, origin in classes
+        if isinstance(origin, type) and origin not in (object, Generic, Protocol)
+    ]
 
 
 def _substituted(hint: Any, arguments: Mapping[Any, Any]) -> Any:

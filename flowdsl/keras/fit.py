@@ -95,6 +95,7 @@ class Fit(DataAdapter):
         callback it is the beginning of the epoch, with a warning if the epoch has begun. A callback
         listed before ``follows`` gets the state before the batch that has just ended, with a
         warning: training would repeat that batch after a resume.
+
         ``batches`` counts from the batch with which ``fit`` began the pass: in the method
         ``on_train_batch_end(self, batch, logs)`` of a callback, it is ``batch + 1``. Keras itself
         may have read more batches.

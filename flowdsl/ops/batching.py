@@ -155,11 +155,14 @@ class Batch(Stacking[A, U, E], Generic[A, U, E]):
         return batch
 
     def open_views(self) -> Callable[[int, int], U] | None:
-        rows_at = _stacked_rows_of(self.source) if self.stacks else None
-        if rows_at is None:
+        if not self.stacks:
             return None
         n, length = self.n, POSITION_LIMIT if self.source.length is None else self.source.length
-        return lambda epoch, i: rows_at(Indices.span(epoch, i * n, min(i * n + n, length)))
+        if (spans := spans_of(self.source)) is not None:
+            return lambda epoch, i: _copied(spans(i * n, min(i * n + n, length)))
+        if (moved := _moved_rows_of(self.source)) is not None:
+            return lambda epoch, i: moved(Indices.span(epoch, i * n, min(i * n + n, length)))
+        return None
 
     @cached_per_node
     def spec(self, probe: bool) -> Spec:
@@ -215,15 +218,19 @@ def _writable(column: Column) -> Column:
 
 _GAP = 64
 """Rows that are at most this far apart are taken from one span."""
+_MOST_READ = 4
+"""The limit on the rows in the spans, for each row that is taken."""
+_LEAST_MOVED = 128
+"""The least number of rows for which finding their positions together pays, and on average..."""
 _LEAST_PER_SPAN = 8
-"""The least number of rows for each span, on average; reading fewer rows one by one is faster."""
+"""... for each span."""
 
 
-def _stacked_rows_of(node: AnyNode) -> Callable[[Indices], Any] | None:
-    """A reader of stacked rows of a node at some addresses; None if they are not in arrays.
+def _moved_rows_of(node: AnyNode) -> Callable[[Indices], Any] | None:
+    """A reader of stacked rows, for a node that chooses or moves rows that are in arrays.
 
-    Operators between it and the arrays may choose and move rows: the rows are then taken from the
-    arrays by their positions. The reader returns None if the rows have to be read one by one.
+    The rows at some addresses are taken from the arrays by their positions. The reader returns None
+    if they have to be read one by one.
     """
     moving: list[IndexTransform[Any, Any]] = []
     while isinstance(node, IndexTransform) and node.indexable:
@@ -232,19 +239,23 @@ def _stacked_rows_of(node: AnyNode) -> Callable[[Indices], Any] | None:
     spans = spans_of(node)
     if spans is None:
         return None
-    gap = POSITION_LIMIT if isinstance(node, Sliceable) and node.spans_are_views else _GAP
+    views = isinstance(node, Sliceable) and node.spans_are_views
+    gap = POSITION_LIMIT if views else _GAP
 
     def rows_at(addresses: Indices) -> Any:
+        if len(addresses.position) < _LEAST_MOVED:
+            return None
         for operator in moving:
             addresses = operator.resolve(addresses)
         positions = addresses.position
         first, last = int(positions[0]), int(positions[-1])
         if last - first + 1 == len(positions) and (np.diff(positions) == 1).all():
-            span = spans(first, last + 1)
-            return None if span is None else map_columns(_writable, span)
+            return _copied(spans(first, last + 1))
         order = positions.argsort()
         groups = np.split(positions[order], np.flatnonzero(np.diff(positions[order]) > gap) + 1)
-        if len(groups) * _LEAST_PER_SPAN > len(positions) + _LEAST_PER_SPAN:
+        read = sum(int(group[-1] - group[0]) + 1 for group in groups)
+        many = len(groups) * _LEAST_PER_SPAN > len(positions) + _LEAST_PER_SPAN
+        if many or (read > _MOST_READ * len(positions) and not views):
             return None
         taken = []
         for group in groups:
@@ -260,6 +271,11 @@ def _stacked_rows_of(node: AnyNode) -> Callable[[Indices], Any] | None:
         return map_columns(partial(_taken, at=place), ascending)
 
     return rows_at
+
+
+def _copied(span: Any) -> Any:
+    """The columns of a span, which the consumer may change; None without a span."""
+    return None if span is None else map_columns(_writable, span)
 
 
 def _taken(column: Column, at: Positions) -> Column:

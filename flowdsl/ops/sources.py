@@ -412,7 +412,7 @@ def from_items(items: Any) -> Flow[Any, Exact]:
     For a table, such as a data frame of pandas or Polars or a ``Table`` of Arrow, each element is a
     row as a dict. The values are as ``from_parquet`` reads them; but NumPy's numbers in pandas stay
     as they are, NaN included, and the index is not read. Nulls become None, which does not stack:
-    fill them in the table. A ``batch`` directly above the table copies slices of its columns.
+    fill them in the table. A ``batch`` above the table copies slices of its columns.
 
     Any other object with a length and numbered items is allowed, such as a map-style dataset of
     PyTorch. If it computes its items, ``from_range(len(dataset)).map(dataset.__getitem__)`` lets

@@ -199,7 +199,8 @@ def from_zmq(
     it had not sent are lost. With ``timeout``, it is an error if the consumer waits this many
     seconds without an element; the error reports the progress of each sender. A sender whose flow
     fails reports this immediately. A ``tally`` counts elements by address and by sender, whose name
-    is its host and process, and has the seconds since each sender was last heard, ``tally.ages``.
+    is ``send_zmq(name=)`` or its host and process, and has the seconds since each sender was last
+    heard, ``tally.ages``.
 
     ``timeout`` is for all senders together. With ``sender_timeout``, it is an error if one sender
     is silent, or was never heard, for this many seconds while the consumer waits; with

@@ -35,7 +35,8 @@ class Tally:
     addresses: dict[str, int] = attrs.field(factory=dict[str, int])
     """Elements yielded to the flow above, by the address at which they arrived."""
     senders: dict[str, int] = attrs.field(factory=dict[str, int])
-    """Elements yielded to the flow above, by the name of each sender: ``host:pid (id)``."""
+    """Elements yielded to the flow above, by the name of each sender: ``lidar (id)`` if it has said
+    a name, else ``host:pid (id)``."""
     acknowledged: dict[str, int] = attrs.field(factory=dict[str, int])
     """Elements that were delivered, by sender; a sender does not send these to another receiver."""
     ended: int = 0

@@ -9,6 +9,6 @@ modules that formats share:
 ``fetching``       local copies of remote files        ``codec``          encodes any element
 ``index``          the byte offset of each row         ``schema``         declared elements
 ``read_ahead``     rows read in order                  ``libraries``      optional dependencies
-``compression``    gzip and zlib, read anywhere
+``compression``    gzip and zlib, read anywhere        ``file_source``    sources of files
 ``write_methods``  the ``write_...`` methods of Flow
 """

@@ -57,7 +57,7 @@ class FileSource(IndexedSource[T], Generic[T]):
         """Open the file; return its number of rows, its digest, and a reader of rows by number."""
 
 
-class Shard(Protocol):
+class FileOfRows(Protocol):
     """One of several files, as it was when the flow was built."""
 
     @property
@@ -72,7 +72,7 @@ class Shard(Protocol):
 class ShardedSource(IndexedSource[T], Generic[T]):
     """The rows of one or several files, by index, numbered one file after the other."""
 
-    parts: tuple[Shard, ...]
+    parts: tuple[FileOfRows, ...]
 
     @property
     @cached_per_node

@@ -148,6 +148,8 @@ def test_empty_cells_are_filled(project: Project) -> None:
     assert "first   Word(text='to', times=2)" in project.succeeds(
         "inspect", "rows.csv", "--element", "el.py:Word", "--fill", "times=7"
     )
+    project.succeeds("convert", "rows.csv", "texts.parquet", "--fill", "times=7")
+    assert fl.from_parquet("texts.parquet").at(1) == {"text": "", "times": "7"}
 
 
 def test_nulls_are_filled(project: Project) -> None:

@@ -47,8 +47,22 @@ class Swapped(Pair[U, T], Generic[T, U]):
 
 
 @dataclasses.dataclass
+class Row2(Generic[T]):
+    fifth: T
+
+
+@dataclasses.dataclass
 class Plain(Swapped[int, bytes]):
     fourth: str
+
+
+class Below(Plain):
+    pass
+
+
+@dataclasses.dataclass
+class Beside(Below, Row2[bool]):
+    sixth: str
 
 
 @attrs.frozen
@@ -67,6 +81,8 @@ def test_arguments_replace_parameters() -> None:
 def test_arguments_reach_generic_bases() -> None:
     assert hints_of(Swapped[int, str]) == {"first": str, "second": int, "third": int}
     assert hints_of(Plain) == {"first": bytes, "second": int, "third": int, "fourth": str}
+    assert hints_of(Below) == hints_of(Plain)
+    assert hints_of(Beside) == {**hints_of(Plain), "fifth": bool, "sixth": str}
     assert hints_of(More) == {
         "a": np.float32,
         "b": NotRequired[list[np.float32]],

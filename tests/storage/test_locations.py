@@ -57,13 +57,39 @@ def test_rows_of_several_lines_are_found(tmp_path: Path) -> None:
     assert f"row 3 of from_csv('rows.csv'), line 9 of '{path}'" in str(error_of(flow, 3))
 
 
+def test_a_last_line_without_a_newline_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("a,b\n\n1,x\n2,y")
+    assert [error_of(fl.from_csv(path), i).location for i in range(2)] == [
+        Location(str(path), 3),
+        Location(str(path), 4),
+    ]
+    path.write_text('a,b\n1,"p\nq"\n2,y')
+    assert error_of(fl.from_csv(path), 1).location == Location(str(path), 4)
+
+
+def test_comments_of_svmlight_are_not_counted_as_samples(tmp_path: Path) -> None:
+    path = tmp_path / "rows.svm"
+    path.write_text("# c\n# c\n0 1:1\n")
+    assert error_of(fl.from_svmlight(path), 0).location == Location(str(path))
+
+
+def test_a_file_that_shrank_is_named_without_a_line(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("a\n" + '"x\ny"\n' * 50)
+    flow: Any = fl.from_csv(path)
+    path.write_text('a\n"x\ny"\n')
+    assert flow.node.location(40) == Location(str(path))
+
+
 def test_a_compressed_file_with_rows_of_several_lines_is_named_without_a_line(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "rows.csv.gz"
     path.write_bytes(gzip.compress(b'id,text\n1,"a\nb"\n2,c\n'))
     assert error_of(fl.from_csv(path), 1).location == Location(str(path))
-    path.write_bytes(gzip.compress(b"id,text\n1,a\n2,c\n"))
+    rows = "".join(f"{i},a\n" for i in range(3000))  # several blocks
+    path.write_bytes(gzip.compress(f"id,text\n{rows}".encode()))
     assert error_of(fl.from_csv(path), 1).location == Location(str(path), 3)
 
 

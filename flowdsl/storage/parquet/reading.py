@@ -360,7 +360,7 @@ def from_parquet(
     ``fill={"age": 0.0, "name": ""}`` puts a value in the place of the nulls of a column, which then
     has none.
 
-    A ``batch`` directly above it copies slices of the columns, without making rows, where elements
+    A ``batch`` above it copies slices of the columns, without making rows, where elements
     are dicts, tuples or NamedTuples of columns that stack: ``from_parquet(path).batch(256)``.
 
     A row group is decoded as a whole when its first row is read, and a process caches the last two,

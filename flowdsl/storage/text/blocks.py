@@ -80,7 +80,7 @@ class Parser(Protocol[T_co]):
 
 
 @attrs.frozen
-class _RowLocation:
+class _RowInFile:
     """Where a row is, as messages say it."""
 
     path: str
@@ -110,11 +110,11 @@ class _Block:
             raise file_has_changed(self.path)
         return bounds
 
-    def location(self, start: int, end: int) -> _RowLocation:
+    def location(self, start: int, end: int) -> _RowInFile:
         """Return the location of the row at these bytes of ``data``."""
         line = self._line + self.data.count(b"\n", 0, start) + 1
         more = self.data[start:end].rstrip(b"\n").count(b"\n")
-        return _RowLocation(self.path, line, line + more, self._byte + start)
+        return _RowInFile(self.path, line, line + more, self._byte + start)
 
 
 class _LazyRows(Generic[T]):
@@ -301,22 +301,28 @@ def _line(file: TextFile, row: int, parser: Parser[Any]) -> int | None:
     number = int(file.blocks[1].searchsorted(row, "right")) - 1
     bounds: list[list[int]] = file.blocks[:3, number : number + 2].tolist()
     _, (first, end), (line, end_line) = bounds
-    if end_line - line == end - first:  # each row is a line
+    is_last = number == file.blocks.shape[1] - 2  # its last line may have no newline
+    if end_line - line == end - first and not is_last:  # each row is a line
         return line + row - first + 1
     if file.compression is not None or is_url(file.path):
         return None  # reading the block would take long, and an error occurs for each bad row
     try:
-        return _lines(file, number, parser.syntax, parser.empty)[row - first]
-    except (FlowError, OSError):  # the file has changed
+        lines = _lines(file, number, parser.syntax, parser.empty)
+    except (FlowError, OSError):
         return None
+    # Otherwise the file has changed, or lines are not rows, as comments of SVMlight.
+    return lines[row - first] if len(lines) == end - first else None
 
 
-@lru_cache(1)
+@lru_cache(16)
 def _lines(file: TextFile, number: int, syntax: Syntax | None, empty: bool) -> list[int]:
     """Return the lines on which the rows of a block begin."""
-    block = _Block(file, number, number + 1, open_file("location", file.path).read)
-    starts = row_bounds(block.data, syntax, empty)[0].tolist()
-    return [block.location(start, start).line for start in starts]
+    (start, end), _, (line, _) = file.blocks[:3, number : number + 2].tolist()
+    data = open_file("location", file.path).read(start, end)
+    newlines = np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n"))
+    starts = row_bounds(data, syntax, empty)[0]
+    lines: list[int] = (newlines.searchsorted(starts) + (line + 1)).tolist()
+    return lines
 
 
 # -- the node of a format --------------------------------------------------------------------------
