@@ -79,6 +79,7 @@ class Simulated:
                 failure=None,
                 seconds=seconds,
                 cpu=seconds,
+                waited_for_core=0.0,
                 times=[],
                 costs={},
                 settled=count,

@@ -314,7 +314,7 @@ def _line(file: TextFile, row: int, parser: Parser[Any]) -> int | None:
     return lines[row - first] if len(lines) == end - first else None
 
 
-@lru_cache(16)
+@lru_cache(128)
 def _lines(file: TextFile, number: int, syntax: Syntax | None, empty: bool) -> list[int]:
     """Return the lines on which the rows of a block begin."""
     (start, end), _, (line, _) = file.blocks[:3, number : number + 2].tolist()
