@@ -221,9 +221,9 @@ _GAP = 64
 _MOST_READ = 4
 """The limit on the rows in the spans, for each row that is taken."""
 _LEAST_MOVED = 128
-"""The least number of rows for which finding their positions together pays, and on average..."""
+"""The least number of rows in a batch for which it pays to compute their positions together."""
 _LEAST_PER_SPAN = 8
-"""... for each span."""
+"""The least number of rows in a span, on average; fewer rows are read faster one by one."""
 
 
 def _moved_rows_of(node: AnyNode) -> Callable[[Indices], Any] | None:
