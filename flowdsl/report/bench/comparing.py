@@ -43,7 +43,7 @@ class Change:
     def noise(self) -> float:
         """The change that other programs explain: by contention, or by the spread of samples."""
         spread = max(self.now.spread, self.before.spread)
-        return max(self.contention[0] - 1, _SPREADS * spread)
+        return max(self.contention[0] - 1 + spread, _SPREADS * spread)
 
     @property
     def relative(self) -> float:

@@ -159,6 +159,17 @@ def test_what_contention_explains_is_not_counted() -> None:
     assert one.is_slower(0.1)
 
 
+def test_contention_and_the_spread_of_samples_add_up() -> None:
+    kinds = {"loops": 0.7, "random generators": 0.2}
+    slower = {**kinds, "random generators": 0.23}
+    before = costs_of(FLOW.node, [[Sample(MAP, SIZE, r, 0.001, kinds)] for r in (0.98, 1.0, 1.02)])
+    for ratio, is_slower in ((1.16, False), (1.18, True)):
+        now = costs_of(FLOW.node, [[Sample(MAP, SIZE, ratio, 0.001, slower)]])
+        (one,) = changes(before, now)
+        assert one.noise == pytest.approx(0.17)
+        assert one.is_slower(0.1) is is_slower
+
+
 def test_a_faster_kind_of_work_hides_no_slowdown() -> None:
     (one,) = changes(_in_memory(1.0, 0.6), _in_memory(1.2, 0.4))
     assert one.contention[0] == 1
