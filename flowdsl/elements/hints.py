@@ -2,7 +2,7 @@
 
 ``typing.get_type_hints`` takes the class alone. Of ``Packed[NDArray[np.int32]]`` it returns the
 annotations of ``Packed``, with a type variable where the array should be, and a check against these
-would accept any value. So the arguments are substituted here, also those of generic base classes.
+would accept any value. This module replaces type variables by their arguments, in base classes too.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ def type_hints(form: object, include_extras: bool = True) -> dict[str, Any]:
 
 def _bases(cls: type) -> list[Any]:
     """Return the bases of a class, with their type arguments, such as ``Pair[int]``."""
-    bases = vars(cls).get("__orig_bases__", cls.__bases__)  # getattr finds those of a base class
+    # Not getattr, which returns a base class's attribute if the class has none.
+    bases = vars(cls).get("__orig_bases__", cls.__bases__)
     classes = [(base, get_origin(base) or base) for base in bases]
     return [
         base

@@ -207,7 +207,7 @@ class _CacheFile(StoresPass[T], SkippedByProbe[T, Exact], Generic[T]):
 
     @property
     def node_to_probe(self) -> AnyNode:
-        """The flow, while there is no file: a probe does not write one."""
+        """The node below the cache until its file is written, as a probe must not write it."""
         return self if self.kept.node is None or self.kept.is_written else self.kept.node
 
     def store(self) -> None:
