@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from operator import getitem, sub
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -85,22 +86,42 @@ def packed(spans: Sequence[Span], n: int, padding: Padding) -> Packed[Any]:
     Packed(tokens=array([6, 7, 8, 0]), segment_ids=array([1, 1, 2, 0], dtype=int32),\
  positions=array([0, 1, 0, 0], dtype=int32))
     """
-    slices = [slice(start, stop) for _, start, stop in spans]
-    lengths = np.array([stop - start for _, start, stop in spans])
-    used = int(lengths.sum())
+    sequences, starts, stops = zip(*spans, strict=True)
+    tokens = _joined(sequences, list(map(slice, starts, stops)), n, padding, "element")
+    return Packed(tokens, *_numbered(list(map(sub, stops, starts)), n))
+
+
+_FEW = 12
+"""Up to this number of spans, assigning one after the other is faster than ``np.repeat``."""
+
+
+def _numbered(lengths: Sequence[int], n: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Return the ``segment_ids`` and the ``positions`` of spans of these lengths."""
     segment_ids, positions = np.zeros(n, np.int32), np.zeros(n, np.int32)
-    segment_ids[:used] = np.repeat(np.arange(1, len(spans) + 1), lengths)
-    starts = lengths.cumsum() - lengths
-    positions[:used] = np.arange(used) - np.repeat(starts, lengths)
-    tokens = _joined([span.sequence for span in spans], slices, n, padding, "element")
-    return Packed(tokens, segment_ids, positions)
+    if len(lengths) <= _FEW:
+        numbers, stop = _counting(n), 0
+        for segment, length in enumerate(lengths, 1):
+            start, stop = stop, stop + length
+            segment_ids[start:stop] = segment
+            positions[start:stop] = numbers[:length]
+    else:
+        counts, used = np.array(lengths), sum(lengths)
+        segment_ids[:used] = np.repeat(np.arange(1, len(lengths) + 1), counts)
+        positions[:used] = np.arange(used) - np.repeat(counts.cumsum() - counts, counts)
+    return segment_ids, positions
+
+
+@lru_cache(maxsize=8)
+def _counting(n: int) -> NDArray[np.int32]:
+    """Return the numbers from 0 to ``n - 1``."""
+    return np.arange(n, dtype=np.int32)
 
 
 def _joined(
     sequences: Sequence[Any], slices: Sequence[slice], n: int, padding: Padding, at: str
 ) -> Any:
     kind = type(sequences[0])
-    if any(type(sequence) is not kind for sequence in sequences):
+    if len(set(map(type, sequences))) > 1:
         raise rows_differ(sequences, at)
     if kind is list:
         arrays = arrays_of_lists(
@@ -112,8 +133,7 @@ def _joined(
     columns = None if kind is np.ndarray else columns_of(sequences, at)
     if columns is None:
         wholes = sequences if kind is np.ndarray else arrays_of_tensors(sequences, at)
-        parts = [array[part] for array, part in zip(wholes, slices, strict=True)]
-        return _concatenated(parts, n, padding, at)
+        return _concatenated(list(map(getitem, wholes, slices)), n, padding, at)
     paddings = by_component("padding", padding, [name for name, _ in columns], kind, at)
     joined = {
         name: _joined(column, slices, n, paddings[name], f"{at}.{name}") for name, column in columns

@@ -29,6 +29,7 @@ from flowdsl.plan.plan import Stage
 from flowdsl.plan.tree import walk
 from flowdsl.resources.worker_kinds import PROCESSES, WorkerKind, Workers
 from flowdsl.workers.array_pickling import ARRAYS, add_masked_arrays
+from flowdsl.workers.columns import columns_of
 from flowdsl.workers.importing import send_by_value_unless_found
 from flowdsl.workers.modules import SCRIPTS, installed, module_of
 from flowdsl.workers.pickling import (
@@ -259,7 +260,8 @@ def _culprit(program: AnyNode, kind: WorkerKind) -> NotShippable | None:
 
 def frames_of_rows(rows: Sequence[Iterable[Any]]) -> list[Frame]:
     """Return the message with the rows of each base, and with classes of the user's script."""
-    content, out_of_band = _pickle(_dumps, rows)
+    parts = [columns_of(part) if type(part) is list else part for part in rows]
+    content, out_of_band = _pickle(_dumps, parts)
     return [content, *out_of_band]
 
 
@@ -331,7 +333,7 @@ def pack_into(
     """
     if elements:
         _make_picklable_by_name(elements[0], classes)
-    data, out_of_band = pack(elements)
+    data, out_of_band = pack(columns_of(elements, slabs.allocate))
     return data, [slabs.place(content) for content in out_of_band]
 
 
