@@ -11,7 +11,7 @@ PAGES := $(wildcard *.md docs/*.md docs/*.py)
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .SILENT:
-.PHONY: help site release-check demo test lint types contract doctest unit long explore chaos fuzz docs bench bench-storage bench-graph bench-training bench-frameworks bench-texts bench-shards bench-tables bench-cluster bench-regression bench-gate bench-baseline \
+.PHONY: help site release-check demo test lint types contract doctest unit long explore chaos fuzz docs bench bench-storage bench-graph bench-training bench-frameworks bench-gpu bench-cores bench-texts bench-shards bench-tables bench-cluster bench-regression bench-gate bench-baseline \
 	chaos-cluster faults faults-peers format lock lowest newest clean
 
 say = printf '==> %s\n'
@@ -37,6 +37,8 @@ help:
 	echo '  make bench-graph  time the ways into a step of TensorFlow beside others'
 	echo '  make bench-training  time steps of training beside a loop by hand and fit'
 	echo '  make bench-frameworks  time steps of PyTorch and JAX, and fit of Keras, beside their own loaders'
+	echo '  make bench-gpu  time steps on a GPU beside DataLoader and a constant; needs one'
+	echo '  make bench-cores  time rows by 1, 2, 4, ... processes beside DataLoader and Grain'
 	echo '  make bench-texts  time packed rows and buckets of texts beside Grain and tf.data'
 	echo '  make bench-shards  time interleaved lines of text files beside tf.data'
 	echo '  make bench-tables  time batches of a table with nulls beside pyarrow by hand'
@@ -188,6 +190,14 @@ bench-training: $(VENV)/bench/ready
 bench-frameworks: $(VENV)/bench/ready
 	$(say) 'Steps and rows a second in PyTorch, JAX and Keras'
 	$(VENV)/bench/bin/python -m bench.frameworks $(OPTIONS)
+
+bench-gpu: $(VENV)/bench/ready
+	$(say) 'Steps a second on a GPU'
+	$(VENV)/bench/bin/python -m bench.gpu $(OPTIONS)
+
+bench-cores: $(VENV)/bench/ready
+	$(say) 'Rows a second by several numbers of processes'
+	$(VENV)/bench/bin/python -m bench.cores $(OPTIONS)
 
 bench-texts: $(VENV)/bench/ready
 	$(say) 'Packing and buckets beside Grain and tf.data'
