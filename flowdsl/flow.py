@@ -232,8 +232,8 @@ class Flow(
     def end_workers(self) -> None:
         """End worker processes that wait for the next pass over this flow.
 
-        After a complete pass, workers wait for the next one. Without this call, they end after half
-        a minute, or with the flow. A pass that is open keeps its workers.
+        After a pass, and after a ``break``, workers wait for the next one. Without this call, they
+        end after half a minute, or with the flow. A pass that is open keeps its workers.
 
         >>> import flowdsl as fl
         >>> flow = fl.from_range(3).map(abs).prefetch(procs=1)

@@ -255,14 +255,16 @@ def execute(
     addresses: Indices,
     supplied: Sequence[Iterable[Any]],
     most_bytes: float = inf,
+    is_cancelled: Callable[[], bool] = lambda: False,
 ) -> TaskOutcome:
     """Compute the elements at these addresses, up to the one with which they reach ``most_bytes``.
 
     Each element is measured as soon as it is computed: the number of elements of a task follows
-    from the sizes of earlier ones, and the next element may be a million times as large.
+    from the sizes of earlier ones, and the next element may be a million times as large. If
+    ``is_cancelled()``, no further element is computed; a task of many short elements may end later.
     """
     outcome = TaskOutcome([], [])
-    if not executor.is_due(addresses):
+    if is_cancelled() or not executor.is_due(addresses):
         return outcome
     positions, elements, times = outcome.positions, outcome.elements, outcome.times
     nbytes, is_full = 0, False
@@ -281,7 +283,7 @@ def execute(
                     times.append(now - last)
                     last = now
                 nbytes += nbytes_of(element)
-                if nbytes >= most_bytes:
+                if nbytes >= most_bytes or (is_timed and is_cancelled()):
                     is_full = True
                     break
         else:

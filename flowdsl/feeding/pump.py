@@ -399,7 +399,10 @@ class _Transfer(Generic[T]):
             if self._acknowledges and error is None:
                 used = self._queued if self._taken_to_the_end else self._taken
                 self._run.commit(self._start + used)
-            self._run.__exit__(kind, error, trace)
+            if error is None:
+                self._run.close(keep_workers=True)
+            else:
+                self._run.__exit__(kind, error, trace)
 
     def _finish(self, error: BaseException | None) -> None:
         if error is not None and not isinstance(error, Exception):

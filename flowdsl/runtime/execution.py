@@ -40,6 +40,7 @@ from flowdsl.plan.lower import held_above
 from flowdsl.plan.plan import AheadInThread, Lookup, Part, Plan, Stage
 from flowdsl.plan.tree import walk
 from flowdsl.resources.any_depth import any_depth
+from flowdsl.resources.cancellation import is_cancelled
 from flowdsl.runtime.channels import (
     AheadChannel,
     Channel,
@@ -97,6 +98,8 @@ class Execution(Generic[T]):
         self.pools: list[Pool] = []
         self.ended = False
         """True if the pass has reached its end."""
+        self.keep_workers = True
+        """True to keep the workers for the next pass if this one is closed before its end."""
         self._profile = profile
         self._runners: dict[int, Runner] = {}
         """The runner of each stage, by the stage's number."""
@@ -146,11 +149,12 @@ class Execution(Generic[T]):
         try:
             # compress takes a True for each element, which counts them at no cost.
             yield from compress(self._begin(), self._to_come)
-        except GeneratorExit:  # abandoned: the workers end when this object is collected
+        except GeneratorExit:  # the consumer has left the loop
             try:
                 self._end_passes()
             finally:
                 self.leave()
+                self.close()
             raise
         except BaseException as error:
             self._cut_short = True
@@ -198,7 +202,7 @@ class Execution(Generic[T]):
             raise first
 
     def close(self) -> None:
-        """End the pass and its workers; elements already delivered stay valid."""
+        """End the pass, and park or end its workers; elements already delivered stay valid."""
         if self._closed is not None:
             return
         self._closed = time.perf_counter()
@@ -207,7 +211,8 @@ class Execution(Generic[T]):
             if not isinstance(runner, Pool):
                 runner.close()
         for pool in self.pools:
-            if self.ended:
+            # If the consumer has cancelled the pass, it ends with an error that is not the flow's.
+            if self.ended or (self.keep_workers and (not self._cut_short or is_cancelled())):
                 pool.end()
                 worker_cache.put_back(self.plan, pool.stage, pool.backend)
             else:

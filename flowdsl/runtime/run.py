@@ -28,8 +28,8 @@ class Run(chain[T]):
     """An iterator over one pass of a flow, and a context manager that ends it.
 
     A run belongs to one thread at a time. Its workers start with the first ``next``, unless the
-    workers of the last pass are still alive; they end with an error, with ``close``, or when the
-    flow is garbage-collected.
+    workers of the last pass are still alive. They end with an error, with ``close``, or when the
+    flow is garbage-collected; after a ``break`` they wait for the next pass.
 
     >>> import flowdsl as fl
     >>> with iter(fl.from_range(4).shuffle()) as run:
@@ -110,9 +110,11 @@ class Run(chain[T]):
                 raise
             error.add_note(f"closing the run also failed: {failed}")
 
-    def close(self) -> None:
+    def close(self, *, keep_workers: bool = False) -> None:
         """End the pass and its workers; elements already delivered stay valid.
 
+        With ``keep_workers``, workers wait for the next pass over the flow, as after a complete
+        pass and after a ``break``; those that need long for their current element are ended.
         Generators and files that the pass was reading are closed, too. The same happens at the end
         of the pass, after an error, and when nothing refers to the run any more.
 
@@ -127,6 +129,7 @@ class Run(chain[T]):
         """
         if self._is_at_work:
             raise FlowError("close: this run is computing an element; close it when that is done")
+        self._execution.keep_workers = keep_workers
         try:
             self._elements.close()
         finally:

@@ -186,7 +186,7 @@ class Tensors:
 
     def _moved(self, tensor: torch.Tensor) -> torch.Tensor:
         if self.pinned:
-            tensor = tensor.pin_memory()
+            tensor = _pinned(tensor)
         return tensor if self.device is None else tensor.to(self.device, non_blocking=self.pinned)
 
     def record_use(self, element: Any) -> None:
@@ -194,6 +194,26 @@ class Tensors:
         for leaf in leaves_of(element):
             if isinstance(leaf, torch.Tensor) and leaf.is_cuda:
                 leaf.record_stream(torch.cuda.current_stream(leaf.device))
+
+
+def _pinned(tensor: torch.Tensor) -> torch.Tensor:
+    """Copy a tensor into pinned memory.
+
+    ``pin_memory`` would copy with all of PyTorch's threads, each of which waits for a core while
+    workers use all cores. NumPy copies in this thread, without the interpreter's lock.
+    """
+    pinned = torch.empty_like(tensor, pin_memory=True)
+    np.copyto(_array_of(pinned), _array_of(tensor))
+    return pinned
+
+
+def _array_of(tensor: torch.Tensor) -> NDArray[Any]:
+    """Return the memory of a tensor as an array, of another dtype if NumPy does not have it."""
+    try:
+        array: NDArray[Any] = tensor.numpy()
+    except TypeError:  # a dtype of ml_dtypes, of one or two bytes
+        array = tensor.view(torch.uint8 if tensor.itemsize == 1 else torch.int16).numpy()
+    return array
 
 
 def tensor_of(array: NDArray[Any], copy: bool | None = None) -> torch.Tensor:

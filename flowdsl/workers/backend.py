@@ -203,8 +203,9 @@ class WorkerBackend(Protocol):
     def park(self) -> bool:
         """Keep the workers after a pass for the next one; return True if they stay.
 
-        Their counts are reset to 0. Return False if a worker still holds a task or if workers of
-        this kind are not reused; the caller then closes the backend.
+        Their counts are reset to 0. After a partial pass, workers may still hold tasks, whose
+        results are discarded. Return False if one of them may need long for its task, or if workers
+        of this kind are not reused; the caller then closes the backend.
         """
         ...
 

@@ -183,6 +183,8 @@ class Pool:
 
     def end(self) -> None:
         """End the pass, complete or not, so that the workers can be parked."""
+        self.end_reading()
+        self._figures.end_pass()
         position = self.next_position
         self._discard()
         self._next_start, self._delivering = position, None

@@ -72,6 +72,8 @@ SECONDS_TO_LEAVE = 0.5
 SECONDS_STOPPED = 5.0
 """A process that was stopped by a signal counts as dead after this time."""
 
+SECONDS_TO_FINISH = 0.5
+"""After a partial pass, workers are kept if they finish their current element within this time."""
 SECONDS_AT_REST = 30.0
 """Parked workers exit if no further pass over their flow begins within this time."""
 
@@ -228,9 +230,9 @@ class Processes:
             raise self._owner.ended()
         return events
 
-    def _poll(self) -> list[Event]:
+    def _poll(self, seconds: float = _TICK) -> list[Event]:
         with self._owner.polling:
-            ready = dict(self._poller.poll(int(_TICK * 1000)))
+            ready = dict(self._poller.poll(int(seconds * 1000)))
             if self._bell in ready:
                 os.eventfd_read(self._bell)
             received = list[list[bytes]]()
@@ -263,13 +265,24 @@ class Processes:
         self._leaving.append(worker)
 
     def park(self) -> bool:
-        if any(worker.held for worker in self._members.values()):
+        if not self._owner.is_here or not self._are_soon_done():
             return False
         for worker in self._members.values():
-            worker.window.forget_begun()
+            if worker.held:
+                worker.window.cancel()
             self._set_task_timeout(worker, int(SECONDS_AT_REST * 1000))
             worker.clear_figures()
         return True
+
+    def _are_soon_done(self) -> bool:
+        """Return True if, after a partial pass, no worker needs long for its current element."""
+        workers = self._members.values()
+        if not any(worker.held for worker in workers):
+            return True
+        elements = sum(worker.elements for worker in workers)
+        return (
+            elements > 0 and sum(worker.busy for worker in workers) / elements < SECONDS_TO_FINISH
+        )
 
     def can_reuse(self, stage: Stage, time_operators: bool) -> bool:
         if not self._owner.is_here or self._environment != (_folder(), ProcessEnvironment()):
@@ -280,11 +293,44 @@ class Processes:
 
     def resume(self) -> bool:
         """Prepare parked workers for the next pass; return False if one of them has ended."""
+        if not self._finish_held():
+            return False
         ends = select.poll()
         for worker in self._members.values():
+            worker.window.forget_tasks()
             self._set_task_timeout(worker, FIRST_TASK_TIMEOUT_MS)
             ends.register(worker.end, select.POLLIN)
         return not ends.poll(0)
+
+    def _finish_held(self) -> bool:
+        """Wait for the tasks of a partial pass; return False if a worker has ended.
+
+        Workers that do not finish their current element soon are replaced.
+        """
+        deadline = time.monotonic() + SECONDS_TO_FINISH
+        while busy := [worker for worker in self._members.values() if worker.held]:
+            seconds = deadline - time.monotonic()
+            if seconds <= 0:
+                break
+            if not self._discard_results(seconds):
+                return False
+        for worker in busy:
+            self.dismiss(worker)
+            self._add()
+        return True
+
+    def _discard_results(self, seconds: float) -> bool:
+        """Wait for results and discard them; return False if a worker has ended."""
+        for event in self._poll(seconds):
+            match event:
+                case Died():
+                    return False
+                case Done():
+                    event.worker.held.pop(event.result.number)
+                    event.delivery.discard()
+                case Ready():
+                    pass
+        return True
 
     def close(self) -> None:
         if self._end is not None:

@@ -126,8 +126,10 @@ def _mapped(fd: int, size: int) -> mmap.mmap:
 
 _BEGUN = struct.Struct("<Q")
 """The number of the task that the worker has begun, plus 1; 0 if it has begun none."""
+_CANCELLED = _BEGUN.size
+"""The byte that is 1 if the worker's tasks are cancelled."""
 _MARK = (1 << 64) - 1
-"""The number of the slab that contains ``_BEGUN``."""
+"""The number of the slab that contains ``_BEGUN`` and ``_CANCELLED``."""
 
 
 class Slabs:
@@ -169,6 +171,10 @@ class Slabs:
             self.open()
         assert self._mark is not None
         _BEGUN.pack_into(self._mark.memory, 0, task + 1)
+
+    def is_cancelled(self) -> bool:
+        """Return True if the consumer does not need the current task any more."""
+        return self._mark is not None and self._mark.memory[_CANCELLED] != 0
 
     def begin(self) -> list[int]:
         """Start a new result; the slabs of the last one now belong to the consumer.
@@ -284,10 +290,16 @@ class Window:
         number = 0 if mark is None else int(_BEGUN.unpack_from(mark.memory)[0])
         return number - 1 if number else None
 
-    def forget_begun(self) -> None:
-        """Clear the number of the task begun, since the next pass may use the same numbers."""
+    def cancel(self) -> None:
+        """Make the worker end its tasks after the current element."""
+        if (mark := self._slabs.get(_MARK)) is not None:
+            mark.memory[_CANCELLED] = 1
+
+    def forget_tasks(self) -> None:
+        """Clear the marks of the tasks of a pass, since the next one may use the same numbers."""
         if (mark := self._slabs.get(_MARK)) is not None:
             _BEGUN.pack_into(mark.memory, 0, 0)
+            mark.memory[_CANCELLED] = 0
 
     def drop(self, numbers: Sequence[int]) -> None:
         """Release slabs that the worker has dropped."""

@@ -208,7 +208,7 @@ def _computed(
     began = time.perf_counter()
     cpu_before, waited_before = time.thread_time(), waited_for_core()
     process = os.getpid()
-    outcome = execute(executor, task.addresses(), supplied, task.most_bytes)
+    outcome = execute(executor, task.addresses(), supplied, task.most_bytes, slabs.is_cancelled)
     if os.getpid() != process:
         _end_a_fork()
     failure = outcome.failure

@@ -54,6 +54,11 @@ class WatchedRun(Generic[T]):
         with self.alone("state_dict"):
             return self._run.state_dict(position)
 
+    def close(self, *, keep_workers: bool) -> None:
+        with self.alone("close"):
+            self.closed_by.append(threading.current_thread().name)
+            self._run.close(keep_workers=keep_workers)
+
     def __exit__(self, *error: object) -> None:
         with self.alone("close"):
             self.closed_by.append(threading.current_thread().name)

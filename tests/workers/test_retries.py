@@ -188,6 +188,7 @@ class TestNoteOfTheTaskBegun:
         worker.held.clear()
         begun = [worker.window.begun]
         assert backend.park()
+        assert backend.resume()
         begun.append(worker.window.begun)
         assert begun == [0, None]
         backend.close()

@@ -13,6 +13,11 @@ import pytest
 
 import flowdsl as fl
 from flowdsl import Flow
+from flowdsl.plan.lower import plan_of
+from flowdsl.plan.plan import Stage
+from flowdsl.workers.backend import Done
+from flowdsl.workers.processes import processes
+from flowdsl.workers.tasks import Task, TaskInput
 from tests.children import workers_of
 from tests.waiting import eventually
 
@@ -62,7 +67,7 @@ def test_changed_closure_values_need_new_workers() -> None:
     assert pids(first).isdisjoint(pids(second))
 
 
-def test_an_abandoned_pass_ends_its_workers() -> None:
+def test_a_run_that_is_closed_ends_its_workers() -> None:
     flow = flow_of(n=10**6)
     with iter(flow) as run:
         next(run)
@@ -134,3 +139,116 @@ def test_parked_workers_exit_after_a_timeout(monkeypatch: Any) -> None:
     assert eventually(lambda: workers_of() == [])
     assert [i for i, _ in flow] == list(range(40))
     assert pids(flow).isdisjoint(first)
+
+
+def first_of(elements: Any, count: int) -> list[Any]:
+    """The first elements of a loop that is left by a ``break``."""
+    found = []
+    for x in elements:
+        found.append(x)
+        if len(found) == count:
+            break
+    return found
+
+
+RECIPES: dict[str, Any] = {
+    "by position": lambda: fl.from_range(3000).shuffle().map(with_pid).prefetch(procs=2),
+    "a stream": lambda: fl.from_iterable(range(3000)).map(with_pid).prefetch(procs=2),
+    "rows in memory": lambda: fl.from_items(list(range(3000))).map(with_pid).prefetch(procs=2),
+    "unordered": lambda: fl.from_range(3000).map(with_pid).prefetch(procs=2, ordered=False),
+    "filtered": lambda: fl.from_range(3000).filter(is_odd).map(with_pid).prefetch(procs=2),
+    "two stages": lambda: RECIPES["by position"]().map(str).prefetch(procs=1).map(eval),
+}
+
+
+def is_odd(i: int) -> bool:
+    return i % 2 == 1
+
+
+class TestAfterABreak:
+    @pytest.mark.parametrize("name", RECIPES)
+    def test_workers_stay_and_the_next_pass_is_whole(self, name: str) -> None:
+        flow, expected = RECIPES[name](), [x for x, _ in RECIPES[name]()]
+        flow.collect()
+        before = set(workers_of())
+        for count in (1, 1, 700, 33):
+            found = [x for x, _ in first_of(flow, count)]
+            assert len(found) == count
+            assert set(workers_of()) == before
+            if name != "unordered":
+                assert found == expected[:count]
+        assert sorted(x for x, _ in flow) == sorted(expected)
+        assert set(workers_of()) == before
+
+    def test_loaders_keep_theirs(self) -> None:
+        loader = RECIPES["by position"]().to_torch()
+        first_of(loader, 1)
+        before = set(workers_of())
+        assert len(before) == 2
+        for count in (1, 300):
+            assert len(first_of(loader, count)) == count
+            assert set(workers_of()) == before
+        loader.close()
+        assert workers_of() == []
+
+    def test_end_workers_ends_them(self) -> None:
+        flow = flow_of(n=10**6)
+        first_of(flow, 1)
+        assert len(workers_of()) == 1
+        flow.end_workers()
+        assert workers_of() == []
+
+    def test_a_worker_with_a_long_element_is_not_waited_for(self) -> None:
+        def slow(i: int) -> tuple[int, int]:
+            if i == 2:
+                time.sleep(600)
+            return with_pid(i)
+
+        flow = flow_of(slow)  # whose first two tasks have one element each
+        for _ in range(2):
+            assert [x for x, _ in first_of(flow, 2)] == [0, 1]
+
+    def test_workers_that_died_are_replaced(self) -> None:
+        flow = flow_of(n=10**5)
+        before = pids(first_of(flow, 10))
+        for pid in before:
+            os.kill(pid, 9)
+        after = first_of(flow, 10)
+        assert [x for x, _ in after] == list(range(10))
+        assert pids(after).isdisjoint(before)
+
+    def test_an_error_in_the_loop_keeps_them_too(self) -> None:
+        flow = flow_of(n=10**5)
+        with pytest.raises(ZeroDivisionError):
+            _ = [1 // 0 for _ in flow]
+        before = set(workers_of())
+        assert pids(first_of(flow, 3)) <= before
+
+    def test_a_cancelled_task_ends_after_its_element(self, tmp_path: Path) -> None:
+        def noted(i: int) -> int:
+            with (tmp_path / "computed").open("a") as file:
+                file.write(f"{i}\n")
+            time.sleep(0.05)
+            return i
+
+        stage = plan_of(fl.from_range(10**4).map(noted).prefetch(procs=1).node).root
+        assert isinstance(stage, Stage)
+        backend = processes(stage)
+        backend.start(1)
+        (worker,) = backend.workers
+        while not worker.ready:
+            backend.poll()
+        backend.submit(worker, TaskInput(Task(0, 0, 0, 200)))
+        backend.submit(worker, TaskInput(Task(1, 0, 200, 400)))
+        assert eventually((tmp_path / "computed").exists)
+        worker.elements, worker.busy = 1, 0.05  # as if it had returned one element
+        assert backend.park()
+        assert backend.resume()
+        assert backend.workers == [worker]
+        assert not worker.held
+        assert len((tmp_path / "computed").read_text().split()) < 200
+        backend.submit(worker, TaskInput(Task(0, 0, 7, 9)))
+        (done,) = next(filter(None, iter(backend.poll, None)))
+        assert isinstance(done, Done)
+        assert done.delivery.open() == [7, 8]
+        backend.close()
