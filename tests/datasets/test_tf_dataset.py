@@ -41,7 +41,8 @@ def rows(n: int) -> list[Any]:
 
 class TestLaws:
     def test_datasets_of_known_length_obey_the_laws(self) -> None:
-        check_source(lambda: fl.from_tfdata(pairs(6)), rows(6), examples=2)
+        data = pairs(6)
+        check_source(lambda: fl.from_tfdata(data), rows(6), examples=2)
 
     def test_datasets_of_unknown_length_obey_the_laws(self) -> None:
         kept = pairs(6).filter(lambda x, y: x >= 0)

@@ -106,6 +106,8 @@ def seen(fault: Fault) -> str:
     # Imported before the fork, which is faster, and safe as long as they have started nothing.
     fl.from_range(1).prefetch(procs=0).collect()
     for module in fault.frameworks:
+        if module != "torch":
+            import_module("tests.quick_tensorflow")
         import_module(module)
     reading, writing = os.pipe()
     with tempfile.TemporaryDirectory() as folder:

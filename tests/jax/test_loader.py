@@ -63,13 +63,12 @@ class TestConverting:
                 next(elements)
 
     def test_with_64_bits_all_values_are_kept(self) -> None:
-        program = """
-import jax, numpy as np, flowdsl as fl
-jax.config.update("jax_enable_x64", True)
-(x,) = fl.from_items([np.array([2**62, -1])]).to_jax()
-print(x.dtype, x.tolist())
-"""
-        assert output(program) == f"int64 [{2**62}, -1]\n"
+        jax.config.update("jax_enable_x64", True)
+        try:
+            got = array_of(np.array([2**62, -1]))
+        finally:
+            jax.config.update("jax_enable_x64", False)
+        assert (got.dtype, got.tolist()) == ("int64", [2**62, -1])
 
     def test_values_other_than_numeric_arrays_are_unchanged(self) -> None:
         text = np.array(["a"])

@@ -17,7 +17,9 @@ BACKENDS = [
 ]
 
 BEGIN = """
-import json, warnings
+import json, os, warnings
+if os.environ["KERAS_BACKEND"] == "tensorflow":
+    import tests.quick_tensorflow
 import keras, numpy as np, flowdsl as fl
 
 def row(i):

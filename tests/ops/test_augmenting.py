@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import attrs
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -145,7 +145,6 @@ class TestSharedDraw:
     def test_points_follow_the_pixels_that_they_mark(self, name: str) -> None:
         transform = TRANSFORMS[name]()
 
-        @settings(max_examples=25)
         @given(st.integers(3, 7), st.integers(3, 7), st.integers(0, 9), st.integers(0, 2**40))
         def check(height: int, width: int, n: int, seed: int) -> None:
             row = marked(height, width, n, seed)

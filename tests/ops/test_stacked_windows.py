@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import flowdsl as fl
@@ -47,7 +47,6 @@ def equal(one: Any, other: Any) -> None:
 
 
 @pytest.mark.parametrize("form", COLUMNS)
-@settings(max_examples=25)
 @given(lengths, sizes, sizes, st.integers(1, 3), st.booleans())
 def test_elements_equal_the_reference(
     form: str, length: int, size: int, stride: int, dilation: int, shuffled: bool

@@ -383,13 +383,13 @@ def test_damaged_size_in_a_page_is_refused(path: Path, size: int) -> None:
 
 
 READER = """
-import os, random, sys
+import os, pickle, random, sys
 from pathlib import Path
 
 import flowdsl as fl
 
 whole, damaged, cuts = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3] == "cut"
-expected = [repr(row) for row in fl.from_lmdb(whole)]
+expected = [pickle.dumps(row) for row in fl.from_lmdb(whole)]
 content, draw = whole.read_bytes(), random.Random(sys.argv[4])
 # The pages in use: beyond them is room for a damaged page's offsets to lead astray in.
 pages = len(content) - (1 << 17)
@@ -399,7 +399,7 @@ def outcome():
     seen = []
     try:
         for row in fl.from_lmdb(damaged):
-            seen.append(repr(row))
+            seen.append(pickle.dumps(row))
     except fl.SourceError:
         return "refused at once" if not seen else "refused late"
     except fl.ElementError as error:

@@ -206,7 +206,11 @@ class TestInADataLoader:
 
     @pytest.mark.filterwarnings("ignore:Got pickle error")  # and then raises it
     @pytest.mark.parametrize("start", ["fork", "spawn"])
-    def test_workers_of_a_loader_are_refused(self, start: str) -> None:
+    def test_workers_of_a_loader_are_refused(
+        self, start: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        # The wait for a worker that could not be started.
+        monkeypatch.setattr("torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL", 0.1)
         loader = DataLoader(
             fl.from_range(3).to_torch(),
             batch_size=None,
@@ -355,12 +359,25 @@ class TestRanks:
             together = [x for step in zip(*rest, strict=True) for x in step]
             assert together == list(flow)[2 * taken :]
 
-    def test_ranks_of_torch_distributed_are_used(self, tmp_path: Path) -> None:
+    def test_ranks_of_torch_distributed_are_used_and_refused_if_they_joined_later(
+        self, tmp_path: Path
+    ) -> None:
         program = f"""
 import sys, torch.distributed as dist, flowdsl as fl
-rank = int(sys.argv[1])
-dist.init_process_group("gloo", init_method="file://{tmp_path}/store", rank=rank, world_size=2)
-print(rank, list(fl.from_range(7).to_torch()), len(fl.from_range(7).to_torch()))
+rank, flow = int(sys.argv[1]), fl.from_range(7)
+loaders = [flow.to_torch(), flow.as_iterable_dataset()]
+given = flow.to_torch(shard=(1, 0))
+dist.init_process_group("gloo", init_method=f"file://{tmp_path}/{{rank}}", rank=0, world_size=1)
+print([len(list(loader)) for loader in loaders])
+dist.destroy_process_group()
+dist.init_process_group("gloo", init_method="file://{tmp_path}/both", rank=rank, world_size=2)
+print(list(flow.to_torch()), len(flow.to_torch()))
+for loader in loaders:
+    try:
+        iter(loader)
+    except fl.InvalidFlow as error:
+        print(error)
+print(len(list(given)))
 dist.destroy_process_group()
 """
         children = [
@@ -371,34 +388,15 @@ dist.destroy_process_group()
             )
             for rank in range(2)
         ]
-        lines = [child.communicate(timeout=60)[0] for child in children]
-        assert lines == ["0 [0, 2, 4] 3\n", "1 [1, 3, 5] 3\n"]
-
-
-def test_a_loader_from_before_the_ranks_is_refused(tmp_path: Path) -> None:
-    program = f"""
-import torch.distributed as dist, flowdsl as fl
-loaders = [fl.from_range(7).to_torch(), fl.from_range(7).as_iterable_dataset()]
-given = fl.from_range(7).to_torch(shard=(1, 0))
-dist.init_process_group("gloo", init_method="file://{tmp_path}/store", rank=0, world_size=1)
-print([len(list(loader)) for loader in loaders])
-dist.get_world_size = lambda: 2  # as if another rank had joined
-for loader in loaders:
-    try:
-        iter(loader)
-    except fl.InvalidFlow as error:
-        print(error)
-print(len(list(given)))
-dist.destroy_process_group()
-"""
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    lines = result.stdout.splitlines()
-    assert lines[0] == "[7, 7]", result.stderr
-    assert lines[1].startswith(
-        "to_torch: torch.distributed has 2 rank(s) now, of which this is 0, and"
-    )
-    assert lines[2].startswith("as_iterable_dataset: torch.distributed has 2 rank(s) now")
-    assert lines[3] == "7"
+        printed = [child.communicate(timeout=60)[0].splitlines() for child in children]
+        for rank, elements in enumerate(([0, 2, 4], [1, 3, 5])):
+            alone, shard, refused, refused_too, all_of_them = printed[rank]
+            assert alone == "[7, 7]"
+            assert shard == f"{elements} 3"
+            now = f"torch.distributed has 2 rank(s) now, of which this is {rank}, and"
+            assert refused.startswith(f"to_torch: {now}")
+            assert refused_too.startswith(f"as_iterable_dataset: {now}")
+            assert all_of_them == "7"
 
 
 _SPAWNED = """

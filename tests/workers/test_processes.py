@@ -523,7 +523,8 @@ class TestViews:
         gc.collect()
         before = slabs_mapped()
         flow = fl.from_range(8000).map(big).batch(8).prefetch(procs=1)
-        assert max(slabs_mapped() - before for _ in flow) < 60  # of some 400 if none were
+        seen = [slabs_mapped() - before for i, _ in enumerate(flow) if i % 20 == 0]
+        assert max(seen) < 60  # of some 400 if none were
 
     def test_dev_shm_is_not_used(self) -> None:
         before = set(os.listdir("/dev/shm"))

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
@@ -29,7 +29,6 @@ def megabytes(field: str) -> float:
 
 
 class TestLargeArrays:
-    @settings(max_examples=20)
     @given(
         st.lists(npst.arrays(st.sampled_from(["u1", ">f8", "c16"]), st.integers(0, 99)), max_size=3)
     )

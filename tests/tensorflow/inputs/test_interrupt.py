@@ -11,6 +11,7 @@ import pytest
 
 STUCK = """
 import sys, threading, time
+import tests.quick_tensorflow
 import numpy as np, tensorflow as tf
 import flowdsl as fl
 from flowdsl.tensorflow.inputs import *

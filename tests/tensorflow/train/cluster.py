@@ -28,7 +28,7 @@ class Processes:
     def start(self, job: str, index: int, *arguments: object) -> subprocess.Popen[str]:
         config = {"cluster": self.cluster, "task": {"type": job, "index": index}}
         process = subprocess.Popen(
-            [sys.executable, "-m", self._program, *map(str, arguments)],
+            [sys.executable, "-m", "tests.quick_tensorflow", self._program, *map(str, arguments)],
             env={**os.environ, "TF_CONFIG": json.dumps(config)},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
