@@ -102,7 +102,7 @@ def ipc(tmp_path: Path) -> str:
     return f"ipc://{tmp_path}/wire"
 
 
-def _name(row: tuple[str, bytes]) -> str:
+def _name(row: tuple[str, object]) -> str:
     return row[0]
 
 
@@ -555,6 +555,23 @@ class TestStops:
         with pytest.raises(SourceError, match="left after it had acknowledged 2 elements"):
             silent.outcome()
         assert sorted(tally.acknowledged.values()) == [2, 400]
+
+    @pytest.mark.parametrize("threads", [0, 1])
+    @pytest.mark.parametrize("windows", [1, 3, 5])
+    def test_leave_the_rows_of_incomplete_windows_to_the_next(
+        self, ipc: str, windows: int, threads: int
+    ) -> None:
+        """Of each sender, the row that was held and those after it, and no others."""
+        sent = [[(name, number) for number in range(12)] for name in "abc"]
+        senders = [sending(fl.from_items(rows), ipc, serve=True, hwm=2) for rows in sent]
+        rows = fl.from_zmq(ipc, tuple[str, int], senders=3, timeout=WAIT)
+        read = rows.prefetch(threads=threads) if threads else rows
+        with iter(read.window(2, 2, key=_name)) as run:
+            got = [row for _ in range(windows) for row in next(run)]
+        got += fl.from_zmq(ipc, tuple[str, int], senders=3, timeout=WAIT)
+        assert sorted(got) == [row for rows in sent for row in rows]
+        for task in senders:
+            task.outcome()
 
     def test_held_up_by_a_key_are_noticed_at_both_ends(
         self, ipc: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

@@ -114,6 +114,7 @@ STEPS: dict[str, Callable[[AnyFlow], AnyFlow]] = {
     "window by key with a stride": lambda f: f.window(
         2, stride=3, dilation=2, key=_kind, remainder="keep"
     ),
+    "window by key with gaps": lambda f: f.window(2, stride=5, key=_kind),
     "interleave_map": lambda f: f.interleave_map(_split, cycle=3, block=2),
     "scan": lambda f: f.scan(_count, 0),
     "batch_by_shape": lambda f: f.map(_first).batch_by_shape(2, _shape, collate=_same),
@@ -431,6 +432,8 @@ class TestRowsAreDelivered:
             ("window by key", 4, 3),
             ("window by key with a stride", 2, 1),
             ("window by key with a stride", 4, 9),
+            ("window by key with gaps", 4, 6),
+            ("window by key with gaps", 5, 16),
             ("interleave_map", 5, 1),
             ("interleave_map", 8, 5),
             ("scan", 7, 6),
