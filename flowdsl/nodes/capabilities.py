@@ -10,7 +10,7 @@ import threading
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
-from itertools import chain
+from itertools import chain, zip_longest
 from typing import Any, ClassVar, Generic, NamedTuple, TypeAlias, final
 
 import attrs
@@ -181,17 +181,28 @@ class OneShot(Node[T, E], Generic[T, E]):
         return False
 
 
+Offsets: TypeAlias = tuple[int, ...]
+"""For each partition of a source, a number of rows from its beginning; partitions that are left
+out have 0."""
+
+
 @attrs.define(eq=False, repr=False)
 class Receipts:
     """Counts the rows that a source has yielded, and that the run has delivered to its consumer.
 
+    The rows of a source may be in several partitions, as those of several senders. Each partition
+    is acknowledged on its own: a row that is not delivered holds back only later rows of its
+    partition.
+
     The source runs in the thread that reads it; a run reports from the consumer's thread.
     """
 
-    yielded: int = 0
-    """The number of rows that the source has yielded."""
-    delivered: int = 0
-    """How many of the first rows are finished: every element made from them was delivered."""
+    yielded_of: Offsets = ()
+    """The rows that the source has yielded."""
+    yielded_before: Offsets = ()
+    """The rows that the source had yielded before the last one."""
+    delivered_of: Offsets = ()
+    """The rows that are finished: every element made from them was delivered."""
     exhausted: bool = False
     """True if the source has yielded its last row."""
     followed: bool = False
@@ -205,11 +216,28 @@ class Receipts:
     # Reentrant, since the garbage collector may close a run in either of them.
     _lock: threading.RLock = attrs.field(factory=threading.RLock, repr=False)
 
+    @property
+    def yielded(self) -> int:
+        """The number of rows that the source has yielded."""
+        return sum(self.yielded_of)
+
+    @property
+    def delivered(self) -> int:
+        """The number of rows that are finished."""
+        return sum(self.delivered_of)
+
+    def on_yield(self, partition: int = 0) -> None:
+        """Note that the source is about to yield a row of a partition."""
+        before = self.yielded_of
+        before += (0,) * (1 + partition - len(before))
+        self.yielded_before = before
+        self.yielded_of = (*before[:partition], before[partition] + 1, *before[partition + 1 :])
+
     def on_next(self) -> None:
         """Note that the source is asked for its next row."""
         if not self.followed:
-            self.delivered = self.yielded
-        elif self.when_left_out is not None and self.delivered < self.yielded:
+            self.delivered_of = self.yielded_of
+        elif self.when_left_out is not None and self.delivered_of != self.yielded_of:
             self.when_left_out()
 
     def park(self, rest: Generator[None]) -> None:
@@ -220,19 +248,20 @@ class Receipts:
             if self._closed or not self.followed:
                 rest.close()
 
-    def report(self, delivered: int) -> None:
+    def report(self, delivered: Offsets) -> None:
         """Report rows as delivered.
 
         Raises:
             FlowError: The connection has ended, so the rows can no longer be acknowledged.
         """
         with self._lock:
-            if self._closed and delivered > self.delivered:
+            delivered = tuple(map(max, zip_longest(delivered, self.delivered_of, fillvalue=0)))
+            if self._closed and delivered != self.delivered_of:
                 raise FlowError(
-                    f"commit: {delivered - self.delivered} elements cannot be acknowledged, as "
-                    f"this run was closed before; they are sent again to the next receiver"
+                    f"commit: {sum(delivered) - self.delivered} elements cannot be acknowledged, "
+                    f"as this run was closed before; they are sent again to the next receiver"
                 )
-            self.delivered = max(self.delivered, delivered)
+            self.delivered_of = delivered
             if self._rest is not None:
                 next(self._rest, None)
 
@@ -246,12 +275,18 @@ class Receipts:
 
 @attrs.define(eq=False, repr=False)
 class Retained:
-    """The rows that an operator has read and may still use in this pass."""
+    """The rows that an operator has read and may still use in this pass, by their positions."""
 
+    held: set[int] = attrs.field(factory=set[int])
+    """The rows that were read and not released; only a run adds rows."""
     first: int = 0
-    """The position of the first of these rows."""
+    """All rows before this position are released."""
     is_followed: bool = False
-    """True if a run reads ``first``; else the operator need not set it."""
+    """True if a run follows the rows; else the operator need not release them."""
+
+    def release(self, position: int) -> None:
+        """Report that the row at a position is no longer used."""
+        self.held.discard(position)
 
 
 class Retaining(Node[T, E], Generic[T, E]):
@@ -261,7 +296,7 @@ class Retaining(Node[T, E], Generic[T, E]):
     def rows_retaining(
         self, epoch: int, sources: Sequence[PassFactory], retained: Retained
     ) -> Iterator[Row[T]]:
-        """Yield ``rows``; set ``retained.first`` before each, if it has changed."""
+        """Yield ``rows``; before each, release the rows that are in none after it."""
 
     def rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[T]]:
         return self.rows_retaining(epoch, sources, Retained())

@@ -73,15 +73,16 @@ def probed(node: AnyNode, known: Spec, made_of: MadeOf = _whole_element) -> Spec
     """
     if is_known(known) or not node.replayable or node.depth > MAX_DEPTH_PROBED:
         return known
-    first = next(unmoved(node).reference(0), None)
+    first_of = _first_of.get()
+    first = first_of(node)
     if first is None:
         return known
-    seen = spec_of(first[1])
+    seen = spec_of(first[0])
     for source in node.sources:
-        row = next(unmoved(source).reference(0), None)
-        if row is None:  # a stream that had elements only in its first pass
+        first_below = first_of(source)
+        if first_below is None:  # a stream that had elements only in its first pass
             return known
-        used = made_of(source.spec(True), row[1])
+        used = made_of(source.spec(True), first_below[0])
         if used is None:
             seen = without_sizes(seen)
         else:
@@ -89,6 +90,28 @@ def probed(node: AnyNode, known: Spec, made_of: MadeOf = _whole_element) -> Spec
             seen = without_axes(seen, varying_axes(used_spec, spec_of(used_value)))
     met = meet(known, seen, f"{node.title}: element 0")
     return with_sizes(met, known) if _for_all_elements.get() else met
+
+
+FirstOf: TypeAlias = Callable[[AnyNode], tuple[Any] | None]
+"""Returns the first element of a flow, as a tuple, or None if it has none."""
+
+
+def first_in_reference(node: AnyNode) -> tuple[Any] | None:
+    """Return the first element of the reference, as a tuple, or None if it has none."""
+    row = next(unmoved(node).reference(0), None)
+    return None if row is None else (row[1],)
+
+
+_first_of: ContextVar[FirstOf] = ContextVar("_first_of", default=first_in_reference)
+
+
+def spec_from_elements(node: AnyNode, first_of: FirstOf) -> Spec:
+    """The spec that ``node.spec(True)`` infers from first elements that ``first_of`` returns."""
+    token = _first_of.set(first_of)
+    try:
+        return node.spec(True)
+    finally:
+        _first_of.reset(token)
 
 
 MAX_DEPTH_PROBED = 200

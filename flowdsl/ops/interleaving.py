@@ -136,8 +136,6 @@ class _Turns(Generic[A, U]):
     """Has the last row with its places, if rows are traced."""
     read: int = attrs.field(default=0, init=False)
     """The number of rows that were read since the pass began, or began again."""
-    unread: int = attrs.field(default=0, init=False)
-    """All rows before this position were read."""
     unused: int = attrs.field(init=False)
     """The number of slots that have had no turn yet; a slot is added at its first turn."""
     slots: deque[_Result[U] | None] = attrs.field(factory=deque[Any], init=False)
@@ -177,7 +175,7 @@ class _Turns(Generic[A, U]):
                 if size < block:
                     slots[-1] = None  # the next result begins at the next turn of this slot
                     del self.open[result.number]
-                    self._release()
+                    self.retained.release(result.position)
         finally:
             for result in self.open.values():
                 result.close()
@@ -191,16 +189,8 @@ class _Turns(Generic[A, U]):
         origin = self.latest[0] if self.latest else row
         result = _Result(self.node, self.epoch, row, origin, self.read, mark, skipped)
         self.open[self.read] = result
-        self.read, self.unread = self.read + 1, row[0] + 1
-        self._release()
+        self.read += 1
         return result
-
-    def _release(self) -> None:
-        """Report the first row that is still used."""
-        if not self.retained.is_followed:
-            return
-        oldest = next(iter(self.open.values()), None)
-        self.retained.first = self.unread if oldest is None else oldest.position
 
     def _note(self, restarts: Restarts) -> None:
         """Note the open results, unless they are too many for a state."""

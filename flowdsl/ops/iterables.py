@@ -201,10 +201,10 @@ def from_iterable(iterable: Iterable[A] | Callable[[], Iterable[A]]) -> Flow[A, 
 
     Effects: ``Unsized``.
 
-    Errors: ``InvalidFlow`` for other objects, and for a table, whose iterator yields names or
-    columns; an exception of the iterable is raised at its place in the sequence, as the cause of an
-    ``ElementError``; ``SourceError`` if the function fails; ``FlowError`` at the end of the pass
-    if closing the iterator fails.
+    Errors: ``InvalidFlow`` for other objects, for a table, whose iterator yields names or columns,
+    and for an array of Arrow, whose iterator yields Arrow's scalars; an exception of the iterable
+    is raised at its place in the sequence, as the cause of an ``ElementError``; ``SourceError`` if
+    the function fails; ``FlowError`` at the end of the pass if closing the iterator fails.
 
     >>> import flowdsl as fl
     >>> squares = fl.from_iterable(lambda: (i * i for i in range(3)))

@@ -288,18 +288,26 @@ def is_table(value: object) -> bool:
 def refuse_tables(argument: str, value: object) -> None:
     """Refuse a data frame or a table: its items are columns, or rows selected by label.
 
+    An array of Arrow is refused too: its items are Arrow's scalars, which do not stack.
+
     Raises:
-        InvalidFlow: It is a table; the message contains the code to write.
+        InvalidFlow: It is one of these; the message contains the code to write.
     """
     if is_table(value):
         raise InvalidFlow(
             f"{argument} must not be a table, whose items are columns or are chosen by label, got "
             f"{type(value).__name__}; from_items(x) yields its rows"
         )
+    if hasattr(type(value), "to_pylist") and hasattr(type(value), "to_numpy"):
+        raise InvalidFlow(
+            f"{argument} must not be an array of Arrow, whose items are Arrow's scalars, got "
+            f"{type(value).__name__}; pass x.to_numpy(zero_copy_only=False), or x.to_pylist() for "
+            f"Python's values"
+        )
 
 
 def refuse_labels(argument: str, value: object) -> None:
-    """Refuse a table, or an object indexed by label, such as a Series of pandas.
+    """Refuse a table, an array of Arrow, or an object indexed by label, as a Series of pandas.
 
     Raises:
         InvalidFlow: It is one of these; the message contains the code to write.
@@ -431,9 +439,10 @@ def from_items(items: Any) -> Flow[Any, Exact]:
     Effects: none.
 
     Errors: ``InvalidFlow`` for an object without a length or numbered items, for an object indexed
-    by label, such as a Series of pandas, for arrays of unequal length, and for a table with two
-    columns of one name; ``SourceError`` when a pass begins, if the number of items has changed;
-    ``MissingLibrary`` for a table with columns of Arrow without pyarrow.
+    by label, such as a Series of pandas, for an array of Arrow, whose items are Arrow's scalars,
+    for arrays of unequal length, and for a table with two columns of one name; ``SourceError`` when
+    a pass begins, if the number of items has changed; ``MissingLibrary`` for a table with columns
+    of Arrow without pyarrow.
 
     >>> import flowdsl as fl
     >>> fl.from_items(["a", "b"]).collect()

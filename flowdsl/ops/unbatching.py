@@ -20,13 +20,13 @@ from flowdsl.nodes import (
     A,
     E,
     FlowBase,
+    MadeFromLatest,
     Node,
     PassFactory,
     Restartable,
     Restarts,
     Row,
     T,
-    Traceable,
     TracedReader,
     U,
     cached_per_node,
@@ -54,7 +54,7 @@ a row is ``Any``, as in NumPy."""
 
 
 @attrs.frozen(eq=False, repr=False, slots=False)
-class Unbatch(Traceable[U, E | Unsized], Restartable[U, E | Unsized], Generic[A, U, E]):
+class Unbatch(MadeFromLatest[U, E | Unsized], Restartable[U, E | Unsized], Generic[A, U, E]):
     """The rows of every element, one by one."""
 
     source: Node[A, E]
@@ -84,10 +84,6 @@ class Unbatch(Traceable[U, E | Unsized], Restartable[U, E | Unsized], Generic[A,
         row = spec_of_row(self.source.spec(probe))
         # Sizes are not taken from the probed row: in a list, the other rows may have other sizes.
         return with_sizes(probed(self, row), row) if probe else row
-
-    @property
-    def looks_back(self) -> int | None:
-        return 1  # a batch whose rows are not all yielded yet
 
     def rows_from(
         self, epoch: int, sources: Sequence[PassFactory], restarts: Restarts

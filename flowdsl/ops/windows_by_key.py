@@ -185,7 +185,6 @@ class _Streams(Generic[A, B]):
     ) -> Iterator[list[Row[B]]]:
         """Yield the elements of each window."""
         node, span, streams, retained = self.node, self.span, self.streams, self.retained
-        is_held = False  # True if a stream still needs the row at ``retained.first``
         for position, x in rows:
             element = self.element_of(x)
             try:
@@ -195,20 +194,19 @@ class _Streams(Generic[A, B]):
                 raise_with_cause(error_of_group(node, self.epoch, [(position, element)]), error)
             if stream is None:
                 streams[key] = stream = _Stream(deque(maxlen=span), end=span)
-            group, was_oldest = None, False
+            group = None
             if stream.add((position, x), span):
                 group = [*islice(stream.latest, 0, None, node.dilation)]
-                was_oldest = stream.first == retained.first
+                if retained.is_followed:
+                    for row in islice(stream.latest, node.stride):
+                        retained.release(row[0])
                 stream.move(node.stride, span)
+            elif stream.read <= stream.end - span:  # the stride leaves it out
+                retained.release(position)
             if stream.read == stream.end - span:
                 del streams[key]  # its next element starts a window, as for a new key
             if group is None or (held is not None and held.is_reading_again):
                 continue
-            # If this window did not begin with the oldest row, another stream still needs that row.
-            if retained.is_followed and (was_oldest or not is_held):
-                oldest = min((stream.first for stream in streams.values()), default=POSITION_LIMIT)
-                is_held = oldest <= position
-                retained.first = oldest if is_held else position + 1
             yield group
         if node.remainder != "drop":
             for stream in sorted(streams.values(), key=lambda stream: stream.first):

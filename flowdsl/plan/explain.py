@@ -46,13 +46,14 @@ def explain(node: AnyNode, stage: str = "plan", plan: Plan[object] | None = None
     Raises:
         InvalidFlow: ``stage`` is not "flow", "rules" or "plan".
     """
+    moved = list[str]()
     match stage:
         case "flow":
             placed = [("", step) for step in walk(steps_of(node))]
         case "rules":
-            placed = [("", step) for step in walk(optimize(steps_of(node)))]
+            placed, moved = _optimized(node), [*_notes_on_moves(node)]
         case "plan":
-            placed = _placed((plan or plan_of(node)).root)
+            placed, moved = _placed((plan or plan_of(node)).root), [*_notes_on_moves(node)]
         case _:
             raise InvalidFlow(f"explain: stage must be one of flow, rules, plan, got {stage!r}")
     specs = _Specs()
@@ -63,7 +64,24 @@ def explain(node: AnyNode, stage: str = "plan", plan: Plan[object] | None = None
         if where:
             text.append(where)
         text += [line for _, line in group]
-    return "\n".join([*text, *dict.fromkeys([*_notes(node), *_notes_on_workers(node)])])
+    notes = [*moved, *_notes(node), *_notes_on_workers(node)]
+    return "\n".join([*text, *dict.fromkeys(notes)])
+
+
+def _notes_on_moves(node: AnyNode) -> Iterator[str]:
+    """Notes on the operators that a rule has moved below others; all keep their numbers."""
+    first: Step | None = None
+    """Of the steps above, the first one as written."""
+    notes = list[str]()
+    for step in reversed([step for _, step in _optimized(node) if step.number]):
+        if first is None or step.number < first.number:
+            first = step
+        else:
+            notes.append(
+                f"note: {step.node.title} runs before {first.node.title}, so that only its "
+                f"elements are computed; # is the place in the chain as written"
+            )
+    return reversed(notes)
 
 
 def _notes_on_workers(node: AnyNode) -> Iterator[str]:
@@ -144,6 +162,11 @@ def _shuffled_by(node: AnyNode) -> AnyNode | None:
 
 _Placed: TypeAlias = list[tuple[str, Step]]
 """Operators, each with a text that says where it runs."""
+
+
+def _optimized(node: AnyNode) -> _Placed:
+    """Every operator after the rules, which do not say where it runs."""
+    return [("", step) for step in walk(optimize(steps_of(node)))]
 
 
 @any_depth

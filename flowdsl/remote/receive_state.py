@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import secrets
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator
 from time import monotonic
 
 import attrs
 
 from flowdsl.errors import SourceError
+from flowdsl.nodes import Offsets
 from flowdsl.remote.message import (
     NO_RECEIVER,
     Frame,
@@ -25,6 +26,8 @@ from flowdsl.resources.streams import logger
 _log = logger()
 
 Reply = tuple[Route, list[Frame]]
+_MOST_PARTITIONS = 32
+"""If there are more senders, several share a partition: its rows are acknowledged in order."""
 _FROM_SENDERS = frozenset(Kind) - {Kind.WANT, Kind.AGAIN, Kind.LEAVE}
 
 
@@ -86,6 +89,8 @@ class SenderRecord:
     """The number of the sender's items that the flow above has read, including its end."""
     delivered: int
     """The number of its items that were delivered to the consumer."""
+    partition: int = 0
+    """The partition of its elements, among those of the receiver."""
     said: str = ""
     """The name by which the sender introduced itself."""
     reported: tuple[int, int] = (-1, -1)
@@ -115,6 +120,12 @@ class SenderRecord:
         """The sender's name and short id in messages and tallies."""
         return _named(self.sender, self.said)
 
+    @property
+    def needs_partition(self) -> bool:
+        """True if elements of the sender may come, or were taken and are not delivered."""
+        is_over = self.has_end or self.stopped is not None
+        return not is_over or self.delivered < self.taken
+
 
 @attrs.frozen(eq=False)
 class Item:
@@ -139,10 +150,13 @@ class ReceiveState:
     """Received items that the consumer has not taken, in the order of arrival."""
     refusals: str = ""
     """The messages of strangers, to append to an error message."""
-    _order: deque[SenderRecord] = attrs.field(factory=deque["SenderRecord"])
-    """The sender of each element that was taken and not delivered, in the order of taking."""
-    _acknowledged: int = 0
-    """The number of elements, of all senders, that were delivered."""
+    _order: list[deque[SenderRecord]] = attrs.field(
+        factory=lambda: [deque[SenderRecord]() for _ in range(_MOST_PARTITIONS)]
+    )
+    """In each partition, the sender of each element that was taken and not delivered, in the order
+    of taking."""
+    _acknowledged: list[int] = attrs.field(factory=lambda: [0] * _MOST_PARTITIONS)
+    """The number of elements in each partition that were delivered."""
     _replies_to_others: dict[Route, list[Frame]] = attrs.field(factory=dict[Route, list[Frame]])
     """Replies to senders that this receiver has not admitted."""
 
@@ -155,7 +169,7 @@ class ReceiveState:
     @property
     def all_delivered(self) -> bool:
         """True if all elements that were taken were delivered."""
-        return not self._order
+        return not any(self._order)
 
     def receive(self, route: Route, frames: list[Frame]) -> None:
         """Process a message; the next element or end of its sender is added to ``ready``.
@@ -204,7 +218,7 @@ class ReceiveState:
         """Remove and return the first ready item, and count it as taken."""
         item = self.ready.popleft()
         if item.kind in (Kind.ELEMENT, Kind.PICKLED):
-            self._order.append(item.record)
+            self._order[item.record.partition].append(item.record)
         record, tally = item.record, self.tally
         record.taken += 1
         if item.kind in (Kind.END, Kind.FAILED):
@@ -221,21 +235,23 @@ class ReceiveState:
             record.owed |= record.taken - record.reported[1] >= max(1, self.hwm // 4)
         return item
 
-    def acknowledge(self, delivered: int) -> None:
-        """Record that ``delivered`` of the elements that were taken are delivered, the first ones.
+    def acknowledge(self, delivered: Offsets) -> None:
+        """Record how many of the elements that were taken of each partition are delivered.
 
         The end of a sender is delivered with its last element.
         """
-        for _ in range(delivered - self._acknowledged):
-            record = self._order.popleft()
-            record.delivered += 1
-            self.tally.acknowledged[record.name] += 1
-            _acknowledge_end(record)
-        self._acknowledged = max(self._acknowledged, delivered)
+        for partition, upto in enumerate(delivered):
+            before = self._acknowledged[partition]
+            for _ in range(upto - before):
+                record = self._order[partition].popleft()
+                record.delivered += 1
+                self.tally.acknowledged[record.name] += 1
+                _acknowledge_end(record)
+            self._acknowledged[partition] = max(before, upto)
 
     def refuse_last(self, item: Item, reason: str) -> None:
         """Refuse the sender of the last item that was taken, which is malformed."""
-        self._order.pop()
+        self._order[item.record.partition].pop()
         self.tally.senders[item.record.name] -= 1
         self.refuse(item.record, reason)
 
@@ -394,12 +410,18 @@ class ReceiveState:
             expected=header.number,
             taken=header.number,
             delivered=header.number,
+            partition=self._free_partition(),
             said=said,
         )
         self.records[header.sender] = record
         self.tally.senders[record.name] = self.tally.acknowledged[record.name] = 0
         self.tally.earlier += header.number
         return record
+
+    def _free_partition(self) -> int:
+        """Return the partition with the fewest senders that need it."""
+        needed = Counter(r.partition for r in self.records.values() if r.needs_partition)
+        return min(range(len(self._order)), key=lambda partition: needed[partition])
 
     def _message(self, kind: Kind, record: SenderRecord) -> list[Frame]:
         header = MessageHeader(

@@ -77,10 +77,10 @@ class Receiver:
                         continue
                     culprit = None
                     self.tally.addresses[link.address(item.record.route)] += 1
-                    receipts.yielded += 1
+                    receipts.on_yield(item.record.partition)
                     yield element
                     receipts.on_next()
-                receive_state.acknowledge(receipts.delivered)
+                receive_state.acknowledge(receipts.delivered_of)
         except BaseException as error:
             if isinstance(error, GeneratorExit) or is_cancelled():
                 receipts.park(self._until_delivered(link, receive_state))
@@ -95,10 +95,10 @@ class Receiver:
         receipts = self.receipts
         with link:
             try:
-                receive_state.acknowledge(receipts.delivered)
+                receive_state.acknowledge(receipts.delivered_of)
                 while not (receipts.exhausted and receive_state.all_delivered):
                     yield
-                    receive_state.acknowledge(receipts.delivered)
+                    receive_state.acknowledge(receipts.delivered_of)
                     self._owe_beat(receive_state)
                     _answer(link, receive_state)
             except BaseException as error:
@@ -127,7 +127,7 @@ class Receiver:
 
         ``culprit`` is the sender of an invalid element, if there is one.
         """
-        receive_state.acknowledge(self.receipts.delivered)
+        receive_state.acknowledge(self.receipts.delivered_of)
         blamed = culprit if isinstance(error, FlowError) else None
         for route, frames in receive_state.farewells(blamed, str(error)):
             link.send(route, frames)
@@ -140,7 +140,7 @@ class Receiver:
         since = monotonic()
         while not receive_state.ready:
             self._check_failed(receive_state)
-            receive_state.acknowledge(self.receipts.delivered)
+            receive_state.acknowledge(self.receipts.delivered_of)
             _answer(link, receive_state)
             heard = _listen(link, receive_state)
             self._notice_silence(receive_state)

@@ -117,8 +117,7 @@ class SendBuffer:
             f"the receiver has read {self.held} elements and delivered none of them to its "
             f"consumer, and this sender keeps at most {MAX_HELD_BYTES / 2**30:g} GiB for it to "
             f"send them again. A buffer of its flow may have kept the first of them: a large "
-            f"shuffle, or a key whose window or batch is not complete, also a key of another "
-            f"sender: give each sender an address and a window of its own, and merge the windows. "
+            f"shuffle, or a key whose window or batch is not complete. "
             f"With auto_commit=False, commit more often"
         )
         if self.nbytes > MAX_HELD_BYTES:

@@ -17,11 +17,13 @@ from flowdsl.executor.execute import ReportSkip
 from flowdsl.nodes import (
     Acknowledging,
     AnyNode,
+    Identity,
+    MadeFromLatest,
+    Offsets,
     Padded,
     PassFactory,
     Restartable,
     Resumable,
-    Retained,
     Retaining,
     Row,
     Traceable,
@@ -34,11 +36,10 @@ from flowdsl.resources.read_ahead import ReadAhead
 from flowdsl.runtime.delivery import (
     Delivered,
     LookingBack,
-    OutOfOrder,
     RowNotes,
     StillUsed,
     WholePass,
-    without_numbers,
+    releasing,
 )
 from flowdsl.runtime.filters import HostedFilter
 from flowdsl.runtime.inline import Inline
@@ -117,9 +118,10 @@ class StageChannel:
         pool = self.runner
         if not isinstance(pool, Pool):
             return None  # its bases are read by position
+        one_each = self.stage.ordered and self.stage.rows_per_element == 1
         for channel, notes in self.streams:
             if (below := channel.follow(source)) is not None:
-                return notes.delivered(below, lambda: pool.rows_delivered)
+                return notes.delivered(below, lambda: pool.rows_delivered, one_each)
         return None
 
     def placing(self) -> Placing | None:
@@ -198,7 +200,7 @@ class StageChannel:
         return start
 
 
-_Reader: TypeAlias = WholePass | LookingBack | StillUsed | OutOfOrder
+_Reader: TypeAlias = WholePass | LookingBack | StillUsed
 """Follows which rows of its source an operator is finished with."""
 
 
@@ -220,10 +222,8 @@ class HostedChannel:
     """Counts what the operator keeps; None if it is not a filter."""
     _readers: list[tuple[int, _Reader]] = attrs.field(factory=list[Any], init=False)
     """The number of a source of the operator, and what follows the rows read from it."""
-    _out_of_order: dict[int, OutOfOrder] = attrs.field(factory=dict[int, OutOfOrder], init=False)
-    """By the number of the source, what follows rows that the operator yields in another order."""
-    _retained: Retained | None = attrs.field(default=None, init=False)
-    """What the operator may still use of its source, if a source is followed."""
+    _still_used: dict[int, StillUsed] = attrs.field(factory=dict[int, StillUsed], init=False)
+    """By the number of the source, what follows the rows that the operator may still use."""
     _open: WeakSet[Reading] = attrs.field(factory=WeakSet[Reading], init=False)
     """The rows of the operator that are not closed yet."""
     _occupied: int = attrs.field(default=0, init=False)
@@ -237,12 +237,15 @@ class HostedChannel:
         if node is source:
             assert isinstance(node, Acknowledging)
             receipts = node.receipts
-            return Delivered(lambda: receipts.yielded)
+            return Delivered(
+                used_up=lambda: receipts.yielded_of,
+                latest=lambda: (receipts.yielded_before, receipts.yielded_of),
+            )
         for k, channel in enumerate(self.sources):
             if (below := channel.follow(source)) is not None:
-                count = self._followed(k, below.count)
+                used_up = self._followed(k, below)
                 self._readers.append((k, end := WholePass()))
-                return below.after(count, end)
+                return below.after(used_up, end, isinstance(node, MadeFromLatest | Identity))
         return None
 
     @any_depth
@@ -273,24 +276,21 @@ class HostedChannel:
         """The number of rows after which a thread that reads the channel notes its places."""
         return ROWS_PER_NOTE if isinstance(self.step.node, Restartable) else 1
 
-    def _followed(self, k: int, count: Callable[[], int]) -> Callable[[], int]:
-        """Return the operator's answer to ``follow``; its source ``k`` answers ``count``."""
+    def _followed(self, k: int, below: Delivered) -> Callable[[], Offsets]:
+        """Return the operator's answer to ``follow``; ``below`` is the answer of source ``k``."""
         node = self.step.node
         if node.looks_back == 0:
-            return count
+            return below.used_up
         if node.looks_back is not None:
-            self._readers.append((k, looking_back := LookingBack(count, node.looks_back)))
+            self._readers.append((k, looking_back := LookingBack(below.used_up, node.looks_back)))
             return looking_back
-        if isinstance(node, Retaining):
-            self._retained = self._retained or Retained(is_followed=True)
-            self._readers.append((k, still_used := StillUsed(count, self._retained)))
-            return still_used
-        if isinstance(node, Traceable) and node.yields_all:
-            if k not in self._out_of_order:
-                self._out_of_order[k] = OutOfOrder()
-                self._readers.append((k, self._out_of_order[k]))
-            return self._out_of_order[k].follow(count)
-        return lambda: 0  # nothing is known to be delivered before the end of the pass
+        if isinstance(node, Retaining) or (isinstance(node, Traceable) and node.yields_all):
+            if k not in self._still_used:
+                reader = StillUsed(traces=not isinstance(node, Retaining))
+                self._still_used[k] = reader
+                self._readers.append((k, reader))
+            return self._still_used[k].follow(below)
+        return lambda: ()  # nothing is known to be delivered before the end of the pass
 
     def rows(self, epoch: int) -> Iterator[Row[Any]]:
         """Iterate over the rows of one pass, from the place where the run begins or resumes."""
@@ -315,10 +315,11 @@ class HostedChannel:
     def _node_rows(self, epoch: int, sources: Sequence[PassFactory]) -> Iterator[Row[Any]]:
         """Begin a pass over the operator, with what this run needs of it besides its elements."""
         node = self.step.node
-        if self._out_of_order and isinstance(node, Traceable):
-            return without_numbers(self._closing(node.rows_with_places(epoch, sources)))
-        if self._retained is not None and isinstance(node, Retaining):
-            return self._closing(node.rows_retaining(epoch, sources, self._retained))
+        if self._still_used and isinstance(node, Retaining):
+            retained = self._still_used[0].retained
+            return self._closing(node.rows_retaining(epoch, sources, retained))
+        if self._still_used and isinstance(node, Traceable):
+            return releasing(self._closing(node.rows_with_places(epoch, sources)))
         if self.progress is not None and isinstance(node, Resumable):
             yielded, source_pass = self.progress.begin()
             rows = self._closing(node.rows_after(epoch, yielded, source_pass, sources))
@@ -445,7 +446,7 @@ class AheadChannel:
         """Return what is delivered of ``source`` from now on; None if it is not read here."""
         if (below := self.source.follow(source)) is None:
             return None
-        return self._notes.delivered(below, lambda: self._yielded)
+        return self._notes.delivered(below, lambda: self._yielded, one_each=True)
 
     def placing(self) -> Placing | None:
         """Return a function that returns the places after the last row that this channel yielded.

@@ -5,17 +5,23 @@ ahead: operators buffer elements, threads and workers hold them. If rows were ac
 are read, a consumer that stops would lose all that was read ahead.
 
 The choice: a row counts as delivered once the consumer is finished with every element that was made
-from it. Between two elements of the run, each channel answers how many rows at the beginning of the
-source are used up, so that no later element can be made from them (``follow``):
+from it. Between two elements of the run, each channel answers how many rows at the beginning of
+each partition of the source are used up, so that no later element can be made from them
+(``follow``). The rows of one sender are a partition: a row that is held back does not hold back the
+rows of other senders.
 
 - Most operators in the consumer's thread hold nothing between two elements, so their answer is the
   answer of their source. Some need the last few elements that they read (``Node.looks_back``), so
   they repeat what their source answered before these.
-- Some know which rows they may still use (``Retaining``), such as windows of several streams. Their
-  answer is what their source answered before the first of these.
-- A buffer such as ``shuffle`` yields the elements in another order. They are numbered as they enter
-  it and counted as they leave it.
+- Some know which rows they may still use: windows of several streams (``Retaining``), and buffers
+  such as ``shuffle``, whose rows are traced until they leave it. In each partition, their answer is
+  what their source answered before the first of these rows that was made from this partition.
 - Threads and pools read ahead, so each row that they read is noted with the answer below it.
+
+To know the partitions that a row was made from, a channel also answers for the row that it yielded
+last (``Delivered.latest``). Functions, filters and ``flat_map`` make it from one row below them. Of
+other operators it is only known that they made it from rows which were not used up before it, and
+were read when it came.
 
 A filter may drop any number of consecutive rows. If only functions and filters are above the source
 or its workers, these rows are reported while the consumer waits for its next element.
@@ -30,14 +36,15 @@ source that it reads.
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from itertools import islice
-from typing import Any, TypeVar
+from itertools import chain, islice, repeat
+from typing import Any, TypeAlias, TypeVar
 
 import attrs
 
-from flowdsl.nodes import POSITION_LIMIT, PassFactory, Receipts, Retained, Row, Traced
+from flowdsl.nodes import POSITION_LIMIT, Offsets, PassFactory, Receipts, Retained, Row, Traced
 
 A = TypeVar("A")
 
@@ -58,21 +65,30 @@ class WholePass:
         return read
 
 
+Latest: TypeAlias = tuple[Offsets | None, Offsets]
+"""The rows from which the last row of a channel was made: none before the first offsets, and none
+from the second offsets on. The first are None if only those used up before it are known."""
+
+
 @attrs.frozen(eq=False)
 class Delivered:
     """What a channel has delivered of a source's rows, between two rows of the channel."""
 
-    count: Callable[[], int]
-    """Returns how many rows at the beginning of the source are delivered."""
+    used_up: Callable[[], Offsets]
+    """Returns how many rows at the beginning of each partition are delivered."""
+    latest: Callable[[], Latest]
+    """Returns what the last row of the channel was made from, in the thread that reads it."""
     ends: tuple[WholePass, ...] = ()
     """The ends of the passes that the operators between the source and this channel read."""
 
-    def after(self, count: Callable[[], int], end: WholePass) -> Delivered:
-        """Return what an operator above the channel has delivered, which answers ``count()``.
+    def after(self, used_up: Callable[[], Offsets], end: WholePass, one_each: bool) -> Delivered:
+        """Return what an operator above the channel has delivered, which answers ``used_up()``.
 
-        It reads the channel to ``end``.
+        It reads the channel to ``end``. With ``one_each``, it makes each row from the row that it
+        read last.
         """
-        return Delivered(count, (*self.ends, end))
+        latest = self.latest if one_each else lambda: (None, self.latest()[1])
+        return Delivered(used_up, latest, (*self.ends, end))
 
     @property
     def is_complete(self) -> bool:
@@ -97,6 +113,8 @@ class RowNotes:
     """Return the answers to note."""
     _noted: deque[tuple[int, tuple[Any, ...]]] = attrs.field(factory=deque[Any])
     """The notes, the oldest first: a number of rows, and the answers after that many rows."""
+    # The consumer looks up answers, and so may the thread of an operator that reads ahead.
+    _lock: threading.Lock = attrs.field(factory=threading.Lock)
 
     def follow(
         self, answer: Callable[[], A], rows_delivered: Callable[[], int]
@@ -108,12 +126,26 @@ class RowNotes:
         """
         index = len(self._answers)
         self._answers.append(answer)
-        return lambda: self._after(rows_delivered(), index)
+        return lambda: self._after(rows_delivered, index)
 
-    def delivered(self, below: Delivered, rows_delivered: Callable[[], int]) -> Delivered:
-        """Return what is delivered of a source if ``rows_delivered()`` rows of this pass are."""
-        noted = self.follow(below.count, rows_delivered)
-        return below.after(lambda: found[0] if (found := noted()) else below.count(), self.end)
+    def delivered(
+        self, below: Delivered, rows_delivered: Callable[[], int], one_each: bool
+    ) -> Delivered:
+        """Return what is delivered of a source if ``rows_delivered()`` rows of this pass are.
+
+        With ``one_each``, the channel makes its last row from the last of these.
+        """
+        noted = self.follow(lambda: (below.used_up(), below.latest()), rows_delivered)
+
+        def used_up() -> Offsets:
+            return found[0][0] if (found := noted()) else below.used_up()
+
+        def latest() -> Latest:
+            if one_each and (found := noted()) and not found[1]:
+                return found[0][1]
+            return None, below.latest()[1]
+
+        return Delivered(used_up, latest, (*below.ends, self.end))
 
     def begin(self) -> None:
         """Forget the last pass, before the thread that reads the next one starts."""
@@ -149,25 +181,27 @@ class RowNotes:
     def _note(self, number: int) -> None:
         self._noted.append((number, tuple(answer() for answer in self._answers)))
 
-    def _after(self, count: int, index: int) -> tuple[Any, int] | None:
-        """Return an answer that was noted after at most ``count`` rows, and the rows since."""
-        while len(self._noted) > 1 and self._noted[1][0] <= count:
-            self._noted.popleft()
-        if not self._noted:
-            return None
-        number, answers = self._noted[0]
-        return answers[index], count - number
+    def _after(self, rows_delivered: Callable[[], int], index: int) -> tuple[Any, int] | None:
+        """Return an answer that was noted after at most the delivered rows, and the rows since."""
+        with self._lock:
+            count = rows_delivered()
+            while len(self._noted) > 1 and self._noted[1][0] <= count:
+                self._noted.popleft()
+            if not self._noted:
+                return None
+            number, answers = self._noted[0]
+            return answers[index], count - number
 
 
 @attrs.define(eq=False)
 class LookingBack:
     """Reads the source of an operator that needs the last rows that it read."""
 
-    count: Callable[[], int]
+    used_up: Callable[[], Offsets]
     """The answer of the source."""
     rows: int
     """The number of rows that the operator needs."""
-    _before: deque[int] = attrs.field(init=False)
+    _before: deque[Offsets] = attrs.field(init=False)
     """The answers of the source before each of these rows was read."""
 
     def __attrs_post_init__(self) -> None:
@@ -179,7 +213,7 @@ class LookingBack:
         def read(epoch: int) -> Iterator[Row[Any]]:
             rows = source(epoch)
             while True:
-                before = self.count()
+                before = self.used_up()
                 if (row := next(rows, None)) is None:
                     return
                 self._before.append(before)
@@ -192,118 +226,128 @@ class LookingBack:
         self._before.clear()
         yield from ()
 
-    def __call__(self) -> int:
+    def __call__(self) -> Offsets:
         """Return the operator's answer."""
-        return self._before[0] if self._before else self.count()
+        return self._before[0] if self._before else self.used_up()
+
+
+@attrs.define(eq=False)
+class _Held:
+    """The rows of a channel that an operator may still use, in each partition of a source.
+
+    A thread may read the channel while the consumer asks for the answer.
+    """
+
+    below: Delivered
+    """The answers of the channel."""
+    retained: Retained
+    _coming: Offsets | None = None
+    """What was used up before the row that is being read; None while none is being read."""
+    _rows: list[deque[tuple[int, int]]] = attrs.field(factory=list[Any])
+    """In each partition, the position of each row made from it, and the offset before that row."""
+    # The consumer asks for the answer, and so may the thread of an operator that reads ahead.
+    _lock: threading.Lock = attrs.field(factory=threading.Lock)
+
+    def expect(self) -> None:
+        """Note that a row is about to be read."""
+        self._coming = self.below.used_up()
+
+    def add(self, position: int) -> bool:
+        """Note the row that was read; return True if it was made from rows of the source."""
+        first, end = self.below.latest()
+        begins = self._coming if first is None else first
+        assert begins is not None, "a row that was not expected"
+        while len(self._rows) < len(end):
+            self._rows.append(deque())
+        is_of_source = False
+        for rows, offset, stop in zip(self._rows, chain(begins, repeat(0)), end, strict=False):
+            if offset < stop:
+                rows.append((position, offset))
+                is_of_source = True
+        self._coming = None
+        return is_of_source
+
+    def expect_no_more(self) -> None:
+        """Note that the channel has ended."""
+        self._coming = None
+
+    def forget(self) -> None:
+        """Forget all rows."""
+        with self._lock:
+            for rows in self._rows:
+                rows.clear()
+
+    def __call__(self) -> Offsets:
+        """Return the operator's answer."""
+        # In this order: a row that the source's answer counts is then in ``_rows``, or ``_coming``
+        # is set, even if another thread reads it just now.
+        used_up, coming = self.below.used_up(), self._coming
+        with self._lock:
+            first_held = map(self._first_held, self._rows)
+            return tuple(map(min, used_up if coming is None else coming, first_held))
+
+    def _first_held(self, rows: deque[tuple[int, int]]) -> int:
+        """Return the offset before the first row of a partition that is held."""
+        held, first = self.retained.held, self.retained.first
+        while rows and ((position := rows[0][0]) < first or position not in held):
+            rows.popleft()
+            held.discard(position)
+        return rows[0][1] if rows else POSITION_LIMIT
 
 
 @attrs.define(eq=False)
 class StillUsed:
-    """Reads the source of an operator that knows which rows it may still use.
+    """Reads the source of an operator of which it is known which rows it may still use."""
 
-    A thread may read the source while the consumer asks for the answer.
-    """
+    traces: bool
+    """True if the operator passes on traced rows, so that a row is released when it leaves it."""
+    retained: Retained = attrs.field(factory=lambda: Retained(is_followed=True))
+    _held: list[_Held] = attrs.field(factory=list[_Held])
+    """The rows that are held, for each source that is followed."""
 
-    count: Callable[[], int]
-    """The answer of the source."""
-    retained: Retained
-    _before: deque[Row[int]] = attrs.field(factory=deque[Row[int]])
-    """The position of each row that may still be used, and the source's answer before it."""
-    _coming: int | None = None
-    """The source's answer before the row that is being read; None while none is being read."""
+    def follow(self, below: Delivered) -> Callable[[], Offsets]:
+        """Return the operator's answer for a source; ``below`` is the answer of its channel."""
+        self._held.append(held := _Held(below, self.retained))
+        return held
 
     def reading(self, source: PassFactory) -> PassFactory:
-        """Return the source, whose answer is noted before each row."""
+        """Return the source, which notes each row as held."""
 
         def read(epoch: int) -> Iterator[Row[Any]]:
             self.retained.first = 0
             rows = source(epoch)
+            traces = self.traces
             while True:
-                self._coming = before = self.count()
+                for held in self._held:
+                    held.expect()
                 if (row := next(rows, None)) is None:
-                    self._coming = None
-                    return
-                self._before.append((row[0], before))
-                self._coming = None
+                    break
+                self.retained.held.add(row[0])
+                made_from = [held.add(row[0]) for held in self._held]
+                if not any(made_from):
+                    self.retained.release(row[0])
+                if traces:
+                    row = row[0], Traced(row[1], ((self.retained, row[0]),))
                 yield row
                 del row  # else this frame would keep the row alive
+            for held in self._held:
+                held.expect_no_more()
 
         return read
 
     def forget_at_end(self) -> Iterator[Row[Any]]:
         """Yield nothing, after the operator's last element: it needs no rows any more."""
-        self._before.clear()
+        for held in self._held:
+            held.forget()
         yield from ()
 
-    def __call__(self) -> int:
-        """Return the operator's answer."""
-        before, first = self._before, self.retained.first
-        # In this order: a row that the source's answer counts is then in `before`, or `_coming`
-        # is set, even if another thread reads it just now.
-        count, coming = self.count(), self._coming
-        while before and before[0][0] < first:
-            before.popleft()
-        if before:
-            return before[0][1]
-        return count if coming is None else coming
 
-
-@attrs.define(eq=False)
-class OutOfOrder:
-    """Numbers the rows that enter an operator from a source, and counts those that have left it.
-
-    A thread may read the source while the consumer asks for answers.
-    """
-
-    _counts: list[Callable[[], int]] = attrs.field(factory=list[Callable[[], int]])
-    """The answers of the channel below, one for each source that is followed."""
-    _answers: deque[tuple[int, ...]] = attrs.field(factory=deque[tuple[int, ...]])
-    """What ``_counts`` answered when each row was read, from row ``_first`` on."""
-    _entered: int = 0
-    """The number of rows that have entered; only the reader of the source changes it."""
-    _first: int = 0
-    """The number of the first row that has not left the operator."""
-    _left: set[int] = attrs.field(factory=set[int])
-    """The numbers of later rows that have left it."""
-    _answer: tuple[int, ...] = ()
-    """The answers for the rows before ``_first``."""
-
-    def follow(self, count: Callable[[], int]) -> Callable[[], int]:
-        """Return the operator's answer for a source; ``count`` is the answer below it."""
-        index = len(self._counts)
-        self._counts.append(count)
-        self._answer += (0,)
-        return lambda: self._current_answer()[index]
-
-    def reading(self, source: PassFactory) -> PassFactory:
-        """Return the source, with each row numbered."""
-
-        def read(epoch: int) -> Iterator[Row[Any]]:
-            for position, x in source(epoch):
-                self._answers.append(tuple(count() for count in self._counts))
-                number, self._entered = self._entered, self._entered + 1
-                yield position, Traced(x, ((self, number),))
-
-        return read
-
-    def leave(self, number: int) -> None:
-        """Count a row that has left."""
-        self._left.add(number)
-
-    def _current_answer(self) -> tuple[int, ...]:
-        while self._first in self._left:
-            self._left.remove(self._first)
-            self._answer = self._answers.popleft()
-            self._first += 1
-        return self._answer
-
-
-def without_numbers(rows: Iterator[Row[Any]]) -> Iterator[Row[Any]]:
-    """Yield the elements of an operator without their numbers, and count each as having left."""
+def releasing(rows: Iterator[Row[Any]]) -> Iterator[Row[Any]]:
+    """Yield the elements of an operator untraced, and release the rows of each."""
     for position, x in rows:
         if isinstance(x, Traced):
-            for entered, number in x.places:
-                entered.leave(number)
+            for retained, number in x.places:
+                retained.release(number)
             yield position, x.element
         else:
             yield position, x
@@ -315,12 +359,12 @@ class Follower:
 
     receipts: Receipts
     delivered: Delivered
-    _noted: deque[tuple[int, int]] = attrs.field(factory=deque[tuple[int, int]])
+    _noted: deque[tuple[int, Offsets]] = attrs.field(factory=deque[tuple[int, Offsets]])
     """The number of each element that is not committed, and the rows delivered with it."""
 
     def note(self, position: int) -> None:
         """Note the element that the consumer is about to get, the ``position``-th."""
-        self._noted.append((position, self.delivered.count()))
+        self._noted.append((position, self.delivered.used_up()))
 
     def commit(self, position: int) -> None:
         """Report that the consumer is finished with the first ``position`` elements."""
@@ -336,11 +380,11 @@ class Follower:
         Nothing is reported while the consumer has not committed an element that it has.
         """
         if not self._noted:
-            self.receipts.report(self.delivered.count())
+            self.receipts.report(self.delivered.used_up())
 
     def commit_all(self) -> None:
         """Report that the consumer is finished with all elements, after the end of the pass."""
         self.commit(POSITION_LIMIT)
         # Otherwise an operator such as `take` has ended the pass before the end of the source.
         if self.receipts.exhausted and self.delivered.is_complete:
-            self.receipts.report(self.receipts.yielded)
+            self.receipts.report(self.receipts.yielded_of)

@@ -354,7 +354,7 @@ class Execution(Generic[T]):
     def _follow(self, root: Channel, source: Acknowledging[Any, Any]) -> None:
         """Report to a source which of its rows are delivered, from now on."""
         source.receipts.followed = True
-        delivered = root.follow(source) or Delivered(lambda: 0)
+        delivered = root.follow(source) or Delivered(lambda: (), lambda: (None, ()))
         self._followers.append(follower := Follower(source.receipts, delivered))
         self.auto_commit &= source.auto_commit
         channel = root

@@ -159,7 +159,8 @@ class Pool:
     @property
     def next_position(self) -> int:
         """The position at which a later pass continues: all before were yielded or left out."""
-        return self._next_start if self._delivering is None else self._delivering.next_position
+        delivering = self._delivering  # another thread may set it to None meanwhile
+        return self._next_start if delivering is None else delivering.next_position
 
     @property
     def rows_delivered(self) -> int:
@@ -170,8 +171,8 @@ class Pool:
         position = self.next_position
         if not self.stage.ordered:
             tasks = [*self._assigned.values(), *(retry.task for retry in self._retries)]
-            tasks += [arrived.task for arrived in self._arrived.values()]
-            tasks += [] if self._delivering is None else [self._delivering.task]
+            tasks += [arrived.task for arrived in [*self._arrived.values()]]
+            tasks += [] if (delivering := self._delivering) is None else [delivering.task]
             # All rows before the first unfinished task are finished.
             position = min((task.start for task in tasks), default=self._submitted)
         return self.stage.rows_per_element * (position - self._start)

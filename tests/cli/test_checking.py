@@ -97,6 +97,7 @@ PASSES = {
     "fl.from_range(0).batch(2)": "int64[2]",
     "fl.from_range(9).filter(lambda i: False).map(str)": "?",
     "fl.from_range(9).map(lambda i: 1 // (i - 5)).skip(6).filter(lambda i: True)": "int",
+    "fl.from_range(10).map(lambda i: 1 / i).skip(1)": "float",
     "fl.from_iterable(iter([1, 2])).batch(2)": "?; the first element was not computed: "
     "from_iterable(list_iterator) yields its elements only once",
     "fl.from_range(9).repeat().filter(lambda i: False)": "int; the first element was not computed: "

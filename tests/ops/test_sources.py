@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import flowdsl as fl
-from flowdsl import ElementError, Exact, Flow, InvalidFlow, SourceError, Unsized
+from flowdsl import ElementError, Exact, Flow, FlowError, InvalidFlow, SourceError, Unsized
 from flowdsl.plan.lower import plan_of
 from flowdsl.plan.plan import Stage
 from flowdsl.testing.elements import same
@@ -378,3 +378,28 @@ class TestTablesAndLabels:
         assert fl.from_items(series.to_numpy()).collect() == [10, 20, 30]
         assert fl.from_iterable(series).collect() == [10, 20, 30]
         assert fl.from_items(pandas.Index([3, 1, 2])).collect() == [3, 1, 2]
+
+    @pytest.mark.parametrize("name", ["array", "chunked_array"])
+    def test_an_array_of_arrow_is_refused_but_its_values_are_accepted(self, name: str) -> None:
+        arrow = pytest.importorskip("pyarrow")
+        array = arrow.array([1, None]) if name == "array" else arrow.chunked_array([[1], [None]])
+        refused: list[Callable[[], object]] = [
+            lambda: fl.from_items(array),
+            lambda: fl.from_iterable(array),
+            lambda: fl.from_dataset(array),
+            lambda: fl.from_range(1).flat_map(lambda _: array).collect(),
+        ]
+        for make in refused:
+            with pytest.raises(
+                FlowError, match=r"Arrow's scalars, got .*Array; pass x\.to_numpy\("
+            ):
+                make()
+        assert fl.from_items(array.to_pylist()).collect() == [1, None]
+        values = fl.from_items(array.to_numpy(zero_copy_only=False)).collect()
+        np.testing.assert_equal(values, [1, np.nan])
+
+    def test_an_array_of_arrow_as_a_column(self) -> None:
+        arrow = pytest.importorskip("pyarrow")
+        assert fl.from_items({"x": arrow.array([1, 2])}).collect() == [{"x": 1}, {"x": 2}]
+        with pytest.raises(InvalidFlow, match=r"column x must .* Arrow's scalars"):
+            fl.from_items({"x": arrow.chunked_array([[1], [2]])})

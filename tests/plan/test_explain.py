@@ -162,7 +162,7 @@ def test_operators_that_take_other_rows_in_every_epoch_are_noted() -> None:
         (rows.choose(rows), "choose(...)"),
         (rows.map(double).cache().mix(rows), "mix(...)"),
     ):
-        assert notes(moved.take(3)) == [f"note: take(3) after {title} {rest}"]
+        assert notes(moved.take(3))[-1:] == [f"note: take(3) after {title} {rest}"]
         assert notes(moved.skip(3).repeat()) == [f"note: skip(3) after {title} {rest}"]
         (note,) = notes(moved.shard(3, 1).prefetch())
         assert note == (
@@ -170,6 +170,18 @@ def test_operators_that_take_other_rows_in_every_epoch_are_noted() -> None:
             f"job need it: together they have all; for a fixed part of the rows write it before "
             f"{title}"
         )
+
+
+def test_an_operator_that_is_moved_is_noted() -> None:
+    """Its number is out of order then."""
+    flow = fl.from_range(9).map(double).map(odd).take(5).filter(odd).map(double).take(3)
+    reason = "so that only its elements are computed; # is the place in the chain as written"
+    assert notes(flow) == [
+        f"note: take(5) runs before map(double), {reason}",
+        f"note: take(3) runs before map(double), {reason}",
+    ]
+    assert "note" not in flow.explain("flow")
+    assert notes(fl.from_range(9).map(double).batch(2).take(3)) == []
 
 
 def test_fixed_or_repeated_rows_are_not_noted() -> None:

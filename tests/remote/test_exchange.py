@@ -87,7 +87,7 @@ class Network:
     def deliver(self) -> None:
         """Deliver what was taken to the consumer."""
         self.delivered = len(self.got)
-        self.receive_state.acknowledge(self.delivered)
+        self.receive_state.acknowledge((self.delivered,))
 
     def answer(self) -> None:
         self.down += [frames for _, frames in self.receive_state.replies()]
@@ -323,6 +323,61 @@ def test_a_sender_has_a_name_for_people() -> None:
     assert strange.startswith("ab[2J\N{BLACK STAR}xxx")
     assert strange.endswith("x (03030303)")
     assert len(strange) < 120
+
+
+@settings(max_examples=examples(200))
+@given(
+    st.lists(st.integers(0, 4), max_size=30),
+    st.sampled_from([1, 2, 32]),
+    st.data(),
+)
+def test_each_partition_is_acknowledged_on_its_own(
+    order: list[int], partitions: int, data: st.DataObject
+) -> None:
+    """No sender forgets an element that is not delivered, and all forget those that are."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("flowdsl.remote.receive_state._MOST_PARTITIONS", partitions)
+        state = ReceiveState(None, 100, Tally())
+    buffers = [SendBuffer(100, False, never, bytes([i]) * 16) for i in range(5)]
+    routes = [Route(0, b"%d" % i) for i in range(5)]
+    for buffer, route in zip(buffers, routes, strict=True):
+        buffer.receive(route, state.greeting())
+        state.receive(route, buffer.hello())
+    taken: list[list[int]] = [[] for _ in range(partitions)]
+    for i in order:
+        buffers[i].put(pack(i))
+        frames = buffers[i].next_message()
+        assert frames is not None
+        state.receive(routes[i], frames)
+        buffers[i].mark_sent()
+        taken[state.take().record.partition].append(i)
+    offsets = [data.draw(st.integers(0, len(each))) for each in taken]
+    state.acknowledge((*offsets,))
+    for route, frames in state.replies():
+        buffers[routes.index(route)].receive(route, frames)
+    delivered = [i for each, n in zip(taken, offsets, strict=True) for i in each[:n]]
+    assert [buffer.acknowledged for buffer in buffers] == [delivered.count(i) for i in range(5)]
+    assert len({record.partition for record in state.records.values()}) == min(5, partitions)
+
+
+def test_the_partition_of_a_sender_is_used_again_when_all_its_elements_are_delivered() -> None:
+    state = ReceiveState(2, 100, Tally())
+
+    def partition_of(name: bytes) -> int:
+        buffer = SendBuffer(4, False, never, name * 16)
+        buffer.receive(HERE, state.greeting())
+        state.receive(HERE, buffer.hello())
+        return state.records[buffer.me].partition
+
+    state.senders = None
+    assert [partition_of(name) for name in (b"a", b"b")] == [0, 1]
+    state.records[b"a" * 16].has_end = state.records[b"b" * 16].has_end = True
+    state.records[b"a" * 16].taken = 1
+    assert partition_of(b"c") == 1
+    state.records[b"c" * 16].stopped = "it failed"
+    assert partition_of(b"d") == 1
+    state.records[b"a" * 16].delivered = 1
+    assert partition_of(b"e") == 0
 
 
 def test_a_new_receiver_after_one_took_all_elements() -> None:

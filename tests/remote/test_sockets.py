@@ -102,6 +102,14 @@ def ipc(tmp_path: Path) -> str:
     return f"ipc://{tmp_path}/wire"
 
 
+def _name(row: tuple[str, object]) -> str:
+    return row[0]
+
+
+def _same(row: tuple[str, bytes]) -> tuple[str, bytes]:
+    return row
+
+
 class TestElements:
     @settings(max_examples=40)
     @given(
@@ -523,21 +531,59 @@ class TestStops:
         with pytest.raises(SourceError, match="and delivered none of them to its consumer"):
             sender.outcome()
 
-    def test_held_up_by_a_key_of_another_sender_are_noticed_at_both_ends(
+    @pytest.mark.parametrize(
+        "held",
+        [
+            lambda f: f.window(2, stride=2, key=_name),
+            lambda f: f.batch_by_key(2, key=_name),
+            lambda f: f.filter(_name).map(_same).prefetch(threads=1).window(2, 2, key=_name),
+        ],
+    )
+    def test_are_not_held_up_by_a_key_of_another_sender(
+        self, ipc: str, held: Callable[[AnyFlow], AnyFlow], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("flowdsl.remote.send_buffer.MAX_HELD_BYTES", 200_000)
+        silent = sending(fl.from_range(3).map(lambda _: ("short", bytes(1000))), ipc)
+        tally = Tally()
+        live = fl.from_zmq(ipc, tuple[str, bytes], senders=None, timeout=2, tally=tally)
+        run = iter(held(live))
+        next(run)
+        other = sending(fl.from_range(400).map(lambda _: ("long", bytes(1000))), ipc, hwm=4)
+        with pytest.raises(SourceError, match="2 s"):
+            deque(run, maxlen=0)
+        assert other.outcome() == 400
+        with pytest.raises(SourceError, match="left after it had acknowledged 2 elements"):
+            silent.outcome()
+        assert sorted(tally.acknowledged.values()) == [2, 400]
+
+    @pytest.mark.parametrize("threads", [0, 1])
+    @pytest.mark.parametrize("windows", [1, 3, 5])
+    def test_leave_the_rows_of_incomplete_windows_to_the_next(
+        self, ipc: str, windows: int, threads: int
+    ) -> None:
+        """Of each sender, the row that was held and those after it, and no others."""
+        sent = [[(name, number) for number in range(12)] for name in "abc"]
+        senders = [sending(fl.from_items(rows), ipc, serve=True, hwm=2) for rows in sent]
+        rows = fl.from_zmq(ipc, tuple[str, int], senders=3, timeout=WAIT)
+        read = rows.prefetch(threads=threads) if threads else rows
+        with iter(read.window(2, 2, key=_name)) as run:
+            got = [row for _ in range(windows) for row in next(run)]
+        got += fl.from_zmq(ipc, tuple[str, int], senders=3, timeout=WAIT)
+        assert sorted(got) == [row for rows in sent for row in rows]
+        for task in senders:
+            task.outcome()
+
+    def test_held_up_by_a_key_are_noticed_at_both_ends(
         self, ipc: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         monkeypatch.setattr("flowdsl.remote.send_buffer.MAX_HELD_BYTES", 10_000)
-        ended = sending(fl.from_range(3).map(lambda _: ("short", bytes(1000))), ipc)
+        rows = fl.from_range(90).map(lambda i: ("long" if i else "short", bytes(1000)))
+        sender = sending(rows, ipc, hwm=4)
         live = fl.from_zmq(ipc, tuple[str, bytes], senders=None, timeout=3)
-        run = iter(live.window(2, key=lambda row: row[0]))
-        next(run)
-        other = sending(fl.from_range(90).map(lambda _: ("long", bytes(1000))), ipc, hwm=4)
         with pytest.raises(SourceError, match="3 s"):
-            deque(run, maxlen=0)
-        with pytest.raises(SourceError, match="give each sender an address"):
-            other.outcome()
-        with pytest.raises(SourceError, match="left"):
-            ended.outcome()
+            deque(live.window(2, key=_name), maxlen=0)
+        with pytest.raises(SourceError, match="a key whose window or batch is not complete"):
+            sender.outcome()
         assert "send_zmq: half of the limit is reached" in caplog.text
         assert re.search(r"the sender .* failed after .*; others may continue", caplog.text)
 
