@@ -23,8 +23,9 @@ last (``Delivered.latest``). Functions, filters and ``flat_map`` make it from on
 other operators it is only known that they made it from rows which were not used up before it, and
 were read when it came.
 
-A filter may drop any number of consecutive rows. If only functions and filters are above the source
-or its workers, these rows are reported while the consumer waits for its next element.
+A filter may drop any number of consecutive rows, and a ``flat_map`` may make no element of them. If
+only functions and filters are above the source or its workers, or such operators above the source,
+these rows are reported while the consumer waits for its next element.
 
 Any other operator delivers all of its rows at the end of the pass. That end counts only if each
 operator above the source has read its own source to the end: a ``take`` may end a pass while rows
@@ -381,6 +382,11 @@ class Follower:
         """
         if not self._noted:
             self.receipts.report(self.delivered.used_up())
+
+    def all_read(self) -> None:
+        """Report all rows of a source that is asked for another, by operators that hold none."""
+        if not self._noted:
+            self.receipts.report(self.receipts.yielded_of)
 
     def commit_all(self) -> None:
         """Report that the consumer is finished with all elements, after the end of the pass."""

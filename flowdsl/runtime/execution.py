@@ -29,6 +29,8 @@ from flowdsl.errors import FORKED, FlowError
 from flowdsl.nodes import (
     POSITION_LIMIT,
     Acknowledging,
+    AnyNode,
+    MadeFromLatest,
     Node,
     PassFactory,
     Restartable,
@@ -360,10 +362,13 @@ class Execution(Generic[T]):
         channel = root
         while isinstance(channel, HostedChannel) and passes_on(channel.step.node):
             (channel,) = channel.sources
-        if isinstance(channel, HostedChannel) and channel.step.node is source:
-            source.receipts.when_left_out = follower.left_out
-        elif isinstance(channel, StageChannel) and isinstance(channel.runner, Pool):
+        if isinstance(channel, StageChannel) and isinstance(channel.runner, Pool):
             channel.runner.when_left_out = follower.left_out
+            return
+        while isinstance(channel, HostedChannel) and _holds_nothing(channel.step.node):
+            (channel,) = channel.sources
+        if isinstance(channel, HostedChannel) and channel.step.node is source:
+            source.receipts.when_left_out = follower.all_read
 
     def _followed(self, elements: Iterator[T]) -> Iterator[T]:
         """Yield the elements, and report to the sources which rows are delivered."""
@@ -490,3 +495,8 @@ def _forked() -> None:
 
 if hasattr(os, "register_at_fork"):  # not every system can fork
     os.register_at_fork(after_in_child=_forked)
+
+
+def _holds_nothing(node: AnyNode) -> bool:
+    """Return True if an operator is finished with all its rows whenever it reads the next one."""
+    return passes_on(node) or (isinstance(node, MadeFromLatest) and len(node.sources) == 1)

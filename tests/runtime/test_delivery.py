@@ -425,7 +425,7 @@ class TestRowsAreDelivered:
             ("threads", 7, 6),
             ("filter", 4, 5),
             ("batch", 3, 6),
-            ("flat_map", 3, 1),
+            ("flat_map", 3, 2),
             ("flat_map", 4, 2),
             ("repeat_each", 5, 1),
             ("window", 4, 3),
@@ -660,6 +660,36 @@ def test_rows_that_a_filter_leaves_out_are_reported_while_the_consumer_waits(
         if auto_commit:
             assert next(run, None) is None
             assert receipts.delivered == n
+
+
+@pytest.mark.parametrize("auto_commit", [True, False])
+@pytest.mark.parametrize(
+    "above",
+    [
+        lambda flow: flow.flat_map(lambda i: [i] * (i == 0)),
+        lambda flow: flow.map(lambda i: np.arange(int(i == 0))).unbatch(),
+        lambda flow: flow.filter(lambda i: i % 2 == 0).flat_map(lambda i: [i] * (i == 0)).map(abs),
+    ],
+    ids=["flat_map", "unbatch", "several"],
+)
+def test_rows_of_which_no_element_is_made_are_reported_while_the_consumer_waits(
+    above: Any, auto_commit: bool
+) -> None:
+    """Else a sender that waits for their acknowledgement would keep the next one waiting."""
+    flow, receipts = numbers(100, auto_commit)
+    reported = list[int]()
+
+    def noted(i: int) -> int:
+        reported.append(receipts.delivered)
+        return i
+
+    with iter(above(flow.map(noted))) as run:
+        assert next(run) == 0
+        if not auto_commit:
+            assert receipts.delivered == 0
+            run.commit()
+        assert next(run, None) is None
+    assert reported[-50:] == [*range(50, 100)]
 
 
 def test_an_element_that_is_not_committed_holds_back_rows_left_out_after_it() -> None:
