@@ -80,7 +80,7 @@ class DatasetPass(Iterator[X]):
     """One pass over the elements of a worker, whose state torchdata saves."""
 
     def __init__(self, flow: Flow[Any, Any], epoch: int, ranks: Ranks) -> None:
-        tensors = Tensors(device=None, pinned=False, copy=None)
+        tensors = Tensors(device=None, pin=False, copy=None)
         self._node = flow.node
         self._loader = Loader[X](flow, tensors, ranks=ranks, name="as_iterable_dataset")
         self._pass = self._loader.begin(epoch)

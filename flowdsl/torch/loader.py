@@ -50,9 +50,9 @@ class TorchLoader(Loader[X], IterableDataset[X]):
                 "to_torch: pin_memory=True has no effect: PyTorch sees no accelerator here",
                 stacklevel=3,
             )
-            tensors = attrs.evolve(tensors, pinned=False)
+            tensors = attrs.evolve(tensors, pin=False)
         elif pin_memory is None:
-            tensors = attrs.evolve(tensors, pinned=tensors.is_on_cuda)
+            tensors = attrs.evolve(tensors, pin=tensors.is_on_cuda)
         self._distributed = _distributed() if shard is None else None
         super().__init__(
             flow,
@@ -154,7 +154,7 @@ class Tensors:
     """Converts the arrays of an element to tensors, in the thread of a pump."""
 
     device: torch.device | None
-    pinned: bool
+    pin: bool
     copy: bool | None
     stream: torch.cuda.Stream | None = attrs.field(init=False)
     """The CUDA stream of transfers, separate so that they overlap with the consumer's work."""
@@ -185,9 +185,9 @@ class Tensors:
         return moved
 
     def _moved(self, tensor: torch.Tensor) -> torch.Tensor:
-        if self.pinned:
-            tensor = _pinned(tensor)
-        return tensor if self.device is None else tensor.to(self.device, non_blocking=self.pinned)
+        if self.pin:
+            tensor = pinned(tensor)
+        return tensor if self.device is None else tensor.to(self.device, non_blocking=self.pin)
 
     def record_use(self, element: Any) -> None:
         """Tell PyTorch that the consumer's stream uses memory that another stream allocated."""
@@ -196,15 +196,15 @@ class Tensors:
                 leaf.record_stream(torch.cuda.current_stream(leaf.device))
 
 
-def _pinned(tensor: torch.Tensor) -> torch.Tensor:
+def pinned(tensor: torch.Tensor) -> torch.Tensor:
     """Copy a tensor into pinned memory.
 
     ``pin_memory`` would copy with all of PyTorch's threads, each of which waits for a core while
     workers use all cores. NumPy copies in this thread, without the interpreter's lock.
     """
-    pinned = torch.empty_like(tensor, pin_memory=True)
-    np.copyto(_array_of(pinned), _array_of(tensor))
-    return pinned
+    copy = torch.empty_like(tensor, pin_memory=True)
+    np.copyto(_array_of(copy), _array_of(tensor))
+    return copy
 
 
 def _array_of(tensor: torch.Tensor) -> NDArray[Any]:

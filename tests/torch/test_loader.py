@@ -20,6 +20,8 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 
 import flowdsl as fl
 from flowdsl.testing.recipes import AnyFlow
+from flowdsl.torch import loader as torch_loader
+from flowdsl.torch.loader import pinned
 
 KNOWN = [
     *("bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"),
@@ -57,6 +59,29 @@ class TestConverting:
         assert tensor.shape == (2, 3)
         assert tensor.data_ptr() == array.ctypes.data
         assert bytes(tensor.flatten().view(torch.uint8)) == array.tobytes()
+
+    @pytest.mark.parametrize("dtype", KNOWN, ids=str)
+    @pytest.mark.parametrize("shape", [(), (0, 3), (2, 3)], ids=str)
+    def test_a_copy_in_pinned_memory_has_the_same_bits(
+        self, dtype: Any, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        empty_like = torch.empty_like  # there is no pinned memory without a GPU
+        monkeypatch.setattr(torch, "empty_like", lambda x, pin_memory: empty_like(x))
+        array = np.arange(6).astype(dtype)[: np.prod(shape, dtype=int)].reshape(shape)
+        copy = pinned(torch_loader.tensor_of(array))
+        assert str(copy.dtype) == f"torch.{array.dtype.name}"
+        assert copy.shape == shape
+        assert copy.reshape(-1).view(torch.uint8).numpy().tobytes() == array.tobytes()
+
+    def test_a_copy_in_pinned_memory_keeps_the_order_of_its_axes(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        empty_like = torch.empty_like
+        monkeypatch.setattr(torch, "empty_like", lambda x, pin_memory: empty_like(x))
+        tensor = torch.arange(24).reshape(2, 3, 4).permute(0, 2, 1)
+        copy = pinned(tensor)
+        assert copy.stride() == tensor.stride()
+        assert torch.equal(copy, tensor)
 
     @pytest.mark.parametrize(
         "array",
