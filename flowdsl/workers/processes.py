@@ -265,7 +265,7 @@ class Processes:
         self._leaving.append(worker)
 
     def park(self) -> bool:
-        if not self._owner.is_here or not self._are_soon_done():
+        if not self._owner.is_here or self._owner.ending or not self._are_soon_done():
             return False
         for worker in self._members.values():
             if worker.held:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -190,6 +192,28 @@ class TestAfterABreak:
             assert set(workers_of()) == before
         loader.close()
         assert workers_of() == []
+
+    def test_a_run_in_a_cycle_ends_its_workers(self) -> None:
+        """The garbage collector may end the workers before it closes the run."""
+        flow = flow_of(n=10**6)
+        cycle: list[Any] = [iter(flow)]
+        cycle.append(cycle)
+        next(cycle[0])
+        del cycle
+        gc.collect()
+        assert [x for x, _ in first_of(flow, 3)] == [0, 1, 2]
+
+    def test_a_program_may_exit_with_an_open_run(self) -> None:
+        program = """
+import flowdsl as fl
+flow = fl.from_range(10**6).map(abs).prefetch(procs=1)
+run = iter(flow)
+print(next(run))
+"""
+        ended = subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+        )
+        assert (ended.stdout, ended.stderr) == ("0\n", "")
 
     def test_end_workers_ends_them(self) -> None:
         flow = flow_of(n=10**6)
