@@ -206,7 +206,8 @@ class TestAfterABreak:
     def test_a_program_may_exit_with_an_open_run(self) -> None:
         program = """
 import flowdsl as fl
-flow = fl.from_range(10**6).map(abs).prefetch(procs=1)
+def f(i): return i
+flow = fl.from_range(10**6).map(f).prefetch(procs=1)
 run = iter(flow)
 print(next(run))
 """
