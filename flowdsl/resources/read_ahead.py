@@ -93,8 +93,8 @@ class ReadAhead(Generic[A]):
 
     def stop(self) -> None:
         """Stop reading; wait at most a second for a source that is busy."""
-        self._finalizer.detach()
-        self._reading.stop(SECONDS_TO_END)
+        if self._finalizer.detach() is not None:  # else it was stopped before
+            self._reading.stop(SECONDS_TO_END)
 
 
 class _Reading(Generic[A]):

@@ -114,7 +114,7 @@ class Run(chain[T]):
         """End the pass and its workers; elements already delivered stay valid.
 
         With ``keep_workers``, workers wait for the next pass over the flow, as after a complete
-        pass and after a ``break``; those that need long for their current element are ended.
+        pass and after a ``break``, unless they need more than half a second for an element.
         Generators and files that the pass was reading are closed, too. The same happens at the end
         of the pass, after an error, and when nothing refers to the run any more.
 

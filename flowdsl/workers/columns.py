@@ -9,12 +9,14 @@ such as a shuffle buffer, would then keep the memory of a whole task.
 
 The choice: arrays that differ only in their contents and lengths are joined, and the receiver
 copies each of them into memory of its own, which takes 0.3 microseconds. Tuples and dicts are
-transposed if one of their columns can be joined. All other elements are pickled as they are.
+transposed if one of their columns can be joined. All other elements are pickled as they are: also
+those in which an array occurs twice, or with an object that may refer to one, since pickle sends
+each object once, and restores the references.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate, chain, pairwise
 from math import prod
 from operator import attrgetter
@@ -34,6 +36,17 @@ FEWEST = 4
 DEPTH = 8
 """Structures within more structures than this are pickled as they are."""
 
+_ATOMS = {bool, int, float, complex, str, bytes, type(None)}
+"""The classes of values that may be among the arrays: immutable, and without references."""
+
+
+_PICKLING = {"__reduce__", "__reduce_ex__", "__getstate__", "__setstate__"}
+"""The methods by which a class changes what is pickled."""
+
+
+class _Unsuitable(Exception):
+    """The elements must be pickled as they are."""
+
 
 def columns_of(elements: list[Any], allocate: Allocate = np.empty) -> object:
     """Return an object with a smaller pickle, which is restored as a list of equal elements.
@@ -49,10 +62,25 @@ def columns_of(elements: list[Any], allocate: Allocate = np.empty) -> object:
     >>> pickle.loads(pickle.dumps(columns))[2]
     (array([0, 1]), 'text 2')
     """
-    if len(elements) < FEWEST:
+    if len(elements) < FEWEST or not _has_array(elements[0], DEPTH):
         return elements
-    columns = _joined(elements, allocate, DEPTH)
+    try:
+        transposed = _transposed(elements, DEPTH, set())
+    except _Unsuitable:
+        return elements
+    columns = _joined(transposed, allocate)
     return elements if columns is None else columns
+
+
+def _has_array(x: Any, depth: int) -> bool:
+    """Return True if an element contains an array or a NumPy scalar in tuples and dicts."""
+    kind = type(x)
+    if kind is np.ndarray or issubclass(kind, np.generic):
+        return True
+    if not depth or not issubclass(kind, tuple | dict):
+        return False
+    parts: Iterable[object] = x.values() if isinstance(x, dict) else x
+    return any(_has_array(part, depth - 1) for part in parts if type(part) not in _ATOMS)
 
 
 @attrs.frozen(eq=False)
@@ -77,54 +105,84 @@ class _Structures:
     restore: Callable[..., list[Any]]
     form: object
     """What ``restore`` needs besides the columns: the class or the keys."""
-    columns: list[object]
+    columns: list[Any]
 
     def __reduce__(self) -> tuple[Any, ...]:
         return self.restore, (self.form, self.columns)
 
 
-def _joined(elements: Sequence[Any], allocate: Allocate, depth: int) -> object | None:
-    """Return the elements as columns; None if nothing can be joined."""
-    kind = type(elements[0])
-    if kind is np.ndarray:
-        return _joined_arrays(elements, allocate)
+def _transposed(
+    elements: Sequence[Any], depth: int, arrays: set[int]
+) -> Sequence[Any] | _Structures:
+    """Return the columns of structures; the elements themselves if they are none.
+
+    ``arrays`` receives the ``id`` of each array.
+
+    Raises:
+        _Unsuitable: An array occurs twice, or the elements have no common structure.
+    """
+    kinds = set(map(type, elements))
+    if kinds == {np.ndarray}:
+        added = set(map(id, elements))
+        if len(added) < len(elements) or not arrays.isdisjoint(added):
+            raise _Unsuitable
+        arrays |= added
+        return elements
+    if kinds <= _ATOMS:
+        return elements
+    if len(kinds) > 1 or not depth:
+        raise _Unsuitable
+    (kind,) = kinds
     if issubclass(kind, np.generic):
-        return _joined_scalars(elements, kind)
-    restorer = _restorer(elements, kind) if depth else None
-    if restorer is None:
-        return None
-    restore, form = restorer
+        return elements
+    restore, form = _restorer(elements, kind)
     values = (element.values() for element in elements) if kind is dict else elements
-    columns, any_joined = list[object](), False
-    for column in zip(*values, strict=True):
-        joined = _joined(column, allocate, depth - 1)
-        any_joined |= joined is not None
-        columns.append(column if joined is None else joined)
-    return _Structures(restore, form, columns) if any_joined else None
+    columns = zip(*values, strict=True)
+    return _Structures(restore, form, [_transposed(x, depth - 1, arrays) for x in columns])
 
 
-def _restorer(
-    elements: Sequence[Any], kind: type
-) -> tuple[Callable[..., list[Any]], object] | None:
-    """Return what restores the elements from columns; None if they have no common structure."""
-    if not issubclass(kind, tuple | dict) or set(map(type, elements)) != {kind}:
+def _joined(elements: Sequence[Any] | _Structures, allocate: Allocate) -> object | None:
+    """Return the elements with joined columns; None if nothing can be joined."""
+    if not isinstance(elements, _Structures):
+        if type(elements[0]) is np.ndarray:
+            return _joined_arrays(elements, allocate)
+        return _joined_scalars(elements) if isinstance(elements[0], np.generic) else None
+    joined = [_joined(column, allocate) for column in elements.columns]
+    if all(column is None for column in joined):
         return None
+    columns = [
+        whole if column is None else column
+        for whole, column in zip(elements.columns, joined, strict=True)
+    ]
+    return _Structures(elements.restore, elements.form, columns)
+
+
+def _restorer(elements: Sequence[Any], kind: type) -> tuple[Callable[..., list[Any]], object]:
+    """Return what restores structures of this class from columns.
+
+    Raises:
+        _Unsuitable: They differ in keys or length, or pickle does not only keep their components.
+    """
     if kind is dict:
         keys = tuple(elements[0])
         # Equal keys may be of different types.
         are_texts = set(map(type, chain.from_iterable(elements))) == {str}
-        same = are_texts and all(tuple(element) == keys for element in elements)
-        return (_dicts, keys) if same else None
-    if len(set(map(len, elements))) > 1:
-        return None
-    if kind is tuple:
-        return _tuples, None
-    return (_named_tuples, kind) if is_named_tuple(kind) else None
+        if are_texts and all(tuple(element) == keys for element in elements):
+            return _dicts, keys
+    elif kind is tuple:
+        if len(set(map(len, elements))) == 1:
+            return _tuples, None
+    elif (
+        is_named_tuple(kind)
+        and "_fields" in vars(kind)  # else it is derived from one, and may have attributes
+        and kind.__dictoffset__ == 0
+        and _PICKLING.isdisjoint(vars(kind))
+    ):
+        return _named_tuples, kind
+    raise _Unsuitable
 
 
 def _joined_arrays(arrays: Sequence[Any], allocate: Allocate) -> _Column | None:
-    if set(map(type, arrays)) != {np.ndarray} or len(set(map(id, arrays))) < len(arrays):
-        return None  # pickle sends an array that occurs several times only once
     dtypes = {id(dtype): dtype for dtype in map(_dtype, arrays)}  # usually one object
     dtype = arrays[0].dtype
     if not all(_is_plain(other) and other == dtype for other in dtypes.values()):
@@ -139,7 +197,7 @@ def _joined_arrays(arrays: Sequence[Any], allocate: Allocate) -> _Column | None:
         return None
     if is_uniform := len(set(shapes)) == 1:
         lengths, joined_shape = None, (count * shape[0], *shape[1:])
-    elif len({shape[1:] for shape in shapes if shape}) == 1 and all(shapes):
+    elif all(shapes) and len({shape[1:] for shape in shapes}) == 1:
         lengths = list(map(len, arrays))
         joined_shape = (sum(lengths), *shape[1:])
     else:
@@ -154,8 +212,8 @@ def _joined_arrays(arrays: Sequence[Any], allocate: Allocate) -> _Column | None:
 _dtype, _flags, _shape = attrgetter("dtype"), attrgetter("flags"), attrgetter("shape")
 
 
-def _joined_scalars(scalars: Sequence[Any], kind: type[np.generic]) -> _Column | None:
-    if set(map(type, scalars)) != {kind} or not _is_plain(scalars[0].dtype):
+def _joined_scalars(scalars: Sequence[Any]) -> _Column | None:
+    if not _is_plain(scalars[0].dtype):
         return None
     return _Column(np.array(scalars, scalars[0].dtype), None, True)
 

@@ -265,7 +265,7 @@ class Processes:
         self._leaving.append(worker)
 
     def park(self) -> bool:
-        if not self._owner.is_here or self._owner.ending or not self._are_soon_done():
+        if not self._owner.is_here or self._owner.ending or not self._will_finish_soon():
             return False
         for worker in self._members.values():
             if worker.held:
@@ -274,7 +274,7 @@ class Processes:
             worker.clear_figures()
         return True
 
-    def _are_soon_done(self) -> bool:
+    def _will_finish_soon(self) -> bool:
         """Return True if, after a partial pass, no worker needs long for its current element."""
         workers = self._members.values()
         if not any(worker.held for worker in workers):
@@ -293,16 +293,16 @@ class Processes:
 
     def resume(self) -> bool:
         """Prepare parked workers for the next pass; return False if one of them has ended."""
-        if not self._finish_held():
+        if not self._drain_cancelled_tasks():
             return False
         ends = select.poll()
         for worker in self._members.values():
-            worker.window.forget_tasks()
+            worker.window.reset_marks()
             self._set_task_timeout(worker, FIRST_TASK_TIMEOUT_MS)
             ends.register(worker.end, select.POLLIN)
         return not ends.poll(0)
 
-    def _finish_held(self) -> bool:
+    def _drain_cancelled_tasks(self) -> bool:
         """Wait for the tasks of a partial pass; return False if a worker has ended.
 
         Workers that do not finish their current element soon are replaced.
@@ -315,7 +315,10 @@ class Processes:
             if not self._discard_results(seconds):
                 return False
         for worker in busy:
-            self.dismiss(worker)
+            self._forget(worker)
+            worker.process.kill()
+            worker.process.wait()
+            worker.window.detach()  # the consumer has none of its results
             self._add()
         return True
 

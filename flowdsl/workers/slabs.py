@@ -295,7 +295,7 @@ class Window:
         if (mark := self._slabs.get(_MARK)) is not None:
             mark.memory[_CANCELLED] = 1
 
-    def forget_tasks(self) -> None:
+    def reset_marks(self) -> None:
         """Clear the marks of the tasks of a pass, since the next one may use the same numbers."""
         if (mark := self._slabs.get(_MARK)) is not None:
             _BEGUN.pack_into(mark.memory, 0, 0)

@@ -121,6 +121,29 @@ def _described(x: Any) -> Any:
     return type(x), x
 
 
+class Reduced(NamedTuple):
+    """A class that is pickled as another one."""
+
+    x: Any
+
+    def __reduce__(self) -> Any:
+        return tuple, ((self.x,),)
+
+
+class Derived(Point):
+    """A class whose instances may have attributes."""
+
+
+def _shared(i: int) -> Any:
+    array = np.full(3, i)
+    return {"image": array, "views": [array]}
+
+
+def _twice(i: int) -> Any:
+    array = np.full(3, i)
+    return array, {"again": array}
+
+
 CORNERS: dict[str, list[Any]] = {
     "read-only": [_read_only(np.full(3, i)) for i in range(9)],
     "read-only of several lengths": [_read_only(np.full(i, i)) for i in range(9)],
@@ -141,6 +164,9 @@ CORNERS: dict[str, list[Any]] = {
         (np.full(3, i), i) if i else Point(np.zeros(3), 0) for i in (1, 2, 0, 3)
     ],
     "tuples of several lengths": [(np.full(3, i),) * (1 + i % 2) for i in range(9)],
+    "pickled as another class": [Reduced(np.full(3, i)) for i in range(9)],
+    "derived": [Derived(np.full(3, i), i) for i in range(9)],
+    "an array in a list, too": [_shared(i) for i in range(9)],
     "several keys": [{str(i % 2): np.full(3, i)} for i in range(9)],
     "keys in another order": [
         dict(sorted({"a": np.full(3, i), "b": i}.items(), reverse=i > 4)) for i in range(9)
@@ -199,6 +225,24 @@ class TestColumns:
     def test_an_array_that_occurs_several_times_is_sent_once(self) -> None:
         elements = [np.zeros(100)] * 100
         assert columns_of(elements) is elements
+
+    @pytest.mark.parametrize("element", [_shared, _twice])
+    def test_an_array_is_the_same_wherever_it_occurs(self, element: Any) -> None:
+        for x in received([element(i) for i in range(9)]):
+            first, second = arrays_in(x)
+            assert first is second
+
+    def test_an_array_of_several_elements_is_sent_once(self) -> None:
+        arrays = [np.full(3, i) for i in range(40)]
+        windows = [tuple(arrays[i : i + 4]) for i in range(36)]
+        found = received(windows)
+        assert len({id(array) for window in found for array in window}) == 39
+
+    def test_attributes_of_derived_classes_arrive(self) -> None:
+        elements = [Derived(np.full(3, i), i) for i in range(9)]
+        for i, x in enumerate(elements):
+            x.source = i  # type: ignore[attr-defined]  # a class without slots
+        assert [x.source for x in received(elements)] == list(range(9))
 
     def test_elements_without_arrays_are_unchanged(self) -> None:
         elements = [(i, str(i)) for i in range(100)]
