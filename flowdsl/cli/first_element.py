@@ -138,16 +138,16 @@ class _FirstElements:
         below = [source for part in unknown for source in part.sources]
         # Of a stream, each operator may read elements without end before it yields one.
         noted = [*unknown, *below] if node.indexable else parts
-        noting = self._noting(node, frozenset(map(id, noted)))
+        noting = self._with_recorders(node, frozenset(map(id, noted)))
         with suppress(IndexError):  # a flow without elements
             element_at(plan_of(noting), 0, epoch=0)
 
     @any_depth
-    def _noting(self, node: AnyNode, noted: frozenset[int]) -> AnyNode:
+    def _with_recorders(self, node: AnyNode, noted: frozenset[int]) -> AnyNode:
         """Return the flow with a node that notes elements above each of the ``noted`` nodes."""
-        sources = tuple(self._noting(source, noted) for source in node.sources)
+        sources = tuple(self._with_recorders(source, noted) for source in node.sources)
         above = with_sources(node, sources)
-        return _Noting(above, partial(self._note, node)) if id(node) in noted else above
+        return _Recorder(above, partial(self._note, node)) if id(node) in noted else above
 
     def _note(self, node: AnyNode, element: Any) -> None:
         self._read.add(id(node))
@@ -169,7 +169,7 @@ class _FirstElements:
 
 
 @attrs.frozen(eq=False, repr=False, slots=False)
-class _Noting(Elementwise[Any, Any, Effect]):
+class _Recorder(Elementwise[Any, Any, Effect]):
     """Yields the elements of a node unchanged, and passes each to a function."""
 
     when_seen: Callable[[Any], None]

@@ -118,10 +118,10 @@ class StageChannel:
         pool = self.runner
         if not isinstance(pool, Pool):
             return None  # its bases are read by position
-        one_each = self.stage.ordered and self.stage.rows_per_element == 1
+        one_to_one = self.stage.ordered and self.stage.rows_per_element == 1
         for channel, notes in self.streams:
             if (below := channel.follow(source)) is not None:
-                return notes.delivered(below, lambda: pool.rows_delivered, one_each)
+                return notes.delivered(below, lambda: pool.rows_delivered, one_to_one)
         return None
 
     def placing(self) -> Placing | None:
@@ -446,7 +446,7 @@ class AheadChannel:
         """Return what is delivered of ``source`` from now on; None if it is not read here."""
         if (below := self.source.follow(source)) is None:
             return None
-        return self._notes.delivered(below, lambda: self._yielded, one_each=True)
+        return self._notes.delivered(below, lambda: self._yielded, one_to_one=True)
 
     def placing(self) -> Placing | None:
         """Return a function that returns the places after the last row that this channel yielded.

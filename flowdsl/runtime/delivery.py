@@ -67,8 +67,9 @@ class WholePass:
 
 
 Latest: TypeAlias = tuple[Offsets | None, Offsets]
-"""The rows from which the last row of a channel was made: none before the first offsets, and none
-from the second offsets on. The first are None if only those used up before it are known."""
+"""The begin and the end of a range of offsets in each partition, from which the last row of a
+channel was made. The begin is None if it is unknown: then the range may have any row that was not
+used up."""
 
 
 @attrs.frozen(eq=False)
@@ -82,13 +83,13 @@ class Delivered:
     ends: tuple[WholePass, ...] = ()
     """The ends of the passes that the operators between the source and this channel read."""
 
-    def after(self, used_up: Callable[[], Offsets], end: WholePass, one_each: bool) -> Delivered:
+    def after(self, used_up: Callable[[], Offsets], end: WholePass, one_to_one: bool) -> Delivered:
         """Return what an operator above the channel has delivered, which answers ``used_up()``.
 
-        It reads the channel to ``end``. With ``one_each``, it makes each row from the row that it
+        It reads the channel to ``end``. With ``one_to_one``, it makes each row from the row that it
         read last.
         """
-        latest = self.latest if one_each else lambda: (None, self.latest()[1])
+        latest = self.latest if one_to_one else lambda: (None, self.latest()[1])
         return Delivered(used_up, latest, (*self.ends, end))
 
     @property
@@ -130,11 +131,11 @@ class RowNotes:
         return lambda: self._after(rows_delivered, index)
 
     def delivered(
-        self, below: Delivered, rows_delivered: Callable[[], int], one_each: bool
+        self, below: Delivered, rows_delivered: Callable[[], int], one_to_one: bool
     ) -> Delivered:
         """Return what is delivered of a source if ``rows_delivered()`` rows of this pass are.
 
-        With ``one_each``, the channel makes its last row from the last of these.
+        With ``one_to_one``, the channel makes its last row from the last of these.
         """
         noted = self.follow(lambda: (below.used_up(), below.latest()), rows_delivered)
 
@@ -142,7 +143,7 @@ class RowNotes:
             return found[0][0] if (found := noted()) else below.used_up()
 
         def latest() -> Latest:
-            if one_each and (found := noted()) and not found[1]:
+            if one_to_one and (found := noted()) and not found[1]:
                 return found[0][1]
             return None, below.latest()[1]
 
