@@ -212,31 +212,18 @@ def _jax_constant() -> Pass:
     return lambda: (step(batch) for _ in range(STEPS))
 
 
+def _steps(fed: Callable[[str], Pass], constant: Callable[[], Pass]) -> Work:
+    by_who = {who: partial(fed, who) for who in ("flowdsl", "loader")}
+    return Work(STEPS, {**by_who, "constant": constant}, goal=0.97, of="constant")
+
+
 WORKS = {
-    "PyTorch, a step on a GPU": Work(
-        STEPS,
-        {
-            "flowdsl": partial(_torch_fed, "flowdsl"),
-            "loader": partial(_torch_fed, "loader"),
-            "constant": _torch_constant,
-        },
-        goal=0.97,
-        of="constant",
-    ),
+    "PyTorch, a step on a GPU": _steps(_torch_fed, _torch_constant),
     "PyTorch, images on a GPU": Work(
         STEPS * BATCH,
         {who: partial(_torch_arrived, who) for who in ("flowdsl", "loader")},
     ),
-    "JAX, a step on a GPU": Work(
-        STEPS,
-        {
-            "flowdsl": partial(_jax_fed, "flowdsl"),
-            "loader": partial(_jax_fed, "loader"),
-            "constant": _jax_constant,
-        },
-        goal=0.97,
-        of="constant",
-    ),
+    "JAX, a step on a GPU": _steps(_jax_fed, _jax_constant),
 }
 
 NEEDS = {"loader": "torch"}

@@ -190,7 +190,7 @@ out have 0."""
 class Receipts:
     """Counts the rows that a source has yielded, and that the run has delivered to its consumer.
 
-    The rows of a source may be in several partitions, as those of several senders. Each partition
+    A source may divide its rows into partitions, such as one for each sender. Each partition
     is acknowledged on its own: a row that is not delivered holds back only later rows of its
     partition.
 
@@ -285,7 +285,7 @@ class Retained:
     """True if a run follows the rows; else the operator need not release them."""
 
     def release(self, position: int) -> None:
-        """Report that the row at a position is no longer used."""
+        """Report that the operator no longer uses the row at a position."""
         self.held.discard(position)
 
 

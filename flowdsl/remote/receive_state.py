@@ -90,7 +90,7 @@ class SenderRecord:
     delivered: int
     """The number of its items that were delivered to the consumer."""
     partition: int = 0
-    """The partition of its elements, among those of the receiver."""
+    """The receiver's partition that its elements belong to."""
     said: str = ""
     """The name by which the sender introduced itself."""
     reported: tuple[int, int] = (-1, -1)

@@ -488,6 +488,11 @@ def _nested_too_deeply(node: Node[Any, Any]) -> FlowError:
     )
 
 
+def _holds_nothing(node: AnyNode) -> bool:
+    """Return True if an operator is finished with all its rows whenever it reads the next one."""
+    return passes_on(node) or (isinstance(node, MadeFromLatest) and len(node.sources) == 1)
+
+
 def _forked() -> None:
     for execution in list(_with_workers):
         execution.fork()
@@ -495,8 +500,3 @@ def _forked() -> None:
 
 if hasattr(os, "register_at_fork"):  # not every system can fork
     os.register_at_fork(after_in_child=_forked)
-
-
-def _holds_nothing(node: AnyNode) -> bool:
-    """Return True if an operator is finished with all its rows whenever it reads the next one."""
-    return passes_on(node) or (isinstance(node, MadeFromLatest) and len(node.sources) == 1)

@@ -39,7 +39,6 @@ DEPTH = 8
 _ATOMS = {bool, int, float, complex, str, bytes, type(None)}
 """The classes of values that may be among the arrays: immutable, and without references."""
 
-
 _PICKLING = {"__reduce__", "__reduce_ex__", "__getstate__", "__setstate__"}
 """The methods by which a class changes what is pickled."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Any
 
 import numpy as np
@@ -31,7 +30,7 @@ def busy(milliseconds: int) -> None:
 def test_each_batch_is_right_although_memory_is_used_again(ahead: int, procs: int) -> None:
     flow = fl.from_range(200).map(image).batch(4)
     flow = flow.prefetch(procs=procs) if procs else flow
-    kept = deque[Any]()
+    kept = list[Any]()
     for k, (images, numbers) in enumerate(flow.to_torch("cuda", ahead=ahead)):
         busy(2)
         sums = images.sum((1, 2), dtype=torch.int64)  # runs after the next batch has arrived

@@ -39,6 +39,13 @@ def tensor_of(array: object, **options: Any) -> Any:
     return only(fl.from_range(1).map(lambda _: array), **options)  # its memory, writable
 
 
+@pytest.fixture
+def pageable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Allocate pageable memory instead of pinned memory, which needs a GPU."""
+    empty_like = torch.empty_like
+    monkeypatch.setattr(torch, "empty_like", lambda x, pin_memory: empty_like(x))
+
+
 class Pair(NamedTuple):
     x: Any
     y: Any
@@ -62,22 +69,18 @@ class TestConverting:
 
     @pytest.mark.parametrize("dtype", KNOWN, ids=str)
     @pytest.mark.parametrize("shape", [(), (0, 3), (2, 3)], ids=str)
+    @pytest.mark.usefixtures("pageable")
     def test_a_copy_in_pinned_memory_has_the_same_bits(
-        self, dtype: Any, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+        self, dtype: Any, shape: tuple[int, ...]
     ) -> None:
-        empty_like = torch.empty_like  # there is no pinned memory without a GPU
-        monkeypatch.setattr(torch, "empty_like", lambda x, pin_memory: empty_like(x))
         array = np.arange(6).astype(dtype)[: np.prod(shape, dtype=int)].reshape(shape)
         copy = pinned(torch_loader.tensor_of(array))
         assert str(copy.dtype) == f"torch.{array.dtype.name}"
         assert copy.shape == shape
         assert copy.reshape(-1).view(torch.uint8).numpy().tobytes() == array.tobytes()
 
-    def test_a_copy_in_pinned_memory_keeps_the_order_of_its_axes(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        empty_like = torch.empty_like
-        monkeypatch.setattr(torch, "empty_like", lambda x, pin_memory: empty_like(x))
+    @pytest.mark.usefixtures("pageable")
+    def test_a_copy_in_pinned_memory_keeps_the_order_of_its_axes(self) -> None:
         tensor = torch.arange(24).reshape(2, 3, 4).permute(0, 2, 1)
         copy = pinned(tensor)
         assert copy.stride() == tensor.stride()
