@@ -214,9 +214,9 @@ def from_zmq(
     all others again, to the next receiver. So a stopped consumer loses no element, and one that is
     killed between storing an element and acknowledging it gets it again: number the elements at the
     sender, ``flow.enumerate()``, and leave out what is stored already. A buffer such as
-    ``shuffle(buffer)`` yields elements in another order: from the first one that the buffer still
-    holds of a sender, all later ones of this sender are sent again. Below an operator of your own that does not say how far
-    it looks back, all elements are acknowledged at the end of the pass.
+    ``shuffle(buffer)`` yields elements in another order: from the first one that it still holds of
+    a sender, all later ones of this sender are sent again. Below an operator of your own that does
+    not say how far it looks back, all elements are acknowledged at the end of the pass.
 
     Messages of strangers are ignored and counted. A sender whose messages become malformed is
     refused: an error that names it, or with ``senders=None`` a warning, and the others continue.
