@@ -543,7 +543,14 @@ class _Types:
 
 def _types(operator: Operator, function: Callable[..., object]) -> _Types:
     hints = function.__annotations__
-    flows = ("FlowBase[", "Batchable[", "OfWholes[", "OfSingles[", "OfLongTuples[", "OfTuples")
+    flows = (
+        "FlowBase[",
+        "Batchable[",
+        "FlowOfNonTuples[",
+        "FlowOfSingleValues[",
+        "FlowOfTuples[",
+        "OfTuples",
+    )
     given = [_element(hint) for hint in hints.values() if hint.startswith(flows)]
     if not operator.is_source and "self" not in hints:
         given.insert(0, "T")
@@ -585,7 +592,7 @@ def _element(hint: str) -> str:
     if ast.unparse(flow.value) == "tuple":
         return f"{_element(ast.unparse(flow.slice.elts[0]))}, ..."
     text = ast.unparse(flow.slice.elts[0])
-    if ast.unparse(flow.value) in ("OfLongTuples", "OfTuplesToPyright"):
+    if ast.unparse(flow.value) in ("FlowOfTuples", "FlowOfTuplesInPyright"):
         text = f"tuple[{text}, ...]"
     text = text.replace("Unknown", "Any").replace("TypedDictLike", "TypedDict")
     text = text.replace("Rows", "NDArray[Any]")  # or lists, or tuples and dicts of them

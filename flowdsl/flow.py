@@ -16,7 +16,7 @@ from flowdsl.errors import EndlessFlow, InvalidFlow, SameEpoch, UnknownLength
 from flowdsl.jax.methods import ToJax
 from flowdsl.keras.methods import ToKeras
 from flowdsl.nodes import POSITION_LIMIT, AnyNode, FlowBase, Node, T, endless_part, is_int
-from flowdsl.nodes.base import E_any, register_flow_class
+from flowdsl.nodes.base import E_default, register_flow_class
 from flowdsl.nodes.kinds import worker_kinds
 from flowdsl.ops.augmenting import Augmenting
 from flowdsl.ops.batching import Batching
@@ -64,37 +64,37 @@ R = TypeVar("R")
 
 @attrs.frozen(repr=False)
 class Flow(
-    MappingOperators[T, E_any],
-    Components[T, E_any],
-    Augmenting[T, E_any],
-    Batching[T, E_any],
-    PaddedBatching[T, E_any],
-    Packing[T, E_any],
-    Windowing[T, E_any],
-    KeyBatching[T, E_any],
-    Bucketing[T, E_any],
-    Unbatching[T, E_any],
-    Sizing[T, E_any],
-    Sharding[T, E_any],
-    Scanning[T, E_any],
-    Rows[T, E_any],
-    Sampling[T, E_any],
-    Splitting[T, E_any],
-    Ordering[T, E_any],
-    Caching[T, E_any],
-    Zipping[T, E_any],
-    Combining[T, E_any],
-    Interleaving[T, E_any],
-    LiveStreams[T, E_any],
-    Placing[T, E_any],
-    Inspecting[T, E_any],
-    WriteMethods[T, E_any],
-    Sending[T, E_any],
-    ToTorch[T, E_any],
-    ToJax[T, E_any],
-    ToRay[T, E_any],
-    ToKeras[T, E_any],
-    Generic[T, E_any],
+    MappingOperators[T, E_default],
+    Components[T, E_default],
+    Augmenting[T, E_default],
+    Batching[T, E_default],
+    PaddedBatching[T, E_default],
+    Packing[T, E_default],
+    Windowing[T, E_default],
+    KeyBatching[T, E_default],
+    Bucketing[T, E_default],
+    Unbatching[T, E_default],
+    Sizing[T, E_default],
+    Sharding[T, E_default],
+    Scanning[T, E_default],
+    Rows[T, E_default],
+    Sampling[T, E_default],
+    Splitting[T, E_default],
+    Ordering[T, E_default],
+    Caching[T, E_default],
+    Zipping[T, E_default],
+    Combining[T, E_default],
+    Interleaving[T, E_default],
+    LiveStreams[T, E_default],
+    Placing[T, E_default],
+    Inspecting[T, E_default],
+    WriteMethods[T, E_default],
+    Sending[T, E_default],
+    ToTorch[T, E_default],
+    ToJax[T, E_default],
+    ToRay[T, E_default],
+    ToKeras[T, E_default],
+    Generic[T, E_default],
 ):
     """An immutable description of a pipeline of elements ``T``, with the effects ``E`` on its rows.
 
@@ -454,7 +454,11 @@ class Flow(
         return progress(iter(self), description)
 
     def pipe(
-        self, func: Callable[Concatenate[Flow[T, E_any], P], R], /, *args: P.args, **kw: P.kwargs
+        self,
+        func: Callable[Concatenate[Flow[T, E_default], P], R],
+        /,
+        *args: P.args,
+        **kw: P.kwargs,
     ) -> R:
         """Chain a function of flows: return ``func(self, *args, **kw)``.
 
@@ -468,7 +472,7 @@ class Flow(
 
     def apply(
         self,
-        operator: Callable[Concatenate[Node[T, E_any], P], Node[B, F]],
+        operator: Callable[Concatenate[Node[T, E_default], P], Node[B, F]],
         /,
         *args: P.args,
         **kw: P.kwargs,

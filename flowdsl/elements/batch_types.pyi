@@ -492,7 +492,7 @@ class WithEffects(Generic[E_co]):
 
     def _effects(self) -> To[E_co]: ...
 
-class OfLongTuples(Protocol[T_co, E_co]):
+class FlowOfTuples(Protocol[T_co, E_co]):
     """A flow of tuples of any length, whose components are ``T``."""
 
     def _effects(self) -> To[E_co]: ...
@@ -502,7 +502,7 @@ class OfLongTuples(Protocol[T_co, E_co]):
     @overload
     def _kind(self, never: Unknown) -> None: ...
 
-class OfWholes(Protocol[T_co, E_co]):
+class FlowOfNonTuples(Protocol[T_co, E_co]):
     """A flow of elements that are not tuples."""
 
     def _effects(self) -> To[E_co]: ...
@@ -512,7 +512,7 @@ class OfWholes(Protocol[T_co, E_co]):
     @overload
     def _kind(self, never: Unknown) -> None: ...
 
-class OfSingles(Protocol[T_co, E_co]):
+class FlowOfSingleValues(Protocol[T_co, E_co]):
     """A flow of elements that are neither tuples nor dicts."""
 
     def _effects(self) -> To[E_co]: ...
@@ -522,10 +522,10 @@ class OfSingles(Protocol[T_co, E_co]):
     @overload
     def _kind(self, never: Unknown) -> None: ...
 
-class OfTuplesToPyright(Protocol[T_co, E_co]):
+class FlowOfTuplesInPyright(Protocol[T_co, E_co]):
     """A flow of tuples, for pyright only: for mypy an attrs class has no such fields.
 
-    If an argument of ``zip`` is a call, pyright does not see that it is ``OfLongTuples``.
+    If an argument of ``zip`` is a call, pyright does not see that it is ``FlowOfTuples``.
     """
 
     __dataclass_fields__: ClassVar[dict[str, Any]]

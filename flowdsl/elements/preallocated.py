@@ -35,13 +35,13 @@ class Stacked(list[Any]):
 
 
 class NextRow:
-    """The places in a batch for the arrays of its next row: views of the batch's arrays.
+    """The parts of a batch for the arrays of its next row: views of the batch's arrays.
 
-    A source may read the row's arrays into these views instead of into new arrays. ``places`` has
+    A source may read the row's arrays into these views instead of into new arrays. ``out`` has
     them by the component's name; the names of a tuple's components are their numbers.
     """
 
-    places: Mapping[str, NDArray[Any]] = {}
+    out: Mapping[str, NDArray[Any]] = {}
 
 
 class BatchRows(list[Any]):
@@ -52,7 +52,7 @@ class BatchRows(list[Any]):
     """
 
     next_row: NextRow | None = None
-    """Has the places of the next row while rows are added, for the source that reads this row."""
+    """Has the next row's views while rows are added, for the source that reads this row."""
 
     def __init__(self, size: int, allocate: Allocate) -> None:
         """Nothing is allocated before the first row."""
@@ -62,8 +62,8 @@ class BatchRows(list[Any]):
         self._kind: type = type(None)
         self._batches: dict[str, NDArray[Any]] = {}
         """The batch of each component, by name; the name is empty if rows are arrays."""
-        self._places: Mapping[str, NDArray[Any]] = {}
-        """The places that ``next_row`` has, by name."""
+        self._out: Mapping[str, NDArray[Any]] = {}
+        """The views that ``next_row`` has, by name."""
         self._numbers: Mapping[str, str] = {}
         """The numbers of a NamedTuple's components, by name."""
 
@@ -75,34 +75,34 @@ class BatchRows(list[Any]):
                 if not self:
                     self._allocate_for(x)
                 if not self._batches:  # no array is worth it, or rows differ: collect the rest
-                    self._withdraw_places()
+                    self._withdraw_out()
                     self.append(x)
                     super().extend(remaining)
                     return
                 self.append(self._placed(x))
-                self._offer_places()
+                self._offer_out()
         finally:
-            self._withdraw_places()
+            self._withdraw_out()
 
     def column(self, name: str, parts: Sequence[Any]) -> Sequence[Any]:
         """A component of all rows, as ``Stacked`` if all have the same dtype and shape."""
         batch = self._batches.get(name)
         return parts if batch is None or len(self) < self._size else Stacked(parts, batch)
 
-    def _offer_places(self) -> None:
-        """Show the source the places of its next row."""
+    def _offer_out(self) -> None:
+        """Show the source the views for its next row."""
         if self.next_row is not None and (i := len(self)) < self._size:
-            self._places = {name: batch[i] for name, batch in self._batches.items()}
+            self._out = {name: batch[i] for name, batch in self._batches.items()}
             numbers = self._numbers
-            self.next_row.places = (
-                {numbers[name]: place for name, place in self._places.items()}
+            self.next_row.out = (
+                {numbers[name]: place for name, place in self._out.items()}
                 if numbers
-                else self._places
+                else self._out
             )
 
-    def _withdraw_places(self) -> None:
+    def _withdraw_out(self) -> None:
         if self.next_row is not None:
-            self.next_row.places = self._places = {}
+            self.next_row.out = self._out = {}
 
     def _allocate_for(self, x: Any) -> None:
         """Allocate the arrays of the batch, from its first row."""
@@ -111,7 +111,7 @@ class BatchRows(list[Any]):
         if is_named_tuple(self._kind):
             self._numbers = {name: str(k) for k, (name, _) in enumerate(parts)}
         elif self._kind not in (np.ndarray, tuple, dict):
-            self.next_row = None  # a constructor would see the places, and may exchange arrays
+            self.next_row = None  # a constructor would see the views, and may exchange arrays
         try:
             self._batches = {
                 name: self._allocate((self._size, *part.shape), part.dtype)
@@ -132,7 +132,7 @@ class BatchRows(list[Any]):
         )
 
     def _placed(self, x: Any) -> Any:
-        """The row, with its arrays copied to their places."""
+        """The row, with its arrays copied into the batch."""
         kind: type = type(x)
         if kind is not self._kind:
             self._batches = {}
@@ -155,7 +155,7 @@ class BatchRows(list[Any]):
     def _put(self, name: str, part: Any) -> Any:
         """The part in its place in the batch; the part itself if it has no place there."""
         batch = self._batches.get(name)
-        is_in_place = part is not None and part is self._places.get(name)  # read there directly
+        is_in_place = part is not None and part is self._out.get(name)  # read there directly
         if batch is None or is_in_place:
             return part
         if (

@@ -48,7 +48,7 @@ E = TypeVar("E", bound=Effect, covariant=True)
 F = TypeVar("F", bound=Effect)
 N = TypeVar("N", bound="Node[Any, Any]")
 P = ParamSpec("P")
-E_any = TypeVarWithDefault("E_any", bound=Effect, covariant=True, default=Effect)
+E_default = TypeVarWithDefault("E_default", bound=Effect, covariant=True, default=Effect)
 
 Row: TypeAlias = tuple[int, A]
 """A position and an element. Positions count from 0 in every pass; a filter leaves gaps in them,
@@ -449,10 +449,10 @@ class Pass(Iterator[T], Protocol[T]):
 
 
 @attrs.frozen(repr=False)
-class FlowBase(ABC, Element[T], WithEffects[E_any], Generic[T, E_any]):
+class FlowBase(ABC, Element[T], WithEffects[E_default], Generic[T, E_default]):
     """A flow as operators use it: it has a node. Third-party functions accept this type."""
 
-    node: Node[T, E_any]
+    node: Node[T, E_default]
 
     @abstractmethod
     def __iter__(self) -> Pass[T]: ...

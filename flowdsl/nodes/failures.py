@@ -229,7 +229,7 @@ class SkipFailed(
     """Leaves failures out, and calls ``handler`` with the error of each."""
 
     drops: ClassVar[bool] = True
-    light: ClassVar[bool] = True
+    cheap: ClassVar[bool] = True
     handler: Handler | None
     title_argument: str
 

@@ -162,7 +162,7 @@ class Elementwise(MadeFromLatest[U, E], Reshardable[U, E], Generic[A, U, E]):
     drops: ClassVar[bool] = False
     """True if the operator may leave elements out."""
 
-    light: ClassVar[bool] = False
+    cheap: ClassVar[bool] = False
     """True if it is so cheap that it does not justify sending elements to a worker."""
 
     source: Node[A, E]

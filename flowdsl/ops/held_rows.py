@@ -47,7 +47,7 @@ class HeldRows(Generic[A]):
 
     def rows(self, epoch: int) -> Iterator[Row[A]]:
         """Yield the rows that were held, if the pass is resumed, and then the later ones."""
-        offset = self.restarts.offset
+        offset = self.restarts.offset  # the packed bits of ``_note``, or 0
         mark = self.restarts.mark()  # before ``self.source`` begins the passes of operators below
         self.restarts.note(mark, self.restarts.yielded, offset)
         rows = self.source(epoch)

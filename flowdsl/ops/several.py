@@ -22,7 +22,7 @@ from flowdsl.ops.live import Merge
 from flowdsl.ops.zipping import Zip, ZipNamed
 
 if TYPE_CHECKING:
-    from flowdsl.elements.batch_types import OfSingles
+    from flowdsl.elements.batch_types import FlowOfSingleValues
     from flowdsl.flow import Flow
 
 T = TypeVar("T")
@@ -43,7 +43,7 @@ _WEIGHTS = "write weights={}"
 class Named(CodeTemplate[A, tuple[str, A], E], Generic[A, E]):
     """Each element with the name of its flow."""
 
-    light: ClassVar[bool] = True
+    cheap: ClassVar[bool] = True
     name: str
 
     @property
@@ -274,10 +274,15 @@ def zip(
     one: FlowBase[Mapping[str, Any], P], /, *flows: FlowBase[Mapping[str, Any], P]
 ) -> Flow[dict[str, Any], P]: ...
 @overload
-def zip(one: OfSingles[A1, P], two: OfSingles[A2, P], /) -> Flow[tuple[A1, A2], P]: ...
+def zip(
+    one: FlowOfSingleValues[A1, P], two: FlowOfSingleValues[A2, P], /
+) -> Flow[tuple[A1, A2], P]: ...
 @overload
 def zip(
-    one: OfSingles[A1, P], two: OfSingles[A2, P], three: OfSingles[A3, P], /
+    one: FlowOfSingleValues[A1, P],
+    two: FlowOfSingleValues[A2, P],
+    three: FlowOfSingleValues[A3, P],
+    /,
 ) -> Flow[tuple[A1, A2, A3], P]: ...
 @overload
 def zip(flow: FlowBase[Any, P], /, *flows: FlowBase[Any, P]) -> Flow[Any, P]: ...

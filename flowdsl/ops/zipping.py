@@ -35,7 +35,12 @@ from flowdsl.ops.combining import check_flows
 from flowdsl.ops.taking_turns import ending_with_first
 
 if TYPE_CHECKING:
-    from flowdsl.elements.batch_types import OfLongTuples, OfSingles, OfTuplesToPyright, OfWholes
+    from flowdsl.elements.batch_types import (
+        FlowOfNonTuples,
+        FlowOfSingleValues,
+        FlowOfTuples,
+        FlowOfTuplesInPyright,
+    )
     from flowdsl.flow import Flow
 
 A = TypeVar("A")
@@ -201,15 +206,15 @@ class Zipping(FlowBase[T, E]):
     ) -> Flow[tuple[*Ts, A1, A2, A3, A4], E | P]: ...
     @overload
     def zip(
-        self: FlowBase[tuple[A1, ...], Unmoved], other: OfLongTuples[A2, P], /
+        self: FlowBase[tuple[A1, ...], Unmoved], other: FlowOfTuples[A2, P], /
     ) -> Flow[tuple[A1 | A2, ...], E | P]: ...
     @overload
     def zip(
-        self: OfTuplesToPyright[A1, Unmoved], other: FlowBase[tuple[A2, ...], P], /
+        self: FlowOfTuplesInPyright[A1, Unmoved], other: FlowBase[tuple[A2, ...], P], /
     ) -> Flow[tuple[A1 | A2, ...], E | P]: ...
     @overload
     def zip(
-        self: FlowBase[tuple[*Ts], Unmoved], other: OfWholes[A, P], /
+        self: FlowBase[tuple[*Ts], Unmoved], other: FlowOfNonTuples[A, P], /
     ) -> Flow[tuple[*Ts, A], E | P]: ...
     @overload
     def zip(
@@ -217,15 +222,15 @@ class Zipping(FlowBase[T, E]):
     ) -> Flow[dict[str, V | W], E | P]: ...
     @overload
     def zip(
-        self: OfWholes[A, Unmoved], other: FlowBase[tuple[*Ts], P], /
+        self: FlowOfNonTuples[A, Unmoved], other: FlowBase[tuple[*Ts], P], /
     ) -> Flow[tuple[A, *Ts], E | P]: ...
     @overload
     def zip(
-        self: FlowBase[dict[str, V], Unmoved], other: OfSingles[A1, P], /
+        self: FlowBase[dict[str, V], Unmoved], other: FlowOfSingleValues[A1, P], /
     ) -> Flow[tuple[dict[str, V], A1], E | P]: ...
     @overload
     def zip(
-        self: OfSingles[A, Unmoved], other: OfWholes[A1, P], /
+        self: FlowOfSingleValues[A, Unmoved], other: FlowOfNonTuples[A1, P], /
     ) -> Flow[tuple[A, A1], E | P]: ...
     @overload
     def zip(
@@ -253,7 +258,10 @@ class Zipping(FlowBase[T, E]):
     ) -> Flow[tuple[Any, ...], E | P]: ...
     @overload
     def zip(
-        self: OfSingles[A, Unmoved], other: OfSingles[A1, P], third: OfSingles[A2, P], /
+        self: FlowOfSingleValues[A, Unmoved],
+        other: FlowOfSingleValues[A1, P],
+        third: FlowOfSingleValues[A2, P],
+        /,
     ) -> Flow[tuple[A, A1, A2], E | P]: ...
     @overload
     def zip(

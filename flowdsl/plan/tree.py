@@ -72,7 +72,7 @@ def _step(node: AnyNode, numbers: Iterator[int], depth: int) -> Step:
 
 def is_of_prefetch(node: AnyNode) -> bool:
     """Return True if the node represents an argument of ``prefetch``, and not an operator."""
-    return isinstance(node, Identity) or (isinstance(node, Elementwise) and node.light)
+    return isinstance(node, Identity) or (isinstance(node, Elementwise) and node.cheap)
 
 
 @overload
@@ -130,8 +130,10 @@ def has_work(step: Step) -> bool:
 def is_for_workers(step: Step) -> bool:
     """Return True if workers could run this operator, and it is worth sending elements to them."""
     node = step.node
-    light = isinstance(node, Elementwise) and node.light
-    return not light and runs_in_worker(node) and all(base is not step for base in bases_of(step))
+    is_cheap = isinstance(node, Elementwise) and node.cheap
+    return (
+        not is_cheap and runs_in_worker(node) and all(base is not step for base in bases_of(step))
+    )
 
 
 def only_reads_stream(step: Step) -> bool:

@@ -1,6 +1,7 @@
 """Leases: actors that reserve CPUs of a machine, kept for a while after their backend has ended.
 
-The problem: a pass that the consumer leaves early ends its workers, and so does a changed function.
+The problem: a pass that the consumer leaves early ends its workers, and so does the next pass over
+a flow of which the user has changed a function.
 The naive way ends the actor with them. The next pass then waits for Ray to free the CPUs and for a
 new interpreter that imports flowdsl, a second or two. The choice: a released actor stays for ten
 seconds, without workers. The next backend that needs the same number of CPUs there gets it.
@@ -85,8 +86,9 @@ def acquire(kind: type[Reservation], node: Node, cpus: int) -> Lease:
 
 
 _OPTIONS: Any = {"concurrency_groups": {"reports": 1, "life": 1}}
-"""A thread for each of two groups of calls, so that they do not wait for tasks: those that wait for
-reports, and those that hold and release the actor."""
+"""A thread for each of two groups of calls to the actor, so that they do not wait for tasks:
+``reports`` for the call that returns what its workers report, and ``life`` for ``hold`` and
+``release``."""
 
 
 def release(lease: Lease) -> None:

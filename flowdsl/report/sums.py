@@ -77,14 +77,18 @@ def _stage(first: StageStatistics, other: StageStatistics, sign: int) -> StageSt
     workers = list(zip_longest(first.workers, other.workers, fillvalue=WorkerStatistics(0, 0.0)))
     if sign < 0:
         del workers[len(first.workers) :]  # workers that were stopped in the meantime
-    staffed = None if first.staffed is None else first.staffed + sign * (other.staffed or 0.0)
+    worker_seconds = (
+        None
+        if first.worker_seconds is None
+        else first.worker_seconds + sign * (other.worker_seconds or 0.0)
+    )
     return attrs.evolve(
         first,
         **{name: getattr(first, name) + sign * getattr(other, name) for name in _SUMS},
         fill=min(1.0, max(0.0, filled / seconds)) if seconds > 0 else 0.0,
         workers=tuple(_worker(a, b, sign) for a, b in workers),
         dismissed=_worker(first.dismissed, other.dismissed, sign),
-        staffed=staffed,
+        worker_seconds=worker_seconds,
         costs=_costs(first.costs, other.costs, sign),
         times=_times(first.times, other.times, sign),
     )

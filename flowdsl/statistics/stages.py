@@ -76,7 +76,7 @@ class StageStatistics:
     """The current workers, or those at the end; empty if the consumer's thread runs the stage."""
     dismissed: WorkerStatistics = WorkerStatistics(0, 0.0, 0.0)
     """The work of workers that were stopped, if the run adjusts the number of workers."""
-    staffed: float | None = None
+    worker_seconds: float | None = None
     """The total time for which workers existed, if the run adjusts their number, else None."""
     input_seconds: float = 0.0
     """Seconds in which the consumer's thread read the rows that are sent to workers."""
@@ -116,7 +116,7 @@ class StageStatistics:
     @property
     def auto(self) -> bool:
         """True if the run adjusts the number of workers."""
-        return self.staffed is not None
+        return self.worker_seconds is not None
 
     @property
     def busy(self) -> float:
@@ -127,7 +127,7 @@ class StageStatistics:
     def utilisation(self) -> float:
         """The share of the workers' time in which they were busy, from 0 to 1."""
         whole = self.seconds * len(self.workers)
-        available = whole if self.staffed is None else self.staffed
+        available = whole if self.worker_seconds is None else self.worker_seconds
         return min(1.0, self.busy / available) if available else 0.0
 
     @property

@@ -14,7 +14,7 @@ from flowdsl.errors import Location, SourceError
 from flowdsl.nodes import IndexedSource, T, cached_per_node
 from flowdsl.resources.file_names import without_secrets
 from flowdsl.storage.index import Shards
-from flowdsl.storage.layout import Places
+from flowdsl.storage.layout import OutArrays
 from flowdsl.storage.paths import title_of
 
 
@@ -93,16 +93,16 @@ class ShardedSource(IndexedSource[T], Generic[T]):
 
 @attrs.define(eq=False)
 class RowReader:
-    """Reads rows by number; arrays are read into a batch, if it has places for them."""
+    """Reads rows by number; arrays are read into a batch where that is possible."""
 
-    read: Callable[[int, Places], Any]
-    """Returns a row, with its arrays read into these places if possible."""
+    read: Callable[[int, OutArrays], Any]
+    """Returns a row, with its arrays read into these ``out`` arrays if possible."""
     convert: Callable[[int, Any], Any] | None = None
     """Converts a row to the declared classes."""
     next_row: NextRow = attrs.field(factory=NextRow, init=False)
 
     def __call__(self, i: int) -> Any:
-        row = self.read(i, self.next_row.places)
+        row = self.read(i, self.next_row.out)
         return row if self.convert is None else self.convert(i, row)
 
 

@@ -7,7 +7,7 @@ batch.
 
 The choice: the layout of a row is a guess about the next ones. A row matches if the bytes around
 its arrays are the same, except for the items between them, which are decoded. So the description of
-arrays is not decoded, and arrays are read to their places before it is known whether the row
+arrays is not decoded, and arrays are read into the batch before it is known whether the row
 matches. A row that does not match is read again.
 """
 
@@ -28,9 +28,9 @@ from flowdsl.storage.values import takes_any_bytes
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-Places: TypeAlias = Mapping[str, NDArray[Any]]
-"""Memory for the arrays of a row, by the names of its components."""
-NO_PLACES: Places = {}
+OutArrays: TypeAlias = Mapping[str, NDArray[Any]]
+"""Arrays into which those of a row are read, such as parts of a batch; the keys name components."""
+NO_OUT: OutArrays = {}
 Parts: TypeAlias = "list[Buffer]"
 """The bytes of an encoded element: its arrays, and what is around each."""
 
@@ -87,12 +87,12 @@ class Layout:
         arrays = [np.empty(0)] * len(self.arrays)
         return self.element(gaps, arrays, trusted) is not None
 
-    def parts(self, gaps: Sequence[bytearray], places: Places) -> tuple[list[NDArray[Any]], Parts]:
+    def parts(self, gaps: Sequence[bytearray], out: OutArrays) -> tuple[list[NDArray[Any]], Parts]:
         """Return the arrays and all parts of an element; an array is its place, if that fits."""
         arrays: list[NDArray[Any]] = []
         parts: Parts = [gaps[0]]
         for (name, dtype, shape), gap in zip(self.arrays, gaps[1:], strict=True):
-            place = places.get(name)
+            place = out.get(name)
             if place is None or place.dtype != dtype or place.shape != shape:
                 place = np.empty(shape, dtype)
             arrays.append(place)
@@ -197,7 +197,7 @@ class _Buffers(NamedTuple):
 
 @attrs.define(eq=False)
 class InPlace:
-    """Reads rows of the layout that was guessed last, with their arrays in places of a batch."""
+    """Reads rows of the layout that was guessed last, with their arrays directly in a batch."""
 
     frame: Callable[[int], tuple[int, int]]
     """Returns how many bytes a file stores before and after an encoded element of this size."""
@@ -210,7 +210,7 @@ class InPlace:
     def row(
         self,
         size: int,
-        places: Places,
+        out: OutArrays,
         fill: Callable[[bytearray, Parts, bytearray], bool],
     ) -> Any:
         """Return a row of ``size`` stored bytes; None if it has to be read as a whole.
@@ -218,10 +218,10 @@ class InPlace:
         ``fill`` reads it to buffers: the bytes before the element, its parts, and the bytes after
         it. It returns False if it cannot, or if they are not what was written.
         """
-        if size != self._size or not places:
+        if size != self._size or not out:
             return None
         layout, before, gaps, after = cast("_Buffers", self._buffers)
-        arrays, parts = layout.parts(gaps, places)
+        arrays, parts = layout.parts(gaps, out)
         return layout.element(gaps, arrays, self.trusted) if fill(before, parts, after) else None
 
     def guess(self, row: object, data: memoryview) -> None:

@@ -54,14 +54,14 @@ class Catalogue:
     """Slow sources, which are drawn less often."""
 
     @property
-    def alone(self) -> list[str]:
+    def keeping_structure(self) -> list[str]:
         """Operators on one flow that keep the structure of its elements."""
         return [name for name in self.operators if name not in self.reshaping]
 
     @property
-    def in_place(self) -> list[str]:
+    def keeping_structure_and_order(self) -> list[str]:
         """Operators on one flow that keep the structure and the order of its elements."""
-        return [name for name in self.alone if name not in self.reordering]
+        return [name for name in self.keeping_structure if name not in self.reordering]
 
     def source_recipes(
         self,

@@ -49,10 +49,10 @@ def check_operator(
     default they have elements of any form, and some support only one pass. Flows that the operator
     refuses with an ``InvalidFlow`` are skipped.
 
-    The ``facts`` are properties that the laws cannot determine. ``chooses=True``: the
-    operator may leave rows out. ``judges=True``: it may leave rows out because of their
+    The ``facts`` are properties that the laws cannot determine. ``omits=True``: the
+    operator may leave rows out. ``filters=True``: it may leave rows out because of their
     content. ``repeats=True``: a row may occur more than once. ``reshapes=True``: it changes the
-    structure of elements. ``ragged=True``: its elements differ in shape. ``forgets=True``: an
+    structure of elements. ``ragged=True``: its elements differ in shape. ``loses_marks=True``: an
     element may not contain the marks of all rows it was computed from.
 
     Each element is marked with the rows it was computed from (``flowdsl.testing.elements``). If the
@@ -67,7 +67,7 @@ def check_operator(
     ...     length = None if source.length is None else -(-source.length // 2)
     ...     return source.then_renumbered(rows, length).by_position()
     >>> finite = chains(most=1).filter(lambda recipe: not recipe.endless)
-    >>> options = {"below": finite, "examples": 5, "chooses": True}
+    >>> options = {"below": finite, "examples": 5, "omits": True}
     >>> check_operator(lambda flow: flow.shard(2, 0), every_other, **options)
     >>> try:
     ...     check_operator(lambda flow: flow.shard(2, 1), every_other, **options)

@@ -39,7 +39,7 @@ def _draw_other(draw: Draw, recipe: Recipe, sources_in_use: int = 0) -> Recipe:
     for step in recipe.steps:
         if step.reshapes:
             other = attrs.evolve(other, steps=(*other.steps, step), names=(*other.names, step.name))
-    for name in draw(st.lists(st.sampled_from(catalogue.alone), max_size=2)):
+    for name in draw(st.lists(st.sampled_from(catalogue.keeping_structure), max_size=2)):
         other = catalogue.operators[name](draw, other)
     return other
 
@@ -61,21 +61,21 @@ def _into_one_form(recipe: Recipe) -> Recipe:
         lambda m: models.map_(m, functions.in_one_form),
         reshapes=True,
         # of a group it keeps only the first row's mark, so the others look left out
-        judges=True,
-        forgets=True,
+        filters=True,
+        loses_marks=True,
     )
 
 
 def zip_(draw: Draw, recipe: Recipe, named: bool = False) -> Recipe:
     """Add a zip with another flow; if ``named``, of a dict of both."""
-    if recipe.is_large or Reordered in recipe.flow.effects:
+    if recipe.has_large_elements or Reordered in recipe.flow.effects:
         return enumerate_(draw, recipe)
     catalogue, one_pass = recipe.drawn_from, draw(st.integers(0, 5)) == 0
     other = draw(catalogue.source_recipes(number=len(recipe.parts), one_pass=one_pass))
     # a source may be Reordered too, such as from_zmq with several senders
     if Reordered in other.flow.effects:
         return enumerate_(draw, recipe)
-    for name in draw(st.lists(st.sampled_from(catalogue.in_place), max_size=2)):
+    for name in draw(st.lists(st.sampled_from(catalogue.keeping_structure_and_order), max_size=2)):
         other = catalogue.operators[name](draw, other)
     if may_be(recipe, dict) and may_be(other, dict) and not named:
         func = partial(functions.renamed, str(len(recipe.parts)))
@@ -94,12 +94,12 @@ def zip_(draw: Draw, recipe: Recipe, named: bool = False) -> Recipe:
         lambda f, procs: _zipped(f, other.build(procs), named),
         lambda m: models.zip_(
             m,
-            other.model(m.bad_for_failures),
+            other.model(m.failures_as_bad),
             join=(lambda a, b: {"one": a, "other": b}) if named else None,
         ),
         other,
         # zip ends with the finite flow, so rows of the endless one are left out
-        chooses=other.endless,
+        omits=other.endless,
     )
 
 
@@ -114,7 +114,7 @@ def zip_named(draw: Draw, recipe: Recipe) -> Recipe:
 
 def _cut(recipe: Recipe, n: int) -> Recipe:
     return recipe.then(
-        f"take({n})", lambda f, _: f.take(n), lambda m: models.take(m, n), chooses=True
+        f"take({n})", lambda f, _: f.take(n), lambda m: models.take(m, n), omits=True
     )
 
 
@@ -130,7 +130,7 @@ def combined(
     return recipe.then(
         f"{name}({', '.join(str(other.names) for other in others)})",
         lambda f, procs: chain(f, *(other.build(procs) for other in others)),
-        lambda m: model(m, *(other.model(m.bad_for_failures) for other in others)),
+        lambda m: model(m, *(other.model(m.failures_as_bad) for other in others)),
         *others,
         **facts,
     )
@@ -147,7 +147,7 @@ def with_others(draw: Draw, recipe: Recipe) -> tuple[Recipe, list[Recipe]]:
 
 def concat(draw: Draw, recipe: Recipe) -> Recipe:
     """Add a concat with other flows."""
-    if recipe.is_long or recipe.endless:
+    if recipe.has_many_elements or recipe.endless:
         recipe = take(draw, recipe)
     recipe, others = with_others(draw, recipe)
     others[:-1] = [take(draw, o) if o.endless else o for o in others[:-1]]

@@ -104,8 +104,8 @@ def broken_burst(bad: int, element: Any) -> Iterator[Any]:
 
 
 def in_one_form(element: Any) -> Any:
-    """Return an element of any form as a pair."""
-    marks = ids(element)
+    """Return an element of any form as a pair, whose first component has the first row's mark."""
+    marks = ids(element)  # ``ids`` finds a row in the number of a pair, as its mark plus one
     return np.int32(marks[0] + 1 if marks else 0), np.array([len(marks)], np.float32)
 
 

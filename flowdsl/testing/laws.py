@@ -140,7 +140,7 @@ def rows_keep_the_effects(recipe: Recipe) -> None:
             if Reordered not in effects:
                 in_order = ours == sorted(ours, key=part.ids.index)
                 require(in_order, f"without Reordered, the rows of {part.title} come as {ours}")
-            if not recipe.chooses:
+            if not recipe.omits:
                 missing = sorted({*part.ids} - {*ours})
                 require(
                     not missing,
@@ -158,7 +158,7 @@ def spec_is_true(recipe: Recipe) -> None:
     except FlowError as error:
         # A probe ignores the shuffle, and may use a row that take leaves out.
         may_differ = Reordered in recipe.flow.effects or recipe.is_combined
-        require(may_differ and recipe.chooses, f"the spec is unknown: {error}")
+        require(may_differ and recipe.omits, f"the spec is unknown: {error}")
         return
     if recipe.is_ragged or recipe.is_combined:  # the probed element may differ in size
         spec = without_sizes(spec)
@@ -220,7 +220,7 @@ def origins_name_the_rows(recipe: Recipe) -> None:
     for position, element, origins in _origins(recipe, flow, 0):
         named = Counter(parts[origin.step].ids[origin.row] for origin in origins)
         marked = Counter(ids(element))
-        fits = marked <= named if recipe.forgets else marked == named
+        fits = marked <= named if recipe.loses_marks else marked == named
         rows = sorted(marked.elements())
         require(fits, f"element {position} has the rows {rows}, and its origins are {origins}")
 
@@ -240,7 +240,7 @@ def changing_a_row_changes_exactly_its_elements(recipe: Recipe, row: int, epoch:
             differs = not same(element, changed[position])
             named = (step, row) in {(origin.step, origin.row) for origin in origins}
             does = f"element {position} {'changes' if differs else 'does not change'}"
-            hidden = named and (recipe.forgets or recipe.is_ragged)
+            hidden = named and (recipe.loses_marks or recipe.is_ragged)
             require(
                 hidden or differs == named,
                 f"{does} with row {row} of source {step}, and its origins are {origins}",

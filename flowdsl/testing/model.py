@@ -48,7 +48,7 @@ class Model:
     """The effects of the flow."""
     depth: int = 1
     """The number of operators that change elements: part of the seed of random operators."""
-    bad_for_failures: bool = False
+    failures_as_bad: bool = False
     """With it the model yields ``BAD`` for an element that fails; otherwise it raises."""
     may_be_bad: bool = False
     """True if some elements may be ``BAD``."""
@@ -91,16 +91,16 @@ class Model:
         """Add an operator whose elements are numbered from 0."""
         return self.then(lambda epoch: enumerate(elements(epoch)), length, *tags)
 
-    def with_bad_for_failures(self) -> Model:
+    def with_failures_as_bad(self) -> Model:
         """Return this source with ``BAD`` for rows that cannot be read."""
         tries = not self.leaves_out and (self.read is not None or self.depth > 1)
         return attrs.evolve(
-            self, rows=self.read or self.rows, bad_for_failures=True, may_be_bad=tries
+            self, rows=self.read or self.rows, failures_as_bad=True, may_be_bad=tries
         )
 
     def tried(self) -> Model:
         """Return the model after an operator that calls a function on each element."""
-        return attrs.evolve(self, may_be_bad=self.bad_for_failures or self.may_be_bad)
+        return attrs.evolve(self, may_be_bad=self.failures_as_bad or self.may_be_bad)
 
     def good(self) -> Model:
         """Return the model without ``BAD`` elements, if it may have any."""

@@ -72,7 +72,7 @@ def each(source: Model, func: Callable[[Any, int, int], Any]) -> Model:
     """Apply a function to every element, its epoch and its position."""
 
     def changed(x: Any, epoch: int, i: int) -> Any:
-        return result_or_bad(func, x, epoch, i) if source.bad_for_failures else func(x, epoch, i)
+        return result_or_bad(func, x, epoch, i) if source.failures_as_bad else func(x, epoch, i)
 
     return source.then(
         lambda epoch: ((i, changed(x, epoch, i)) for i, x in source.rows(epoch)), source.length
@@ -334,7 +334,7 @@ def of_several(
         length,
         all_tags,
         depth=1 + max(part.depth for part in parts),
-        bad_for_failures=parts[0].bad_for_failures,
+        failures_as_bad=parts[0].failures_as_bad,
         may_be_bad=any(part.may_be_bad for part in parts),
         leaves_out=any(part.leaves_out for part in parts),
     )
@@ -346,11 +346,11 @@ def total_length(parts: Sequence[Model]) -> int | None:
     return None if None in lengths else sum(length or 0 for length in lengths)
 
 
-def skip_bad(source: Model, bad_for_failures: bool) -> Model:
+def skip_bad(source: Model, failures_as_bad: bool) -> Model:
     """Return the model of a flow without the elements that fail."""
     good = source.good()
     good = good if good.leaves_out else good.left_out()
-    return attrs.evolve(good, bad_for_failures=bad_for_failures)
+    return attrs.evolve(good, failures_as_bad=failures_as_bad)
 
 
 def ending_with_any(model: Model, parts: Sequence[Model]) -> Model:

@@ -53,7 +53,7 @@ def map_ragged(recipe: Recipe) -> Recipe:
         lambda f, _: f.map(functions.ragged),
         lambda m: models.map_(m, functions.ragged),
         ragged=True,
-        judges=recipe.is_reshaped,
+        filters=recipe.is_reshaped,
     )
 
 
@@ -89,7 +89,7 @@ def filter_(draw: Draw, recipe: Recipe) -> Recipe:
         f"filter{keep.args}",
         lambda f, _: f.filter(keep),
         lambda m: models.filter_(m, keep),
-        judges=True,
+        filters=True,
     )
 
 
@@ -103,8 +103,8 @@ def flat_map(draw: Draw, recipe: Recipe) -> Recipe:
         f"flat_map({func.func.__name__} {func.args[0]})",
         lambda f, _: f.flat_map(func),
         lambda m: models.flat_map(m, func),
-        judges=least < 0,
-        forgets=True,
+        filters=least < 0,
+        loses_marks=True,
     )
 
 
@@ -157,7 +157,7 @@ def contains_type(kind: Any, form: type) -> bool:
 
 def batch(draw: Draw, recipe: Recipe) -> Recipe:
     """Add a batch; of lists, if the elements cannot be stacked."""
-    if recipe.is_large:
+    if recipe.has_large_elements:
         return take(draw, recipe)
     n, drop, as_list = draw(st.tuples(NUMBERS, st.booleans(), st.booleans()))
     as_list = as_list or not alike(recipe, shapes)
@@ -168,14 +168,14 @@ def batch(draw: Draw, recipe: Recipe) -> Recipe:
             lambda m: models.groups(m, n, drop, list),
             reshapes=True,
             ragged=True,
-            chooses=drop,
+            omits=drop,
         )
     return recipe.then(
         f"batch({n}{', drop' * drop})",
         lambda f, _: f.batch(n, drop_remainder=drop),
         lambda m: models.groups(m, n, drop, models.stacked),
         reshapes=True,
-        chooses=drop,
+        omits=drop,
     )
 
 
@@ -186,7 +186,7 @@ def take(draw: Draw, recipe: Recipe) -> Recipe:
     """Add a take."""
     n = draw(st.integers(0, 30))
     return recipe.then(
-        f"take({n})", lambda f, _: f.take(n), lambda m: models.take(m, n), chooses=True
+        f"take({n})", lambda f, _: f.take(n), lambda m: models.take(m, n), omits=True
     )
 
 
@@ -194,13 +194,13 @@ def skip(draw: Draw, recipe: Recipe) -> Recipe:
     """Add a skip."""
     n = draw(st.integers(0, 8))
     return recipe.then(
-        f"skip({n})", lambda f, _: f.skip(n), lambda m: models.skip(m, n), chooses=True
+        f"skip({n})", lambda f, _: f.skip(n), lambda m: models.skip(m, n), omits=True
     )
 
 
 def repeat(draw: Draw, recipe: Recipe) -> Recipe:
     """Add a repeat of several passes."""
-    if recipe.is_long:
+    if recipe.has_many_elements:
         return take(draw, recipe)
     n = draw(st.integers(0, 3))
     return recipe.then(
@@ -208,7 +208,7 @@ def repeat(draw: Draw, recipe: Recipe) -> Recipe:
         lambda f, _: f.repeat(n),
         lambda m: models.repeat(m, n),
         repeats=True,
-        chooses=n == 0,
+        omits=n == 0,
     )
 
 
@@ -285,8 +285,8 @@ def skip_bad(draw: Draw, recipe: Recipe) -> Recipe:
     return recipe.then(
         f"prefetch({'threads, ' * threads}skip)",
         chain,
-        lambda m: models.skip_bad(recipe.model(bad_for_failures=True), m.bad_for_failures),
-        chooses=True,
+        lambda m: models.skip_bad(recipe.model(failures_as_bad=True), m.failures_as_bad),
+        omits=True,
     )
 
 

@@ -44,11 +44,11 @@ class Facts(TypedDict, total=False):
     """The properties of an operator, as flags; see ``Step``."""
 
     reshapes: bool
-    chooses: bool
-    judges: bool
+    omits: bool
+    filters: bool
     repeats: bool
     ragged: bool
-    forgets: bool
+    loses_marks: bool
 
 
 @attrs.frozen
@@ -61,15 +61,15 @@ class Step:
     model: Callable[[Model], Model]
     reshapes: bool = False
     """True if the operator changes the structure of elements."""
-    chooses: bool = False
+    omits: bool = False
     """True if the operator may leave rows out."""
-    judges: bool = False
+    filters: bool = False
     """True if the operator may leave rows out because of their content."""
     repeats: bool = False
     """True if rows may occur more than once."""
     ragged: bool = False
     """True if the elements differ in shape in a way that no spec declares."""
-    forgets: bool = False
+    loses_marks: bool = False
     """True if an element may lack the mark or the data of a row it was computed from."""
     others: tuple[Recipe, ...] = ()
     """The flows that the operator combines with the first one."""
@@ -156,13 +156,13 @@ class Recipe:
             flow = step.chain(flow, procs)
         return flow
 
-    def model(self, bad_for_failures: bool = False) -> Model:
+    def model(self, failures_as_bad: bool = False) -> Model:
         """Build the model.
 
-        With ``bad_for_failures`` it yields ``BAD`` for an element that fails; otherwise it raises.
+        With ``failures_as_bad`` it yields ``BAD`` for an element that fails; otherwise it raises.
         """
         model = self.source.model()
-        model = model.with_bad_for_failures() if bad_for_failures else model
+        model = model.with_failures_as_bad() if failures_as_bad else model
         for step in self.steps:
             model = step.model(model)
         return model
@@ -211,7 +211,7 @@ class Recipe:
         """
         elements: list[Any] = []
         try:
-            for x in islice(self.model(bad_for_failures=not self.never_ends).elements(0), _PEEKED):
+            for x in islice(self.model(failures_as_bad=not self.never_ends).elements(0), _PEEKED):
                 if x is not BAD:
                     elements.append(x)  # noqa: PERF401  # elements before an error count, too
         except Exception:  # a function of the chain may raise anything
@@ -239,16 +239,16 @@ class Recipe:
         reshaped = False
         for step in self.steps:
             others = any(other.drops_by_group for other in step.others)
-            if others or (step.judges and reshaped):
+            if others or (step.filters and reshaped):
                 return True
             reshaped = reshaped or step.reshapes
         return False
 
     @property
-    def chooses(self) -> bool:
+    def omits(self) -> bool:
         """True if rows may be left out."""
         return any(
-            step.chooses or step.judges or any(other.chooses for other in step.others)
+            step.omits or step.filters or any(other.omits for other in step.others)
             for step in self.steps
         )
 
@@ -285,14 +285,15 @@ class Recipe:
         )
 
     @property
-    def forgets(self) -> bool:
+    def loses_marks(self) -> bool:
         """True if an element may not contain the marks of all its rows."""
         return any(
-            step.forgets or any(other.forgets for other in step.others) for step in self.steps
+            step.loses_marks or any(other.loses_marks for other in step.others)
+            for step in self.steps
         )
 
     @property
-    def is_long(self) -> bool:
+    def has_many_elements(self) -> bool:
         """True if the flow has more than ``_LONG`` elements.
 
         Repeated or concatenated, only its first ``MAX_ELEMENTS`` elements would be checked.
@@ -301,7 +302,7 @@ class Recipe:
         return length is not None and length > _LONG
 
     @property
-    def is_large(self) -> bool:
+    def has_large_elements(self) -> bool:
         """True if the elements are too large to batch."""
         return any(_size(x) > _LARGE for x in self.first)
 

@@ -210,7 +210,7 @@ class Pool:
 
     @property
     def outside(self) -> float:
-        """The seconds that the consumer spent outside the pool while it had elements."""
+        """Seconds of the consumer's own work between the elements that it took."""
         return self._figures.outside
 
     # -- submitting tasks ----------------------------------------------------------------------

@@ -25,7 +25,7 @@ class PoolFigures:
     waited: float = 0.0
     """Seconds in which the consumer's thread waited for workers."""
     outside: float = 0.0
-    """Seconds that the consumer spent outside the pool while it had elements."""
+    """Seconds of the consumer's own work between the elements that it took."""
     worked: float = 0.0
     """Total seconds of work of all workers."""
     results_waiting: float = 0.0
@@ -89,7 +89,7 @@ class PoolFigures:
                 WorkerStatistics(w.elements, w.busy, w.cpu, w.waited_for_core) for w in workers
             ),
             dismissed=active.dismissed,
-            staffed=active.seconds(now),
+            worker_seconds=active.seconds(now),
             input_seconds=self.reading,
             waited=self.waited,
             fill=min(1.0, self.results_waiting / seconds / credit) if seconds else 0.0,

@@ -211,9 +211,9 @@ def test_the_places_of_the_next_row_are_by_name_or_by_number(row: Any, names: se
 
     def read() -> Iterator[Any]:
         for _ in range(2):
-            seen.append({*next_row.places})
+            seen.append({*next_row.out})
             yield row
 
     batch.extend(read())
     assert seen == [set(), names]
-    assert not next_row.places
+    assert not next_row.out

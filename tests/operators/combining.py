@@ -36,7 +36,7 @@ def interleave(draw: Draw, recipe: Recipe, stop: Stop = "last") -> Recipe:
         others,
         lambda f, *o: f.interleave(*o, weights=weights, cycle=cycle, block=block, stop=stop),
         lambda *m: interleave_model(m, weights, stop, cycle, block),
-        chooses=stop == "first",
+        omits=stop == "first",
         repeats=stop == "all",
     )
 
@@ -59,8 +59,8 @@ def interleave_map(draw: Draw, recipe: Recipe) -> Recipe:
         f"interleave_map({func.func.__name__} {func.args[0]}, {cycle}, {block})",
         lambda f, _: f.interleave_map(func, cycle, block),
         lambda m: models.interleave_map(m, func, cycle, block),
-        judges=least < 0,
-        forgets=True,
+        filters=least < 0,
+        loses_marks=True,
     )
 
 
@@ -92,7 +92,7 @@ def choose(draw: Draw, recipe: Recipe, stop: Stop = "last") -> Recipe:
         others,
         lambda f, *o: f.choose(*o, weights=weights, seed=seed, stop=stop),
         lambda *m: choose_model(m, weights, seed, stop),
-        chooses=stop == "first",
+        omits=stop == "first",
         repeats=stop == "all",
     )
 

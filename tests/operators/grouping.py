@@ -30,7 +30,7 @@ MAX_SIZE = 1000
 
 def filled_batch(draw: Draw, recipe: Recipe) -> Recipe:
     """Fill batches, and cut them again: what fills a batch repeats the marks of a row."""
-    if recipe.is_large:
+    if recipe.has_large_elements:
         return take(draw, recipe)
     n, as_list = draw(st.tuples(NUMBERS, st.booleans()))
     as_list = as_list or not alike(recipe, shapes)
@@ -51,7 +51,7 @@ def filled_batch(draw: Draw, recipe: Recipe) -> Recipe:
 
 
 def padded_batch(draw: Draw, recipe: Recipe) -> Recipe:
-    if recipe.is_large:
+    if recipe.has_large_elements:
         return take(draw, recipe)
     if draw(st.booleans()):
         recipe = map_ragged(recipe)
@@ -65,7 +65,7 @@ def padded_batch(draw: Draw, recipe: Recipe) -> Recipe:
         lambda f, _: f.padded_batch(n, drop_remainder=drop, padding=padding, length=length),
         lambda m: models.groups(m, n, drop, padded(padding, length)),
         reshapes=True,
-        chooses=drop,
+        omits=drop,
     )
 
 
@@ -116,7 +116,7 @@ def _padded(group: list[Any], padding: Any, length: int | None = None) -> Any:
 
 
 def batch_by_shape(draw: Draw, recipe: Recipe) -> Recipe:
-    if recipe.is_large:
+    if recipe.has_large_elements:
         return take(draw, recipe)
     if draw(st.booleans()):
         recipe = map_ragged(recipe)
@@ -137,19 +137,19 @@ def batch_by_shape(draw: Draw, recipe: Recipe) -> Recipe:
             lambda m: batch_by_shape_model(m, n, functions.first_array, drop, list),
             reshapes=True,
             ragged=True,
-            chooses=drop,
+            omits=drop,
         )
     return recipe.then(
         f"batch_by_shape({n}{', drop' * drop})",
         lambda f, _: f.batch_by_shape(n, functions.first_array, drop_remainder=drop),
         lambda m: batch_by_shape_model(m, n, functions.first_array, drop, models.stacked),
         reshapes=True,
-        chooses=drop,
+        omits=drop,
     )
 
 
 def batch_by_key(draw: Draw, recipe: Recipe) -> Recipe:
-    if recipe.is_large:
+    if recipe.has_large_elements:
         return take(draw, recipe)
     n, drop, as_list = draw(st.tuples(NUMBERS, st.booleans(), st.booleans()))
     as_list = as_list or not alike(recipe, shapes)
@@ -163,12 +163,12 @@ def batch_by_key(draw: Draw, recipe: Recipe) -> Recipe:
         ),
         reshapes=True,
         ragged=as_list,
-        chooses=drop,
+        omits=drop,
     )
 
 
 def bucket_by_length(draw: Draw, recipe: Recipe) -> Recipe:
-    if recipe.is_large:
+    if recipe.has_large_elements:
         return take(draw, recipe)
     if draw(st.booleans()):
         recipe = map_ragged(recipe)
@@ -198,7 +198,7 @@ def bucket_by_length(draw: Draw, recipe: Recipe) -> Recipe:
         lambda m: by_key_model(m, bucket, is_full, drop, gather, fits),
         reshapes=True,
         ragged=True,
-        chooses=drop,
+        omits=drop,
     )
 
 
@@ -258,7 +258,7 @@ def unbatch(draw: Draw, recipe: Recipe) -> Recipe:
         lambda f, _: f.unbatch(into),
         lambda m: unbatch_model(m, into),
         reshapes=True,
-        forgets=True,
+        loses_marks=True,
     )
 
 

@@ -45,7 +45,7 @@ def filter_map(draw: Draw, recipe: Recipe) -> Recipe:
         f"filter_map{func.args}",
         lambda f, _: f.filter_map(func),
         lambda m: models.filter_map(m, func),
-        judges=True,
+        filters=True,
     )
 
 
@@ -145,8 +145,8 @@ def select(draw: Draw, recipe: Recipe) -> Recipe:
         lambda f, _: f.select(*picks),
         lambda m: select_model(m, *ours),
         reshapes=True,
-        chooses=True,
-        forgets=True,
+        omits=True,
+        loses_marks=True,
     )
 
 
@@ -187,7 +187,7 @@ def take_while(draw: Draw, recipe: Recipe) -> Recipe:
         f"take_while{keep.args}",
         lambda f, _: f.take_while(keep),
         lambda m: take_while_model(m, keep),
-        judges=True,
+        filters=True,
     )
 
 
@@ -206,7 +206,7 @@ def skip_while(draw: Draw, recipe: Recipe) -> Recipe:
         f"skip_while{skip.args}",
         lambda f, _: f.skip_while(skip),
         lambda m: skip_while_model(m, skip),
-        judges=True,
+        filters=True,
     )
 
 

@@ -27,7 +27,7 @@ def pack_whole(draw: Draw, recipe: Recipe) -> Recipe:
 
 def _packed(draw: Draw, recipe: Recipe, strategy: str) -> Recipe:
     """Pack the marks of each element; a batch is a sequence of several."""
-    if recipe.is_large:
+    if recipe.has_large_elements:
         return take(draw, recipe)
     n, bins, drop = draw(st.tuples(st.sampled_from([7, 9, 4, 1]), NUMBERS, st.booleans()))
     if strategy == "concat":
@@ -47,8 +47,8 @@ def _packed(draw: Draw, recipe: Recipe, strategy: str) -> Recipe:
         chain,
         model,
         reshapes=True,
-        forgets=True,  # of a sequence that is cut, each row has some marks
-        chooses=drop,
+        loses_marks=True,  # of a sequence that is cut, each row has some marks
+        omits=drop,
     )
 
 

@@ -38,7 +38,7 @@ def unordered_model(source: Model) -> Model:
 
 
 def replicate(draw: Draw, recipe: Recipe) -> Recipe:
-    if recipe.is_long or not recipe.flow.node.replayable:
+    if recipe.has_many_elements or not recipe.flow.node.replayable:
         return prefetch(draw, recipe)
     n = draw(st.integers(1, 3))
     return recipe.then(

@@ -17,7 +17,7 @@ from flowdsl.testing.operators import NUMBERS, SEEDS, take
 def every(draw: Draw, recipe: Recipe) -> Recipe:
     step = draw(NUMBERS)
     return recipe.then(
-        f"[::{step}]", lambda f, _: f[::step], lambda m: every_model(m, step), chooses=True
+        f"[::{step}]", lambda f, _: f[::step], lambda m: every_model(m, step), omits=True
     )
 
 
@@ -51,7 +51,7 @@ def select_rows(draw: Draw, recipe: Recipe) -> Recipe:
         f"select_rows({positions})",
         lambda f, _: f.select_rows(positions),
         lambda m: select_rows_model(m, positions),
-        chooses=True,
+        omits=True,
         repeats=True,
     )
 
@@ -78,7 +78,7 @@ def sample(draw: Draw, recipe: Recipe) -> Recipe:
         f"sample({n}, {replacement}, {seed})",
         lambda f, _: f.sample(n, replacement=replacement, seed=seed),
         lambda m: sample_model(m, n, None, replacement, seed),
-        chooses=True,
+        omits=True,
         repeats=True,
     )
 
@@ -95,7 +95,7 @@ def weighted_sample(draw: Draw, recipe: Recipe) -> Recipe:
         f"sample({n}, {weights}, {replacement}, {seed})",
         lambda f, _: f.sample(n, weights, replacement=replacement, seed=seed),
         lambda m: sample_model(m, n, weights, replacement, seed),
-        chooses=True,
+        omits=True,
         repeats=True,
     )
 

@@ -24,7 +24,7 @@ def shard(draw: Draw, recipe: Recipe) -> Recipe:
         f"shard({n}, {i})",
         lambda f, _: f.shard(n, i),
         lambda m: shard_model(m, n, i),
-        chooses=True,
+        omits=True,
     )
 
 
@@ -38,7 +38,7 @@ def even_shard(draw: Draw, recipe: Recipe) -> Recipe:
         f"shard({n}, {i}, even={even!r})",
         lambda f, _: f.shard(n, i, even=even),
         lambda m: even_shard_model(m, n, i, even),
-        chooses=True,
+        omits=True,
         repeats=True,
     )
 
@@ -63,14 +63,14 @@ def shard_model(source: Model, n: int, i: int) -> Model:
 
 
 def repeat_each(draw: Draw, recipe: Recipe) -> Recipe:
-    if recipe.is_long:
+    if recipe.has_many_elements:
         return take(draw, recipe)
     n = draw(st.integers(0, 3))
     return recipe.then(
         f"repeat_each({n})",
         lambda f, _: f.repeat_each(n),
         lambda m: repeat_each_model(m, n),
-        chooses=n == 0,
+        omits=n == 0,
     )
 
 
@@ -91,7 +91,7 @@ def fixed_size(draw: Draw, recipe: Recipe) -> Recipe:
         f"fixed_size({n}, {keep})",
         lambda f, _: f.fixed_size(n, keep),
         lambda m: fixed_size_model(m, n, keep),
-        chooses=True,
+        omits=True,
         repeats=True,
     )
 
@@ -123,7 +123,7 @@ def split(draw: Draw, recipe: Recipe) -> Recipe:
         f"split({sizes}, {seed})[{number}]",
         lambda f, _: f.split(*sizes, seed=seed)[number],
         lambda m: split_model(m, counts, seed, number),
-        chooses=True,
+        omits=True,
     )
 
 

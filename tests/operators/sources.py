@@ -229,7 +229,7 @@ def attempt_to_read(draw: Draw, form: str, first: int, n: int) -> Source:
     whole = _lmdb_and_rows(form, first, n, bad)
     return Source(
         lambda: whole.flow().prefetch(on_error="skip"),
-        lambda: models.skip_bad(whole.model().with_bad_for_failures(), False),
+        lambda: models.skip_bad(whole.model().with_failures_as_bad(), False),
     )
 
 
@@ -238,7 +238,7 @@ def attempt_to_read_here(draw: Draw, form: str, first: int, n: int) -> Source:
     items = rows(form, first, n, bad)
     return Source(
         lambda: fl.from_items(items).prefetch(on_error="skip"),
-        lambda: models.skip_bad(models.rows(items).with_bad_for_failures(), False),
+        lambda: models.skip_bad(models.rows(items).with_failures_as_bad(), False),
     )
 
 

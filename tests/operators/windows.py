@@ -35,7 +35,7 @@ def _windows(
     stacks: bool,
     key: Callable[[Any], Any] | None = None,
 ) -> Recipe:
-    if recipe.is_large:
+    if recipe.has_large_elements:
         return take(draw, recipe)
     size, stride, dilation = draw(st.tuples(NUMBERS, NUMBERS, st.sampled_from([1, 2, 3])))
     arguments: dict[str, Any] = {"dilation": dilation, "remainder": remainder, "stack": stacks}
@@ -57,7 +57,7 @@ def _windows(
         model,
         reshapes=True,
         ragged=remainder != "drop",
-        chooses=True,
+        omits=True,
     )
 
 

@@ -585,7 +585,7 @@ def _never_waiting(made: StageStatistics) -> tuple[WorkerStatistics, ...]:
 def test_auto_workers_are_not_advised_to_change_below_the_cores() -> None:
     figures = busy_workers(2, computing=1.0)
     (stage,) = figures.stages
-    figures = attrs.evolve(figures, stages=(attrs.evolve(stage, staffed=2 * stage.seconds),))
+    figures = attrs.evolve(figures, stages=(attrs.evolve(stage, worker_seconds=2 * stage.seconds),))
     found = advised(figures, 4)
     assert (found.workers, found.expected) == (None, None)
     assert found.advice.startswith(
@@ -600,7 +600,7 @@ def test_a_worker_that_started_later_is_not_a_straggler() -> None:
     uneven = stage("map(f)", busy=(0.9 * SECONDS, 0.1 * SECONDS), waited=SECONDS)
     figures = RunStatistics(ELEMENTS, SECONDS, 0.0, (uneven,))
     assert verdict(figures, 4).limiting == "straggler"
-    found = attrs.evolve(figures, stages=(attrs.evolve(uneven, staffed=1.1 * SECONDS),))
+    found = attrs.evolve(figures, stages=(attrs.evolve(uneven, worker_seconds=1.1 * SECONDS),))
     assert verdict(found, 4).limiting == "workers"
 
 

@@ -34,7 +34,7 @@ def figures(draw: Any) -> RunStatistics:
                     for _ in range(2)
                 ),
                 dismissed=WorkerStatistics(draw(counts), *(draw(seconds) for _ in range(3))),
-                staffed=draw(seconds),
+                worker_seconds=draw(seconds),
                 input_seconds=draw(seconds),
                 waited=draw(seconds),
                 fill=draw(st.integers(0, 8)) / 8,

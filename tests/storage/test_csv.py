@@ -395,7 +395,7 @@ class Counting:
     """A parser of lines of digits, which counts the rows that it parses."""
 
     syntax: None = None
-    empty = True
+    keeps_empty_lines = True
 
     def __init__(self) -> None:
         self.count = 0

@@ -318,7 +318,7 @@ def test_wrong_origins_are_detected_by_changing_a_row(operator: Any) -> None:
 
 def test_wrong_rewrites_are_detected() -> None:
     recipe = recipe_of(ScalesTheLast, last_scaled).then(
-        "take(4)", lambda f, _: f.take(4), lambda m: models.take(m, 4), chooses=True
+        "take(4)", lambda f, _: f.take(4), lambda m: models.take(m, 4), omits=True
     )
     assert planning_keeps_the_meaning in broken_by(recipe)
 

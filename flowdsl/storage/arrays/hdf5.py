@@ -23,7 +23,7 @@ from flowdsl.storage.arrays.hdf5_extents import check_heaps, extents_of
 from flowdsl.storage.byte_files import LocalFile, guard_file, rows_are_verified
 from flowdsl.storage.digests import Version, versions_of
 from flowdsl.storage.file_source import FileSource, RowReader, file_has_changed, to_classes
-from flowdsl.storage.layout import NO_PLACES, Places
+from flowdsl.storage.layout import NO_OUT, OutArrays
 from flowdsl.storage.libraries import library
 from flowdsl.storage.open_files import Reopened
 from flowdsl.storage.paths import OnePath, local_path
@@ -330,9 +330,9 @@ class RowsFile:
         except _ERRORS as error:
             raise self._error(f"row {i} of {column.name!r} cannot be read", error) from error
 
-    def row(self, i: int, places: Places = NO_PLACES) -> tuple[Any, ...]:
-        """Return row ``i`` as a tuple, its arrays read into ``places`` if possible."""
-        return tuple([self.value(k, i, places.get(str(k))) for k in range(len(self._columns))])
+    def row(self, i: int, out: OutArrays = NO_OUT) -> tuple[Any, ...]:
+        """Return row ``i`` as a tuple, its arrays read into ``out`` if possible."""
+        return tuple([self.value(k, i, out.get(str(k))) for k in range(len(self._columns))])
 
 
 @attrs.define(eq=False)
@@ -384,9 +384,9 @@ class FromHdf5(FileSource[T], Generic[T]):
         read = partial(self._row, file)
         return self.row_count, self.digest, RowReader(read, to_classes(self.row_spec))
 
-    def _row(self, file: Reopened[RowsFile], i: int, places: Places) -> Any:
+    def _row(self, file: Reopened[RowsFile], i: int, out: OutArrays) -> Any:
         rows = file.get()
-        return rows.value(0, i, places.get("")) if self.single else rows.row(i, places)
+        return rows.value(0, i, out.get("")) if self.single else rows.row(i, out)
 
     def _rows_file(self) -> RowsFile:
         file = RowsFile(self.path, self.names, self.version)

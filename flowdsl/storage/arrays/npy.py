@@ -24,7 +24,7 @@ from flowdsl.storage.arrays.columns import Column, Extent, StoredColumn
 from flowdsl.storage.byte_files import ByteFile, open_file
 from flowdsl.storage.digests import Version, versions_of
 from flowdsl.storage.file_source import FileSource, RowReader
-from flowdsl.storage.layout import Places
+from flowdsl.storage.layout import OutArrays
 from flowdsl.storage.paths import OnePath, one_path
 from flowdsl.storage.schema import checked_against
 from flowdsl.storage.values import is_ml_dtype
@@ -149,9 +149,9 @@ class FromNpy(FileSource[T], Generic[T]):
         rows = _rows_of(self.version.open("from_npy"), self.row_spec)
         return rows.length, self.digest, RowReader(partial(self._row, rows))
 
-    def _row(self, rows: NpyRows, i: int, places: Places) -> Any:
+    def _row(self, rows: NpyRows, i: int, out: OutArrays) -> Any:
         try:
-            return rows.value(i, places.get(""))  # the name of an element that is one array
+            return rows.value(i, out.get(""))  # the name of an element that is one array
         except ValueError as error:
             raise SourceError(f"{self.path!r}: row {i} is damaged: {error}") from error
 

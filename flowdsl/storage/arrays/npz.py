@@ -29,7 +29,7 @@ from flowdsl.storage.arrays.npy import NpyRows, Pickled
 from flowdsl.storage.byte_files import ByteFile, guard_file, open_file, rows_are_verified
 from flowdsl.storage.digests import versions_of
 from flowdsl.storage.file_source import FileSource, RowReader, to_classes
-from flowdsl.storage.layout import NO_PLACES, Places
+from flowdsl.storage.layout import NO_OUT, OutArrays
 from flowdsl.storage.paths import OnePath, one_path
 from flowdsl.storage.schema import checked_against
 from flowdsl.storage.values import dtype_of
@@ -312,9 +312,9 @@ class RowsFile:
         except _ERRORS as error:
             raise self._error(f"row {i} of {self.names[k]!r} cannot be read", error) from error
 
-    def row(self, i: int, places: Places = NO_PLACES) -> Any:
-        """Return row ``i``, its arrays read into ``places`` if possible."""
-        values = [self.value(k, i, places.get(name)) for k, name in enumerate(self._place_names)]
+    def row(self, i: int, out: OutArrays = NO_OUT) -> Any:
+        """Return row ``i``, its arrays read into ``out`` if possible."""
+        values = [self.value(k, i, out.get(name)) for k, name in enumerate(self._place_names)]
         if self.form == "tuple":
             return tuple(values)
         return values[0] if self.form == "single" else dict(zip(self.names, values, strict=True))

@@ -52,7 +52,7 @@ class _Dialect:
     decimal: str
 
     @property
-    def empty(self) -> bool:
+    def keeps_empty_lines(self) -> bool:
         return False
 
     @property
@@ -159,8 +159,8 @@ class _Records(Generic[T]):
     rows: CellRows[T]
 
     @property
-    def empty(self) -> bool:
-        return self.dialect.empty
+    def keeps_empty_lines(self) -> bool:
+        return self.dialect.keeps_empty_lines
 
     @property
     def syntax(self) -> Syntax | None:
@@ -381,7 +381,12 @@ def from_csv(  # pyright: ignore[reportInconsistentOverload]  # as for mypy
         )
     files = tuple(
         text_file(
-            "from_csv", path, compression, dialect.syntax, dialect.encoding == "utf-8", empty=False
+            "from_csv",
+            path,
+            compression,
+            dialect.syntax,
+            dialect.encoding == "utf-8",
+            keeps_empty_lines=False,
         )
         for path in all_paths("from_csv", paths)
     )

@@ -23,7 +23,7 @@ from flowdsl.elements.specs import UNKNOWN, Spec, join, spec_of
 from flowdsl.errors import SourceError
 from flowdsl.storage.byte_files import LocalFile, guard_file
 from flowdsl.storage.codec import Decoder, SameTupleNames, encode, spec_from_plain, spec_to_plain
-from flowdsl.storage.layout import NO_PLACES, InPlace, Parts, Places
+from flowdsl.storage.layout import NO_OUT, InPlace, OutArrays, Parts
 from flowdsl.storage.lmdb.pages import BIG, MAX_LEAVES, PAGE_HEADER_BYTES, Page, Tree
 
 VERSION = 2
@@ -195,8 +195,8 @@ class RowsFile(Tree):
             data = _unseal_1(0, stored)
         return msgspec.msgpack.decode(data, type=LmdbHeader)
 
-    def row(self, i: int, places: Places = NO_PLACES) -> Any:
-        """Return row ``i``, its arrays read into ``places`` if possible.
+    def row(self, i: int, out: OutArrays = NO_OUT) -> Any:
+        """Return row ``i``, its arrays read into ``out`` if possible.
 
         Raises:
             SourceError: It is damaged.
@@ -206,12 +206,12 @@ class RowsFile(Tree):
             if not isinstance(found, _LargeRow):
                 return self._decode(self._unseal(i, found))
             size = PAGE_HEADER_BYTES + found.size
-            row = self._in_place.row(size, places, partial(self._fill, i, *found))
+            row = self._in_place.row(size, out, partial(self._fill, i, *found))
             if row is not None:
                 return row
             data = self._unseal(i, self._on_pages(*found, key_of(i)))
             row = self._decode(data)
-            if places and self._unseal is unseal:
+            if out and self._unseal is unseal:
                 self._in_place.guess(row, data)
             return row
         except SourceError as error:

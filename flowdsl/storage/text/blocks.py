@@ -63,7 +63,7 @@ class Parser(Protocol[T_co]):
         ...
 
     @property
-    def empty(self) -> bool:
+    def keeps_empty_lines(self) -> bool:
         """True if an empty line is a row."""
         ...
 
@@ -105,7 +105,7 @@ class _Block:
 
     def bounds(self, parser: Parser[Any]) -> NDArray[np.int64]:
         """Return the first byte and the end of each row; shape (2, rows)."""
-        bounds = row_bounds(self.data, parser.syntax, parser.empty)
+        bounds = row_bounds(self.data, parser.syntax, parser.keeps_empty_lines)
         if bounds.shape[1] != self.rows:
             raise file_has_changed(self.path)
         return bounds
@@ -307,7 +307,7 @@ def _line(file: TextFile, row: int, parser: Parser[Any]) -> int | None:
     if file.compression is not None or is_url(file.path):
         return None  # reading the block would take long, and an error occurs for each bad row
     try:
-        lines = _lines(file, number, parser.syntax, parser.empty)
+        lines = _lines(file, number, parser.syntax, parser.keeps_empty_lines)
     except (FlowError, OSError):
         return None
     # Otherwise the file has changed, or lines are not rows, as comments of SVMlight.
@@ -315,12 +315,14 @@ def _line(file: TextFile, row: int, parser: Parser[Any]) -> int | None:
 
 
 @lru_cache(128)
-def _lines(file: TextFile, number: int, syntax: Syntax | None, empty: bool) -> list[int]:
+def _lines(
+    file: TextFile, number: int, syntax: Syntax | None, keeps_empty_lines: bool
+) -> list[int]:
     """Return the lines on which the rows of a block begin."""
     (start, end), _, (line, _) = file.blocks[:3, number : number + 2].tolist()
     data = open_file("location", file.path).read(start, end)
     newlines = np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n"))
-    starts = row_bounds(data, syntax, empty)[0]
+    starts = row_bounds(data, syntax, keeps_empty_lines)[0]
     lines: list[int] = (newlines.searchsorted(starts) + (line + 1)).tolist()
     return lines
 

@@ -124,7 +124,7 @@ def decoded_by_row(data: bytes, encoding: str, syntax: Syntax) -> list[str]:
     if data.find(b"\n") in (-1, len(data) - 1):  # one line, as in random access
         is_comment = syntax.comment is not None and data.startswith(syntax.comment.encode())
         return [] if is_comment or data in _EMPTY_LINES else [data.decode(encoding)]
-    bounds = row_bounds(data, syntax, empty=False)
+    bounds = row_bounds(data, syntax, keeps_empty_lines=False)
     return [data[start:end].decode(encoding) for start, end in bounds.T.tolist()]
 
 

@@ -61,25 +61,25 @@ def text_file(
     compression: TextCompression = "infer",
     syntax: Syntax | None = None,
     bom: bool = False,
-    empty: bool = True,
+    keeps_empty_lines: bool = True,
 ) -> TextFile:
     """Index a text file: a row is a line, or ends where its syntax says.
 
-    With ``bom``, a UTF-8 byte order mark at the beginning is skipped. Without ``empty``, empty
-    lines are not rows.
+    With ``bom``, a UTF-8 byte order mark at the beginning is skipped. Without
+    ``keeps_empty_lines``, empty lines are not rows.
 
     Raises:
         SourceError: The file is missing, damaged or not text, its last quote is never closed, or a
             quote that spans several lines is closed within a cell.
     """
-    index_key = f"text {_INDEX_VERSION} {STRETCH} {syntax} {bom} {empty}"
+    index_key = f"text {_INDEX_VERSION} {STRETCH} {syntax} {bom} {keeps_empty_lines}"
     return indexed(
         operator,
         path,
         compression,
         index_key,
         columns=3,
-        scan=lambda file: scan(operator, file, syntax, bom, empty),
+        scan=lambda file: scan(operator, file, syntax, bom, keeps_empty_lines),
     )
 
 
@@ -125,7 +125,7 @@ def scan(
     file: ByteFile,
     syntax: Syntax | None = None,
     bom: bool = False,
-    empty: bool = True,
+    keeps_empty_lines: bool = True,
 ) -> Table:
     """Find the blocks of a file, in the form of ``TextFile.blocks``.
 
@@ -171,7 +171,7 @@ def scan(
         if len(starts):
             opens_block = np.diff(starts // STRETCH, prepend=last_start // STRETCH) > 0
             rows = row + np.arange(1, len(starts) + 1)
-            if not empty:
+            if not keeps_empty_lines:
                 byte_before_newline = codes[ends - 1]
                 if ends[0] == 0:  # it is in the previous piece
                     byte_before_newline[0] = previous_byte
@@ -191,7 +191,7 @@ def scan(
             f"that is never closed; {_other_quotes(syntax)}"
         )
     rest = file.size - last_start
-    is_row = rest > 1 or (rest and (empty or previous_byte != ord("\r")))
+    is_row = rest > 1 or (rest and (keeps_empty_lines or previous_byte != ord("\r")))
     if is_row and last_start != last_comment:  # the last row has no newline
         row += 1
     end = np.array([[file.size], [row], [line]])

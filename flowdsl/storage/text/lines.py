@@ -33,7 +33,7 @@ class _Lines:
 
     encoding: str
     syntax: None = None
-    empty: bool = True
+    keeps_empty_lines: bool = True
 
     def parse(self, data: bytes, skip: int = 0) -> list[str]:
         data = data.replace(b"\r\n", b"\n")

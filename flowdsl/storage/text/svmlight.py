@@ -108,7 +108,7 @@ class _SampleParser:
     """The number of the first feature in the file: 0 or 1."""
     form: _Form
     syntax: None = None
-    empty: bool = True
+    keeps_empty_lines: bool = True
 
     def parse(self, data: bytes, skip: int = 0) -> _Samples:
         table, labels, queries = _loaded(self.form, data)

@@ -270,10 +270,10 @@ _NONE = np.zeros(0, np.int64)
 _ZERO = np.zeros(1, np.int64)
 
 
-def row_bounds(data: bytes, syntax: Syntax | None, empty: bool) -> NDArray[np.int64]:
+def row_bounds(data: bytes, syntax: Syntax | None, keeps_empty_lines: bool) -> NDArray[np.int64]:
     """Return the first byte and the end of each row, newline included; shape (2, rows).
 
-    ``data`` begins with a row. Without ``empty``, empty lines are not rows.
+    ``data`` begins with a row. Without ``keeps_empty_lines``, empty lines are not rows.
     """
     codes = np.frombuffer(data, np.uint8)
     if syntax is None:
@@ -287,7 +287,7 @@ def row_bounds(data: bytes, syntax: Syntax | None, empty: bool) -> NDArray[np.in
     bounds = np.stack([edges[:-1], edges[1:]])
     if len(comments):
         bounds = bounds[:, ~np.isin(bounds[0], comments)]
-    if empty or not (data[:1] in (b"\n", b"\r") or b"\n\n" in data or b"\n\r" in data):
+    if keeps_empty_lines or not (data[:1] in (b"\n", b"\r") or b"\n\n" in data or b"\n\r" in data):
         return bounds
     begins, sizes = codes[bounds[0]], np.diff(bounds, axis=0)[0]
     has_one_byte = (sizes == 1) | ((sizes == 2) & (codes[bounds[1] - 1] == ord("\n")))

@@ -29,7 +29,7 @@ from flowdsl.storage.compression import Compression, check_compression
 from flowdsl.storage.digests import versions_of
 from flowdsl.storage.file_source import RowReader, ShardedSource, file_has_changed
 from flowdsl.storage.index import Index, Shards, index_of
-from flowdsl.storage.layout import InPlace, Parts, Places
+from flowdsl.storage.layout import InPlace, OutArrays, Parts
 from flowdsl.storage.paths import Paths, all_paths, title_of
 from flowdsl.storage.read_ahead import ReadAhead
 from flowdsl.storage.schema import SchemaRows, checked_against
@@ -120,7 +120,7 @@ def _opened(
 ) -> Callable[..., Any]:
     """Return a reader of one file's rows; ``form`` is the spec of encoded rows, None for bytes.
 
-    A reader of encoded rows is called with a row's number and its places, a reader of bytes only
+    A reader of encoded rows is called with a row's number and its ``out``, a reader of bytes only
     with the number.
     """
     path = parts[k].path
@@ -145,14 +145,14 @@ class _Elements:
     checked: SchemaRows
     in_place: InPlace = attrs.field(factory=lambda: InPlace(lambda _: (0, NUMBER_BYTES)))
 
-    def row(self, i: int, places: Places) -> Any:
-        """Return an element, its arrays read into ``places`` if possible."""
+    def row(self, i: int, out: OutArrays) -> Any:
+        """Return an element, its arrays read into ``out`` if possible."""
         size = self.payloads.size(i)
-        row = self.in_place.row(size, places, partial(self._fill, i))
+        row = self.in_place.row(size, out, partial(self._fill, i))
         if row is None:
             payload = self.payloads.get(i)
             row = decoded(self.payloads.path, i, payload)
-            if places:
+            if out:
                 self.in_place.guess(row, memoryview(payload)[:-NUMBER_BYTES])
         return self.checked.row(i, row) if self.checked.changes else row
 
@@ -165,10 +165,10 @@ def _is_same(checksum: Checksum, digest: int, file: LocalFile, size: int) -> boo
 
 
 def _row_of_shards(
-    opened: Callable[[int], Callable[..., Any]], shards: Shards, i: int, *places: Places
+    opened: Callable[[int], Callable[..., Any]], shards: Shards, i: int, *out: OutArrays
 ) -> Any:
     k, own = shards.find(i)
-    return opened(k)(own, *places)
+    return opened(k)(own, *out)
 
 
 @overload  # for calls with ``**options``, whose names pyright does not know

@@ -78,7 +78,7 @@ class AsyncTrainerBase(MultiGPUTrainerBase):
         for k, element in enumerate(elements):
             self._await_tower(k)
             self._running_steps[k] = self.global_step, self._threads.submit(self._train, k, element)
-        if self.reached(self.config.record_every) and len(self._latest) == self.towers:
+        if self.reached_multiple_of(self.config.record_every) and len(self._latest) == self.towers:
             each = [*self._latest.values()]
             means = {name: sum(s[name] for s in each) / self.towers for name in each[0]}
             self.scalars = means | self.of_input()

@@ -78,7 +78,7 @@ class FeedfreeTrainerBase(Trainer):
             scalars = self._run(args, elements)
         except tf.errors.OutOfRangeError as end:  # raised by operations that read data in the step
             raise StopTraining(f"its input has ended: {end.message}") from end
-        if self.reached(self.config.record_every):
+        if self.reached_multiple_of(self.config.record_every):
             of_model = {name: float(value) for name, value in scalars.items()}
             self.scalars = of_model | self.of_input()
 

@@ -130,7 +130,7 @@ class Monitors(Callback):
 
     def trigger_step(self) -> None:
         self._put_in_this_method.clear()
-        if not self.trainer.reached(self.trainer.config.record_every):
+        if not self.trainer.reached_multiple_of(self.trainer.config.record_every):
             return
         scalars = self.trainer.scalars
         for name, value in scalars.items():

@@ -182,7 +182,7 @@ class Trainer(ABC):
         """The number of steps with a loss that was NaN or infinite, including before a resume."""
         return self._non_finite_before + int(self.counts.not_finite.numpy())
 
-    def reached(self, every: int) -> bool:
+    def reached_multiple_of(self, every: int) -> bool:
         """Return True if the last call reached a step whose number is a multiple of ``every``."""
         return self.global_step // every > self._last_step // every
 
@@ -306,8 +306,8 @@ class Trainer(ABC):
         listed = [*self.config.callbacks, *self.config.extra_callbacks, *self._registered]
         if not self.is_chief:
             listed = [callback for callback in listed if not callback.chief_only]
-        last = [callback for callback in listed if callback.saves]
-        others = [callback for callback in listed if not callback.saves]
+        last = [callback for callback in listed if callback.runs_last]
+        others = [callback for callback in listed if not callback.runs_last]
         return [*self._callbacks_of_model, *others, self.monitors, *last]
 
     def _run_epochs(self, callbacks: Callbacks) -> None:
@@ -354,7 +354,7 @@ class Trainer(ABC):
 
     def _require_finite(self) -> None:
         every, loss = self.config.record_every, self.scalars.get("loss", 0.0)
-        read = self.reached(every) or self.local_step >= self.steps_per_epoch
+        read = self.reached_multiple_of(every) or self.local_step >= self.steps_per_epoch
         if not read or (every == 1 and isfinite(loss)):
             return
         first = int(self.counts.first_not_finite.numpy())  # includes steps whose loss was not read

@@ -48,7 +48,7 @@ class Callback:
     chief_only: bool = True
     """True if only the first of several processes that train together runs this callback."""
 
-    saves: bool = False
+    runs_last: bool = False
     """True if it is called after all others, as needed for writing checkpoints."""
 
     needs_logdir: bool = False

@@ -26,7 +26,7 @@ class MinSaver(Callback):
     Source: ``MinSaver`` in tensorpack.
     """
 
-    saves = True
+    runs_last = True
     needs_logdir = True
     reverse = False
     """True if the greatest value is the best."""

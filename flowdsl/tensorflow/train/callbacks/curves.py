@@ -26,7 +26,7 @@ class Curves(Callback):
             training begins, if matplotlib is missing.
     """
 
-    saves = True  # called after the monitors have written
+    runs_last = True  # called after the monitors have written
     needs_logdir = True
 
     def __init__(

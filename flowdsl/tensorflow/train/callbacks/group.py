@@ -53,7 +53,7 @@ class Callbacks:
         Raises:
             InvalidArgument: A state is not made of JSON values; the error names the callback.
         """
-        if any(callback.saves for callback in self.all):
+        if any(callback.runs_last for callback in self.all):
             for key, state in self.state_dict().items():
                 name = f"{key.partition(':')[0]}.state_dict"
                 if (found := not_json(state)) is not None:

@@ -40,7 +40,7 @@ class PeriodicTrigger(Callback):
         self.callback = callback
         self.every_k_steps = _period("every_k_steps", every_k_steps)
         self.every_k_epochs = _period("every_k_epochs", every_k_epochs)
-        self.chief_only, self.saves = callback.chief_only, callback.saves
+        self.chief_only, self.runs_last = callback.chief_only, callback.runs_last
         self.needs_logdir = callback.needs_logdir
 
     def setup(self, trainer: Trainer) -> None:
@@ -61,7 +61,7 @@ class PeriodicTrigger(Callback):
 
     def trigger_step(self) -> None:
         self.callback.trigger_step()
-        if self.every_k_steps is not None and self.trainer.reached(self.every_k_steps):
+        if self.every_k_steps is not None and self.trainer.reached_multiple_of(self.every_k_steps):
             self.callback.trigger()
 
     def after_epoch(self) -> None:

@@ -20,7 +20,7 @@ class ModelSaver(Callback):
     Source: ``ModelSaver`` in tensorpack, which saves variables only.
     """
 
-    saves = True
+    runs_last = True
     needs_logdir = True
 
     def __init__(self, *, every_steps: int | None = None, max_to_keep: int = 3) -> None:
@@ -36,7 +36,7 @@ class ModelSaver(Callback):
 
     def trigger_step(self) -> None:
         within = self.trainer.local_step < self.trainer.steps_per_epoch  # the end is saved anyway
-        if self.every_steps and within and self.trainer.reached(self.every_steps):
+        if self.every_steps and within and self.trainer.reached_multiple_of(self.every_steps):
             self._writer.save()
 
     def trigger(self) -> None:

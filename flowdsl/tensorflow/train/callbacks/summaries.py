@@ -29,7 +29,7 @@ class MovingAverageSummary(Callback):
         self._averages: dict[str, float] = {}
 
     def after_run(self) -> None:
-        if not self.trainer.reached(self.trainer.config.record_every):
+        if not self.trainer.reached_multiple_of(self.trainer.config.record_every):
             return
         for name, value in self.trainer.scalars.items():
             if name in _OF_INPUT:
@@ -65,7 +65,7 @@ class MergeAllSummaries(Callback):
         self.period = checked_int("MergeAllSummaries: period", period, 0)
 
     def trigger_step(self) -> None:
-        if self.period and self.trainer.reached(self.period):
+        if self.period and self.trainer.reached_multiple_of(self.period):
             self.trigger()
 
     def trigger(self) -> None:

@@ -306,7 +306,7 @@ def test_a_moving_average_is_as_defined(values: list[float]) -> None:
         config = type("Config", (), {"record_every": 1})
         monitors = type("Monitors", (), {"put_scalar": staticmethod(put.__setitem__)})
 
-        def reached(self, every: int) -> bool:
+        def reached_multiple_of(self, every: int) -> bool:
             return True
 
     callback.trainer = Trainer()
