@@ -549,7 +549,7 @@ def _types(operator: Operator, function: Callable[..., object]) -> _Types:
         "FlowOfNonTuples[",
         "FlowOfSingleValues[",
         "FlowOfTuples[",
-        "OfTuples",
+        "FlowOfTuplesInPyright[",
     )
     given = [_element(hint) for hint in hints.values() if hint.startswith(flows)]
     if not operator.is_source and "self" not in hints:

@@ -1,9 +1,10 @@
-"""Imports TensorFlow in three quarters of the time, and runs a program that uses it.
+"""Imports TensorFlow in half of the time, and runs a program that uses it.
 
     python -m tests.quick_tensorflow PROGRAM [ARGUMENT]...
 
-Keras imports scikit-learn to wrap its models for it. Modules stay: a collection frees next to
-nothing while they are imported.
+TensorFlow and Keras import the libraries below if they are installed: to wrap models for
+scikit-learn, to accept frames of pandas, to draw, to convert functions of JAX. Modules stay: a
+collection frees next to nothing while they are imported.
 """
 
 from __future__ import annotations
@@ -12,14 +13,22 @@ import gc
 import runpy
 import sys
 
-if not {"sklearn", "tensorflow"} & sys.modules.keys():
+OPTIONAL = ("jax", "matplotlib", "pandas", "sklearn")
+
+if not {*OPTIONAL, "tensorflow"} & sys.modules.keys():
+    collects = gc.isenabled()
     gc.disable()
-    sys.modules["sklearn"] = None  # type: ignore[assignment]  # as if it were not installed
+    # As if they were not installed.
+    sys.modules.update(dict.fromkeys(OPTIONAL))  # type: ignore[arg-type]  # None refuses an import
+    # Keras is loaded at the first use of ``tf.keras``.
+    import keras  # noqa: F401
     import tensorflow as tf  # noqa: F401
 
-    del sys.modules["sklearn"]
+    for name in OPTIONAL:
+        del sys.modules[name]
     gc.freeze()
-    gc.enable()
+    if collects:
+        gc.enable()
 
 if __name__ == "__main__":
     del sys.argv[0]

@@ -13,8 +13,8 @@ from flowdsl.testing.recipes import Recipe
 
 
 def examples(exploring: int) -> int:
-    """Return the number of examples: all of them in ``make explore``, else 8%."""
-    return exploring * settings().max_examples // _EXPLORING
+    """Return the number of examples: all in ``make explore``, else 5%, and at least 2."""
+    return max(2, exploring * settings().max_examples // _EXPLORING)
 
 
 _EXPLORING = 100

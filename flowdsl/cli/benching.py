@@ -199,7 +199,7 @@ def _change(change: Change, limit: float) -> str:
     elif change.is_slower(limit):
         remark = "  slower"
     else:
-        remark = "  (noise of other programs)" if change.relative > limit else ""
+        remark = "  (within the noise)" if change.relative > limit else ""
     return f"{change.relative:+.1%}{remark}"
 
 

@@ -66,7 +66,7 @@ def spec_computed(node: AnyNode) -> Spec:
         once = part_read_once(node).title
         raise NotComputed(f"{once} yields its elements only once", node.spec(probe=True))
     silent = without_side_effects(node)
-    for stored in plan_of(silent).storing:
+    for stored in plan_of(silent).storing:  # a cache in a file, whose file is not complete yet
         if isinstance(stored, SkippedByProbe) and stored.node_to_probe is not stored:
             raise NotComputed(f"{stored.title} is written by the first run", node.spec(probe=False))
     if not silent.indexable and silent.depth > MAX_DEPTH_PROBED:
@@ -107,7 +107,8 @@ class _FirstElements:
         It is computed if no other element needed one of this node, as of the second flow of a
         ``concat``.
         """
-        if id(node) not in self.parts:  # ``on_error`` infers a spec from elements that do not fail
+        # ``on_error`` infers its spec from the elements that do not fail, by a node of its own.
+        if id(node) not in self.parts:
             return first_in_reference(node)
         was_read = id(node) in self._found or id(node) in self._searched
         if not was_read and not self.is_late:

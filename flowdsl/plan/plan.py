@@ -114,7 +114,7 @@ class Stage:
 
     @cached_property
     def titles(self) -> tuple[str, ...]:
-        """The titles of the stage's operators, without arguments of ``prefetch``."""
+        """The titles of the stage's operators, except ``prefetch`` and its like."""
         return tuple(step.node.title for step in self.steps if not isinstance(step.node, Identity))
 
     @cached_property
@@ -124,7 +124,7 @@ class Stage:
 
     @cached_property
     def copies(self) -> Literal["rows", "passes"] | None:
-        """The unit that workers of a ``replicate`` share: rows, or passes, one for each worker."""
+        """How the workers of a ``replicate`` share its copies: by rows, or a whole pass each."""
         if self.end_to_end:
             return "passes"
         return "rows" if isinstance(self.meaning, Copying) else None
@@ -176,7 +176,7 @@ class Plan(Generic[T]):
 
     @cached_property
     def storing(self) -> Sequence[StoresPass[Any]]:
-        """The sources that store elements before a run."""
+        """The sources, such as caches in files, that a pass of their own fills before a run."""
         parts = walk(self.node)
         sources = (
             part.attempted.node if isinstance(part, AttemptToRead) else part for part in parts

@@ -121,7 +121,8 @@ class _Digests:
         if _is_installed(x.__module__):
             return
         yield from self._code(x.__code__)
-        yield from self._all([x.__defaults__, x.__kwdefaults__, vars(x)])  # or its dispatch
+        # The attributes of a function of ``singledispatch`` have its implementations.
+        yield from self._all([x.__defaults__, x.__kwdefaults__, vars(x)])
         for cell in x.__closure__ or ():
             try:
                 yield self.of(cell.cell_contents)

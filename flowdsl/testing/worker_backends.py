@@ -292,7 +292,7 @@ def _alive(trial: Trial) -> set[object]:
 
 
 def _alive_without(trial: Trial) -> set[object]:
-    """Return what is alive without a backend, including an engine that the first backend starts."""
+    """Return what is alive without a backend, such as a fork server that the first one starts."""
     with _running(trial, from_range(9).map(_negative)) as running:
         running.all_ready()
     return _alive(trial)

@@ -212,8 +212,8 @@ class WorkerBackend(Protocol):
     def can_reuse(self, stage: Stage, time_operators: bool) -> bool:
         """Return True if the parked workers can run this stage exactly as new workers would.
 
-        If so, they are active again. Return False if the program, ``time_operators``, the limits,
-        the working folder or the environment has changed since the workers were started.
+        If so, they are active again. Return False if the program, ``time_operators``, the stage's
+        limits, the working folder or the environment has changed since the workers were started.
         """
         ...
 

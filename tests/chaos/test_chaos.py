@@ -10,7 +10,7 @@ from tests.chaos.trials import Tally, try_case
 
 def test_random_pipelines_survive_random_faults(capsys: pytest.CaptureFixture[str]) -> None:
     tally = Tally()
-    for number in range(40):
+    for number in range(25):
         try:
             try_case(case_of(number), tally)
         except Exception as error:

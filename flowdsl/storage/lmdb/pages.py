@@ -1,10 +1,10 @@
 """Reads the pages of an LMDB file, and validates every number in them.
 
 The LMDB library maps a file into memory and trusts each page. In a damaged file it reads past the
-end, which kills the process, or loops forever. Files of other programs have neither checksums nor
-a margin at their end, so flowdsl reads their pages itself: a file is a B+tree of pages, a page
-contains nodes, and a node is a key with a value or with the number of a child page. Only the
-branch pages are kept in memory: about 1% of a file of small values, and less of others.
+end, which kills the process, or loops forever. Files of other programs have no checksums, so
+flowdsl reads their pages itself: a file is a B+tree of pages, a page contains nodes, and a node is
+a key with a value or with the number of a child page. Only the branch pages are kept in memory:
+about 1% of a file of small values, and less of others.
 """
 
 from __future__ import annotations
@@ -169,7 +169,8 @@ class Tree:
             meta = self._meta()
             self._rows, self._page_size = meta.rows, meta.free.page_size
             self._last_page, self.transaction = meta.last_page, meta.transaction
-            self._ahead = ReadAhead(self._file, _MOST_AHEAD)  # leaves of small rows are in order
+            # Writers store the leaves of small rows one after another.
+            self._ahead = ReadAhead(self._file, _MOST_AHEAD)
             self._last_leaf = _NO_LEAF  # consecutive rows are mostly on one leaf
             self._branch_pages: dict[int, Branch] = {}
             self._leaf_pages: dict[int, Page] = {}
@@ -278,9 +279,9 @@ class Tree:
         return memoryview(data)[_HEADER.size :]
 
     def _value_into(self, number: int, size: int, buffers: Sequence[Buffer]) -> bool:
-        """Fill buffers with a large value, after the header of its first page.
+        """Fill buffers with the first page's header and a large value.
 
-        Return False if it has to be read as a whole.
+        Return False if the file cannot do so, or if the page is not one of this value.
         """
         count = PAGE_HEADER_BYTES + size
         begin = self._begin(number, count)

@@ -100,8 +100,8 @@ class RemapInput(InputOver):
         return self.source.most_a_step if self._others is None else 1
 
     @property
-    def nests(self) -> bool:
-        return self.most_a_step is None and self.source.nests
+    def allows_loops(self) -> bool:
+        return self.most_a_step is None and self.source.allows_loops
 
     @property
     def signature(self) -> tuple[tf.TypeSpec, ...]:

@@ -71,7 +71,7 @@ class InputSource(ABC):
         return None
 
     @property
-    def nests(self) -> bool:
+    def allows_loops(self) -> bool:
         """True if ``tensors`` may be called in a loop or a branch of the step."""
         return self.most_a_step is None
 
@@ -202,8 +202,8 @@ class InputOver(InputSource):
         return self.source.most_a_step
 
     @property
-    def nests(self) -> bool:
-        return self.source.nests
+    def allows_loops(self) -> bool:
+        return self.source.allows_loops
 
     @property
     def infinite(self) -> bool:

@@ -93,8 +93,8 @@ class StagingInput(InputOver):
         """The end or error of the input, raised when no step is staged any more."""
 
     @property
-    def nests(self) -> bool:
-        return False
+    def allows_loops(self) -> bool:
+        return False  # elements are staged for each call of the step
 
     @property
     def signature(self) -> tuple[tf.TypeSpec, ...]:

@@ -55,6 +55,7 @@ def _tracked(trainer: Trainer) -> tf.train.Checkpoint:
         excluded = [counts.finished, counts.not_finite, counts.first_not_finite]
         if isinstance(trainer.model, CompiledModel) and not trainer.model.measures:
             excluded += trainer.model.net.metrics_variables
+        # variables in attributes that TensorFlow does not follow, and those that steps have used
         others = group(untracked(root, held_by(parts), trainer.used, excluded))
         return tf.train.Checkpoint(
             **parts, others=others, global_step=counts.finished, trainer=state

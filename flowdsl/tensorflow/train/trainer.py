@@ -426,7 +426,7 @@ class Trainer(ABC):
             *["steps_per_call"] * (self.config.steps_per_call > 1),
             *["remainder"] * (self.config.remainder != "drop" and self.towers > 1),
         ]
-        if nested and not self.input.nests:
+        if nested and not self.input.allows_loops:
             raise InvalidArgument(
                 f"TrainConfig: {' and '.join(nested)} cannot be had with {name}, which passes the "
                 f"step its elements call by call: use QueueInput"

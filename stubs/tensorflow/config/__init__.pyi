@@ -1,6 +1,7 @@
 from collections.abc import Sequence
 
 from tensorflow.config import experimental as experimental
+from tensorflow.config import optimizer as optimizer
 from tensorflow.config import threading as threading
 
 class PhysicalDevice:

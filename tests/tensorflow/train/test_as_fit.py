@@ -314,7 +314,7 @@ def halving() -> Any:
     return net
 
 
-@pytest.mark.parametrize("towers", [1, 2])
+@pytest.mark.parametrize("towers", [pytest.param(1, marks=pytest.mark.long), 2])
 def test_custom_train_step_is_run(towers: int) -> None:
     ours = trainer(halving, towers)
     ours.train()

@@ -140,8 +140,17 @@ def test_training_resumes_between_two_calls(tmp_path: Any) -> None:
     np.testing.assert_allclose(weights(again), weights(whole), atol=1e-6)
 
 
-@pytest.mark.parametrize("remainder", ["pad", "smaller"])
-@pytest.mark.parametrize(("n", "towers", "steps"), [(5, 2, 1), (1, 2, 1), (7, 2, 3)])
+@pytest.mark.parametrize(
+    ("n", "towers", "steps", "remainder"),
+    [
+        (5, 2, 1, "pad"),
+        (1, 2, 1, "smaller"),
+        (7, 2, 3, "smaller"),
+        pytest.param(5, 2, 1, "smaller", marks=pytest.mark.long),
+        pytest.param(1, 2, 1, "pad", marks=pytest.mark.long),
+        pytest.param(7, 2, 3, "pad", marks=pytest.mark.long),
+    ],
+)
 def test_remaining_elements_form_a_smaller_step(
     remainder: str, n: int, towers: int, steps: int
 ) -> None:

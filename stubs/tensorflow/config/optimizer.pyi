@@ -1,0 +1,3 @@
+from collections.abc import Mapping
+
+def set_experimental_options(options: Mapping[str, bool]) -> None: ...
