@@ -22,7 +22,6 @@ Every message names the operator, the argument or element, the value it got, and
 
 from __future__ import annotations
 
-import logging
 import os
 import pickle
 import re
@@ -31,8 +30,6 @@ from contextlib import suppress
 from typing import NoReturn, Self
 
 import attrs
-
-_log = logging.getLogger("flowdsl")
 
 
 @attrs.frozen
@@ -249,8 +246,11 @@ def with_cause(error: Exception, cause: BaseException) -> BaseException:
         return error
     cause.add_note(f"raised by {error.operator} on {error.place}")
     if isinstance(cause, SystemExit):
+        import logging  # here: it takes a twentieth of ``import flowdsl``
+
         with suppress(ValueError):  # the standard error stream may be closed
-            _log.error("%s raised %r on %s", error.operator, cause, error.place)
+            log = logging.getLogger("flowdsl")
+            log.error("%s raised %r on %s", error.operator, cause, error.place)
     return cause
 
 

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import flowdsl.ops
 import flowdsl.storage
 from flowdsl.nodes import IndexedSource, Node
+from flowdsl.nodes.frozen import compile_methods
 from flowdsl.testing import laws
 from flowdsl.testing.catalogue import MAX_ROWS
 from flowdsl.testing.laws import LAWS
@@ -51,6 +52,7 @@ def _operators() -> set[type]:
 
 
 def _begins(operator: type) -> bool:
+    compile_methods(operator)
     fields = {field.name for field in attrs.fields(operator)}
     return issubclass(operator, IndexedSource) or not {"source", "parts"} & fields
 
@@ -58,6 +60,7 @@ def _begins(operator: type) -> bool:
 def test_no_property_of_a_base_hides_a_field() -> None:
     """It would without slots: a node then reads the property, and not its own argument."""
     for operator in _operators():
+        compile_methods(operator)
         for field in attrs.fields(operator):
             assert not isinstance(inspect.getattr_static(operator, field.name, None), property)
 

@@ -22,7 +22,15 @@ import attrs
 from flowdsl.effects import Effect
 from flowdsl.elements.specs import Spec, is_known
 from flowdsl.errors import FlowError
-from flowdsl.nodes import AnyNode, Elementwise, Failed, Row, SkippedByProbe, with_sources
+from flowdsl.nodes import (
+    AnyNode,
+    Elementwise,
+    Failed,
+    Row,
+    SkippedByProbe,
+    frozen_node,
+    with_sources,
+)
 from flowdsl.nodes.kinds import worker_kinds
 from flowdsl.nodes.spec_inference import (
     MAX_DEPTH_PROBED,
@@ -169,7 +177,7 @@ class _FirstElements:
             yield row
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class _Recorder(Elementwise[Any, Any, Effect]):
     """Yields the elements of a node unchanged, and passes each to a function."""
 

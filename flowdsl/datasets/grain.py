@@ -12,7 +12,7 @@ from flowdsl.datasets.numbered import FromNumbered, length_of
 from flowdsl.datasets.streams import stream
 from flowdsl.elements.specs import UNKNOWN, Spec
 from flowdsl.errors import SourceError, Where
-from flowdsl.nodes import E, IndexedMap, cached_per_node, flow, with_inferred
+from flowdsl.nodes import E, IndexedMap, cached_per_node, flow, frozen_node, with_inferred
 from flowdsl.ops.sources import from_range
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 A = TypeVar("A")
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class FromEndlessGrain(IndexedMap[Any, Any, E]):
     """The items of an endlessly repeated dataset, read by position."""
 

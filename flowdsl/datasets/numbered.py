@@ -12,11 +12,11 @@ from flowdsl.datasets.foreign import is_a, name_of_class
 from flowdsl.elements.specs import UNKNOWN, Spec
 from flowdsl.elements.structure import read_only
 from flowdsl.errors import InvalidFlow, SourceError
-from flowdsl.nodes import IndexedSource, T, cached_per_node, with_inferred
+from flowdsl.nodes import IndexedSource, T, cached_per_node, frozen_node, with_inferred
 from flowdsl.ops.sources import Items
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class FromNumbered(IndexedSource[T], Generic[T]):
     """The items of a dataset; each worker has a copy of the dataset."""
 

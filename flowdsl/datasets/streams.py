@@ -21,6 +21,7 @@ from flowdsl.nodes import (
     T,
     cached_per_node,
     flow,
+    frozen_node,
     with_inferred,
 )
 from flowdsl.ops.iterables import Opened, numbered
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from flowdsl.flow import Flow
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class _Stream(Node[T, E], Generic[T, E]):
     """The elements of a dataset, in its order."""
 

@@ -17,7 +17,6 @@ from functools import lru_cache
 from io import BytesIO, StringIO
 from itertools import chain
 from operator import is_
-from random import Random
 from types import MemberDescriptorType
 from typing import Any, Generic, Protocol, TypeAlias, cast, get_args, get_origin
 
@@ -369,6 +368,8 @@ def _copier_of(kind: type) -> Callable[[Any], Any] | None:
     """The function that copies values of a class, if they can change and have no components."""
     if issubclass(kind, (set, bytearray, typed_array, BytesIO, StringIO)):
         return copy.copy  # what they contain cannot change
+    from random import Random  # here, as NumPy imports it only for ``np.random``
+
     generators = (Random, np.random.Generator, np.random.RandomState)
     of_torch = is_tensor(kind) and hasattr(kind, "clone")  # tensors of others cannot change
     return copy.deepcopy if issubclass(kind, generators) or of_torch else None

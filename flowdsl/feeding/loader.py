@@ -21,7 +21,7 @@ from flowdsl.ops.sharding import Even, EvenShard, Shard
 from flowdsl.ops.sizing import Skip
 from flowdsl.plan.lower import plan_of
 from flowdsl.plan.tree import walk
-from flowdsl.resources.streams import logger
+from flowdsl.resources.logs import logger
 from flowdsl.runtime.resume_points import BEGINNING, ResumePoint
 from flowdsl.runtime.run import Run
 from flowdsl.runtime.state import resumed_from, state_of

@@ -29,7 +29,7 @@ from flowdsl.feeding.stall_report import activity_of
 from flowdsl.nodes import checked_int
 from flowdsl.resources.cancellation import cancelled_when
 from flowdsl.resources.limits import start_thread
-from flowdsl.resources.streams import logger
+from flowdsl.resources.logs import logger
 
 if TYPE_CHECKING:
     from flowdsl.runtime.run import Run

@@ -1,5 +1,6 @@
 """Nodes: the operators of a flow, as a tree. Authors of operators import from here.
 
+frozen.py            the decorator of classes of nodes
 base.py              Node and FlowBase: fields, sources, rows, length, spec, effects
 kinds.py             the kinds of node that the planner distinguishes: Elementwise, Windowed, ...
 capabilities.py      optional abilities of a node: resume, be traced, buffer elements
@@ -77,6 +78,7 @@ from flowdsl.nodes.capabilities import (
     trace,
     when_read,
 )
+from flowdsl.nodes.frozen import frozen_node
 from flowdsl.nodes.kinds import (
     Batched,
     CodeTemplate,
@@ -208,6 +210,7 @@ __all__ = [
     "epoch_of_pass",
     "flow",
     "format_call",
+    "frozen_node",
     "generator",
     "integers",
     "is_int",

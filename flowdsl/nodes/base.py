@@ -35,6 +35,7 @@ from flowdsl.effects import Effect, Endless, Exact, Reordered, Resampled, Tag, U
 from flowdsl.elements.batch_types import Element, WithEffects
 from flowdsl.elements.specs import Spec
 from flowdsl.errors import ElementError, InvalidFlow, Where, travelling
+from flowdsl.nodes.frozen import compile_bases, compile_methods, compiled
 from flowdsl.nodes.validation import POSITION_LIMIT, method_name
 from flowdsl.resources.any_depth import any_depth
 
@@ -196,12 +197,11 @@ def cached_per_node(compute: Callable[Concatenate[N, P], A]) -> Callable[Concate
 class Node(ABC, Generic[T, E]):
     """One operator of a flow, with its arguments and its sources.
 
-    A class with arguments of its own is decorated with ``attrs.frozen``; other classes need no
-    decorator. With ``eq=False`` and ``repr=False`` it keeps the methods of this class, and with
-    ``slots=False`` attrs does not build the class a second time: for the hundred operators, that
-    took a third of ``import flowdsl``. A field with the same name as a property of a parent class
-    needs ``slots=True``; otherwise the property would hide it. A field for data, such as an array,
-    is compared by identity: ``attrs.field(eq=id)``.
+    A class with arguments of its own is decorated with ``attrs.frozen``, and in flowdsl with
+    ``frozen_node``; other classes need no decorator. With ``eq=False`` and ``repr=False`` it keeps
+    the methods of this class. A field with the same name as a property of a parent class needs
+    ``slots=True``; otherwise the property would hide it. A field for data, such as an array, is
+    compared by identity: ``attrs.field(eq=id)``.
     """
 
     adds: ClassVar[frozenset[Tag]] = frozenset()
@@ -227,8 +227,17 @@ class Node(ABC, Generic[T, E]):
     """Cached properties. A property may read its sources' properties several times: without a
     cache, the cost would double with every operator."""
 
+    if not TYPE_CHECKING:  # the arguments are those of ``__init__``
+
+        def __new__(cls, *args, **kwargs):
+            if cls not in compiled:
+                compile_methods(cls)
+            return super().__new__(cls)
+
     def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
+        if not cls.__module__.startswith("flowdsl."):
+            compile_bases(cls)  # attrs is about to read their fields
         cls.adds = _tags_written_on(cls)
         for parent in filter(_final_names, cls.__mro__[1:]):
             for name in _final_names(parent) & vars(cls).keys():

@@ -38,6 +38,7 @@ from flowdsl.nodes.base import (
     with_sources,
 )
 from flowdsl.nodes.capabilities import SkippedByProbe
+from flowdsl.nodes.frozen import frozen_node
 from flowdsl.nodes.kinds import Elementwise, IndexedMap, IndexedSource
 from flowdsl.nodes.validation import describe_element
 from flowdsl.resources.any_depth import any_depth
@@ -99,7 +100,7 @@ class _Attempted:
         return bool(self.attempted.node.in_any_order)
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class Attempt(_Attempted, Elementwise[A, Any, E], SkippedByProbe[Any, E], Generic[A, E]):
     """An attempted elementwise operator: if it fails, a failure takes the element's place."""
 
@@ -143,7 +144,7 @@ class AttemptToCount(Attempt[A, E], IndexedMap[A, Any, E], Generic[A, E]):
     """An attempted operator that uses the element's number; failures count too."""
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class _Makeable(Elementwise[A, A, E | Unsized], Generic[A, E]):
     """The elements on which an operator does not fail, for a probe of this operator."""
 
@@ -173,7 +174,7 @@ class _Makeable(Elementwise[A, A, E | Unsized], Generic[A, E]):
         return self.source.spec(probe)
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class AttemptToRead(_Attempted, IndexedSource[Any]):
     """An attempted indexed source: if reading a row fails, a failure takes its place."""
 
@@ -220,7 +221,7 @@ class AttemptToReadHere(AttemptToRead):
     in_memory: ClassVar[bool] = True
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class SkipFailed(
     Elementwise[A, A, E | Resampled | Unsized],
     SkippedByProbe[A, E | Resampled | Unsized],

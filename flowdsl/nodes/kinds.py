@@ -68,6 +68,7 @@ from flowdsl.nodes.capabilities import (
     position_after_reshard,
     trace,
 )
+from flowdsl.nodes.frozen import frozen_node
 from flowdsl.nodes.validation import POSITION_LIMIT, describe_element, describe_group, method_name
 from flowdsl.resources.any_depth import any_depth
 from flowdsl.resources.worker_kinds import PROCESSES, WorkerKind, Workers
@@ -155,7 +156,7 @@ class IndexedSource(Node[T, Exact], Generic[T]):
 # -- elementwise -----------------------------------------------------------------------------------
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class Elementwise(MadeFromLatest[U, E], Reshardable[U, E], Generic[A, U, E]):
     """An operator on one element at a time, which keeps the element's position."""
 
@@ -278,7 +279,7 @@ class IndexedMap(Resumable[U, E], Elementwise[A, U, E], Generic[A, U, E]):
 # -- grouping --------------------------------------------------------------------------------------
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class Windowed(Traceable[U, E], Buffering[U, E], Generic[A, U, E]):
     """An operator that makes one element of ``n`` consecutive elements."""
 
@@ -436,7 +437,7 @@ def _noting_positions(rows: Iterator[Row[A]], positions: deque[int]) -> Iterator
 # -- indexing --------------------------------------------------------------------------------------
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class IndexTransform(PassThrough[T, E], Generic[T, E]):
     """An operator that chooses or reorders elements without looking at them."""
 
@@ -488,7 +489,7 @@ class IndexTransform(PassThrough[T, E], Generic[T, E]):
         return Provenance.one_each(self.resolve(addresses)) if self.indexable else None
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class Copying(IndexTransform[T, E], Generic[T, E]):
     """``n`` interleaved passes: copy ``k`` in epoch ``e`` is epoch ``e * n + k`` of the source.
 
@@ -541,7 +542,7 @@ def _validate_alike(node: Merging[Any, Any], field: object, value: object) -> No
         raise InvalidFlow(f"{method_name(node)}: {difference}")
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class Merging(PassThrough[T, E], Generic[T, E]):
     """An operator that yields elements of several flows, its parts."""
 
@@ -603,7 +604,7 @@ def _below_identities(node: AnyNode) -> AnyNode:
     return _below_identities(node.source) if isinstance(node, Identity) else node
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class Joining(MadeFromLatest[T, E], Generic[T, E]):
     """An operator that joins the elements at the same position of several flows into one."""
 
@@ -649,7 +650,7 @@ class Joining(MadeFromLatest[T, E], Generic[T, E]):
 # -- placement -------------------------------------------------------------------------------------
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class Identity(PassThrough[T, E], SkippedByProbe[T, E], Reshardable[T, E], Generic[T, E]):
     """A node that yields the elements of its source unchanged."""
 
@@ -686,7 +687,7 @@ class Identity(PassThrough[T, E], SkippedByProbe[T, E], Reshardable[T, E], Gener
         return self.source.depth  # it does not change the draws of seeded operators
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class Placement(Identity[T, E], Generic[T, E]):
     """Sets the workers on which the operators below it run."""
 

@@ -7,8 +7,6 @@ from contextvars import ContextVar
 from functools import reduce
 from typing import Any, TypeAlias, get_type_hints
 
-import attrs
-
 from flowdsl.effects import Effect
 from flowdsl.elements.specs import (
     UNKNOWN,
@@ -26,6 +24,7 @@ from flowdsl.elements.specs import (
 from flowdsl.errors import InvalidFlow, SpecMismatch
 from flowdsl.nodes.base import AnyNode, PassFactory, Row, with_sources
 from flowdsl.nodes.capabilities import SkippedByProbe
+from flowdsl.nodes.frozen import frozen_node
 from flowdsl.nodes.kinds import IndexTransform, Merging
 from flowdsl.resources.any_depth import any_depth
 
@@ -140,7 +139,7 @@ def spec_for_all_elements(node: AnyNode, sources: tuple[Spec, ...]) -> Spec:
         _for_all_elements.reset(token)
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class _Known(SkippedByProbe[Any, Effect]):
     """A flow whose spec is known and not probed."""
 

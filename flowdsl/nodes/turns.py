@@ -19,16 +19,18 @@ import math
 from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
-from fractions import Fraction
 from functools import lru_cache
 from heapq import heapify, heappop, heappush
 from itertools import chain, count, cycle, islice, repeat
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import attrs
 import numpy as np
 
 from flowdsl.nodes.base import Indices, Positions
+
+if TYPE_CHECKING:
+    from fractions import Fraction
 
 _TOGETHER = 1024
 """Positions that are looked up together."""

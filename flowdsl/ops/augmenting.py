@@ -23,6 +23,7 @@ from flowdsl.nodes import (
     cached_per_node,
     flow,
     format_call,
+    frozen_node,
     generator,
     keyword_unless_default,
     name_of,
@@ -61,7 +62,7 @@ def _validate_names(node: Any, field: attrs.Attribute[Any], value: tuple[object,
             )
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class Augment(Elementwise[A, A, E], Generic[A, E]):
     """Transforms, one after another, applied to the images, masks and points of every element."""
 

@@ -39,6 +39,7 @@ from flowdsl.nodes import (
     cached_per_node,
     deep_copied,
     flow,
+    frozen_node,
     method_name,
     name_of,
     plain_int,
@@ -57,7 +58,7 @@ if TYPE_CHECKING:
 B = TypeVar("B")
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class Stacking(Batched[A, U, E], Generic[A, U, E]):
     """Groups of ``n`` consecutive elements; the last one may be smaller."""
 
@@ -129,7 +130,7 @@ def spec_of_collated(
     )
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class Batch(Stacking[A, U, E], Generic[A, U, E]):
     """Groups of ``n`` consecutive elements, stacked; the last one may be smaller."""
 
@@ -174,7 +175,7 @@ Remainder: TypeAlias = Literal["fill"]
 """What happens to a last batch with too few rows."""
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class FilledBatch(Batch[A, tuple[Any, NDArray[np.bool_]], E], Generic[A, E]):
     """A ``Batch`` whose last group is filled, with a mask of the real rows."""
 

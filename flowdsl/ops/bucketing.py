@@ -27,6 +27,7 @@ from flowdsl.nodes import (
     deep_copied,
     flow,
     format_call,
+    frozen_node,
     is_int,
     keyword_unless_default,
     name_of,
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
 B = TypeVar("B")
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class BucketByLength(Grouped[A, U, E | Reordered | Unsized], Generic[A, U, E]):
     """Padded batches of elements whose lengths are between the same two boundaries."""
 

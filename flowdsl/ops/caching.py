@@ -33,6 +33,7 @@ from flowdsl.nodes import (
     Unordered,
     cached_per_node,
     flow,
+    frozen_node,
     rejects_keywords,
 )
 from flowdsl.resources.any_depth import any_depth
@@ -64,7 +65,7 @@ class Kept(Generic[A]):
         return Kept, ()  # each process has its own cache
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class Cache(KeepsPass[T, E], Traceable[T, E], SkippedByProbe[T, E], Generic[T, E]):
     """Epoch 0 of its source in every pass: computed once, then kept in memory."""
 
@@ -164,7 +165,7 @@ def _array_to_keep(array: NDArray[Any]) -> NDArray[Any]:
     return kept
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class _CacheFile(StoresPass[T], SkippedByProbe[T, Exact], Generic[T]):
     """Epoch 0 of a flow in every pass, from a file that is written once.
 

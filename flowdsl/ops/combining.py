@@ -26,6 +26,7 @@ from flowdsl.nodes import (
     at_least,
     flow,
     format_call,
+    frozen_node,
     keyword_unless_default,
     plain_int,
     rejects_keywords,
@@ -52,7 +53,7 @@ F = TypeVar("F", bound=Effect)
 C = TypeVar("C", bound=Counted)
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class Concat(Merging[T, E], Resumable[T, E], Generic[T, E]):
     """All elements of the first flow, then all elements of the next, and so on."""
 
@@ -80,7 +81,7 @@ class Concat(Merging[T, E], Resumable[T, E], Generic[T, E]):
         return enumerate((x for _, x in chain.from_iterable(streams)), yielded)
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class Mix(Merging[T, E | Reordered], Resumable[T, E | Reordered], Generic[T, E]):
     """All elements in a random order that keeps the order within each flow.
 

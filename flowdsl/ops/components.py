@@ -29,6 +29,7 @@ from flowdsl.nodes import (
     called_with,
     flow,
     format_call,
+    frozen_node,
     name_of,
     plain_int,
     refuse_mismatch,
@@ -79,7 +80,7 @@ def _spelled(selector: object) -> str:
     return name_of(selector) if callable(selector) else repr(selector)
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class MapComponent(CodeTemplate[Any, Any, E], Generic[E]):
     """Elements with ``func`` applied to one component."""
 
@@ -145,7 +146,7 @@ class MapComponent(CodeTemplate[Any, Any, E], Generic[E]):
         return with_inferred(self, StructSpec(form, (*parts.items(),)), probe)
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class Select(CodeTemplate[Any, Any, E], Generic[E]):
     """The components that selectors or keys pick from every element, in the selectors' order."""
 

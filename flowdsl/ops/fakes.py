@@ -18,6 +18,7 @@ from flowdsl.nodes import (
     cached_per_node,
     flow,
     format_call,
+    frozen_node,
     generator,
     is_int,
     keyword_unless_default,
@@ -59,7 +60,7 @@ class FakeArray:
         return np.asarray(np.clip(values, low, np.nextafter(high, low)), self.dtype)
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class Fake(IndexedSource[tuple[NDArray[D], ...]], Generic[D]):
     """Arrays of chosen shapes and dtypes, which depend only on the seed and the row."""
 

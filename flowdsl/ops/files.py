@@ -11,7 +11,7 @@ import attrs
 from flowdsl.effects import Exact
 from flowdsl.elements.specs import Spec, ValueSpec
 from flowdsl.errors import InvalidFlow, Location, SourceError
-from flowdsl.nodes import IndexedSource, cached_per_node, flow
+from flowdsl.nodes import IndexedSource, cached_per_node, flow, frozen_node
 from flowdsl.resources.file_names import (
     Url,
     about_folder,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 Pattern: TypeAlias = "str | os.PathLike[str]"
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class FromFiles(IndexedSource[str]):
     """The names of the files that matched a pattern, sorted."""
 

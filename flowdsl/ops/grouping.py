@@ -41,6 +41,7 @@ from flowdsl.nodes import (
     describe_element,
     describe_group,
     flow,
+    frozen_node,
     name_of,
     plain_int,
     probed,
@@ -116,7 +117,7 @@ class Group(Generic[A]):
         self.largest = max(self.largest, size)
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class Grouped(Traceable[U, E], Restartable[U, E], Generic[A, U, E]):
     """Yields each group of elements with equal keys when it is full; then the incomplete groups."""
 
@@ -219,7 +220,7 @@ class Grouped(Traceable[U, E], Restartable[U, E], Generic[A, U, E]):
             raise_with_cause(error_of_group(self, epoch, group), error)
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class _OfSize(Grouped[A, U, E], Generic[A, U, E]):
     """Groups of ``n`` elements with equal keys, stacked or collated."""
 
@@ -251,7 +252,7 @@ class _OfSize(Grouped[A, U, E], Generic[A, U, E]):
         return batch
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class BatchByKey(_OfSize[A, U, E | Reordered | Unsized], Generic[A, U, E]):
     """Groups of ``n`` elements for which a function returns the same key."""
 
@@ -265,7 +266,7 @@ class BatchByKey(_OfSize[A, U, E | Reordered | Unsized], Generic[A, U, E]):
         return key_of(x, self.key), 0
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class BatchByShape(_OfSize[A, U, E | Reordered | Unsized], Generic[A, U, E]):
     """Groups of ``n`` elements in which an array has the same shape."""
 

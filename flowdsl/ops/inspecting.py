@@ -24,6 +24,7 @@ from flowdsl.nodes import (
     cached_per_node,
     flow,
     format_call,
+    frozen_node,
     keyword_unless_default,
     plain_int,
 )
@@ -38,7 +39,7 @@ def _validate_name(node: AnyNode, field: attrs.Attribute[str | None], value: obj
         raise InvalidFlow(f"inspect: {field.name} must be a string or None, got {value!r}")
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class Inspect(IndexedMap[A, A, E], SkippedByProbe[A, E], Generic[A, E]):
     """The elements unchanged; the first ``num`` are described on standard error."""
 

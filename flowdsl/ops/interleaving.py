@@ -34,6 +34,7 @@ from flowdsl.nodes import (
     describe_element,
     flow,
     format_call,
+    frozen_node,
     keyword_unless_default,
     name_of,
     plain_int,
@@ -63,7 +64,7 @@ _CYCLE = 16
 """The number of results that are open at a time, unless ``cycle`` is given."""
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class InterleaveMap(
     Traceable[U, E | Reordered | Unsized],
     Restartable[U, E | Reordered | Unsized],

@@ -32,6 +32,7 @@ from flowdsl.nodes import (
     T,
     cached_per_node,
     flow,
+    frozen_node,
     name_of,
     rejects_keywords,
     with_inferred,
@@ -116,7 +117,7 @@ class Reopening(Generic[T]):
         return Reopening, (self.make,)  # the last iterator belongs to this process
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class FromIterable(Node[T, Unsized], Generic[T]):
     """The elements of an iterable, or of a new iterable for every pass."""
 

@@ -37,6 +37,7 @@ from flowdsl.nodes import (
     cached_per_node,
     describe_element,
     flow,
+    frozen_node,
     name_of,
     plain_int,
     validate_callable,
@@ -44,7 +45,6 @@ from flowdsl.nodes import (
 from flowdsl.ops.combining import check_flows
 from flowdsl.resources.cancellation import is_cancelled
 from flowdsl.resources.read_ahead import ReadAhead
-from flowdsl.resources.streams import logger
 
 if TYPE_CHECKING:
     from flowdsl.flow import Flow
@@ -57,8 +57,6 @@ _BYTES_AHEAD = 1 << 28
 """The limit in bytes of what is read ahead of each stream; one element may be larger."""
 _SECONDS_TO_CANCEL = 0.1
 """How often a reader that waits checks whether the pass was cancelled."""
-
-_log = logger()
 
 
 class _Arrivals:
@@ -83,7 +81,7 @@ def _nothing() -> None:
     """Close nothing: the thread that reads a stream drops its last reference to it."""
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class Merge(Merging[T, E | Reordered], AnyOrder[T, E | Reordered], Generic[T, E]):
     """The elements of several streams, each when it arrives."""
 
@@ -142,7 +140,7 @@ class Merge(Merging[T, E | Reordered], AnyOrder[T, E | Reordered], Generic[T, E]
                 reader.stop()
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class Latest(
     PassThrough[T, E | Resampled | Unsized],
     Retaining[T, E | Resampled | Unsized],
@@ -214,7 +212,9 @@ class Latest(
         finally:
             reader.stop()
             if total := next(dropped):
-                _log.warning(
+                from flowdsl.resources.logs import logger  # only where it is needed
+
+                logger().warning(
                     "%s dropped %d elements of %s, and yielded %d",
                     self.title,
                     total,

@@ -50,6 +50,7 @@ from flowdsl.nodes import (
     describe_element,
     flow,
     format_call,
+    frozen_node,
     generator,
     keyword_unless_default,
     name_of,
@@ -76,7 +77,7 @@ Truth: TypeAlias = bool | np.bool_ | Literal[0] | MayBeEmpty | re.Match[Any] | N
 ``count and ...``."""
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class Map(CodeTemplate[A, U, E], Generic[A, U, E]):
     """``func`` applied to every element."""
 
@@ -95,7 +96,7 @@ class Map(CodeTemplate[A, U, E], Generic[A, U, E]):
         return with_inferred(self, spec_of_result(self.func), probe)
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class StarMap(CodeTemplate[tuple[Any, ...], U, E], Generic[U, E]):
     """``func`` applied to the unpacked components of every element."""
 
@@ -119,7 +120,7 @@ class StarMap(CodeTemplate[tuple[Any, ...], U, E], Generic[U, E]):
         return with_inferred(self, spec_of_result(self.func), probe)
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class RandomMap(Elementwise[A, U, E], Generic[A, U, E]):
     """``func`` applied to every element and the element's own random generator."""
 
@@ -146,7 +147,7 @@ class RandomMap(Elementwise[A, U, E], Generic[A, U, E]):
         return with_inferred(self, spec_of_result(self.func), probe)
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class Filter(CodeTemplate[A, A, E | Unsized], Generic[A, E]):
     """The elements for which ``keep`` is true."""
 
@@ -168,7 +169,7 @@ class Filter(CodeTemplate[A, A, E | Unsized], Generic[A, E]):
         return self.source.spec(True) if probe else UNKNOWN
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class FilterMap(CodeTemplate[A, U, E | Unsized], Generic[A, U, E]):
     """The results of ``func`` on every element, without those that are None."""
 
@@ -188,7 +189,7 @@ class FilterMap(CodeTemplate[A, U, E | Unsized], Generic[A, U, E]):
         return with_inferred(self, _spec_without_none(_annotation(self.func)), probe)
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class FlatMap(MadeFromLatest[U, E | Unsized], Restartable[U, E | Unsized], Generic[A, U, E]):
     """The concatenated elements of ``func(element)`` for every element."""
 
@@ -269,7 +270,7 @@ def spec_of_items(function: object) -> Spec:
 # -- numbers ---------------------------------------------------------------------------------------
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class Enumerate(IndexedMap[A, tuple[int, A], E], Generic[A, E]):
     """Pairs of a number and an element, counted from ``start``."""
 

@@ -29,6 +29,7 @@ from flowdsl.nodes import (
     cached_per_node,
     flow,
     format_call,
+    frozen_node,
     generator,
     keyword_unless_default,
     permute,
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 A = TypeVar("A")
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class Shuffle(ByNumber[T, E | Reordered], Generic[T, E]):
     """All elements, or blocks of elements, in a random order."""
 
@@ -101,7 +102,7 @@ class Shuffle(ByNumber[T, E | Reordered], Generic[T, E]):
         return moved
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class WindowShuffle(
     PassThrough[T, E | Reordered],
     Restartable[T, E | Reordered],

@@ -38,6 +38,7 @@ from flowdsl.nodes import (
     describe_group,
     flow,
     format_call,
+    frozen_node,
     keyword_unless_default,
     method_name,
     plain_int,
@@ -95,7 +96,7 @@ def _validate_padding_value(node: AnyNode, field: attrs.Attribute[Padding], valu
         raise InvalidFlow(f"{method_name(node)}: padding must be a value, as rows may need some")
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class _Pack(
     Traceable[Packed[U], E], Restartable[Packed[U], E], Padded[Packed[U], E], Generic[U, E]
 ):
@@ -192,7 +193,7 @@ class _Pack(
         return ElementError(self.title, first, epoch, origin, described)
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class PackConcatenated(_Pack[U, E | Unsized], Generic[U, E]):
     """Rows of ``n`` entries that are cut, one after the other, from the joined sequences."""
 
@@ -226,7 +227,7 @@ class PackConcatenated(_Pack[U, E | Unsized], Generic[U, E]):
             yield group
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class PackWhole(_Pack[U, E | Reordered | Unsized], Generic[U, E]):
     """Rows of ``n`` entries that are filled with whole sequences, ``bins`` rows at a time."""
 

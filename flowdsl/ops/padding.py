@@ -26,6 +26,7 @@ from flowdsl.nodes import (
     cached_per_node,
     deep_copied,
     flow,
+    frozen_node,
     is_int,
     method_name,
     plain_int,
@@ -72,7 +73,7 @@ def _validate_length(node: AnyNode, field: attrs.Attribute[Any], value: object) 
         )
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class PaddedBatch(Stacking[A, U, E], Generic[A, U, E]):
     """Groups of ``n`` consecutive elements, their arrays padded to one shape and stacked."""
 

@@ -17,6 +17,7 @@ from flowdsl.nodes import (
     Unordered,
     flow,
     format_call,
+    frozen_node,
     is_int,
     keyword_unless_default,
     plain_int,
@@ -88,7 +89,7 @@ def _validate_workers(node: Prefetch[Any, Any], field: object, workers: Workers)
             )
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class Prefetch(Placement[T, E], Generic[T, E]):
     """Runs all operators below it ahead of the consumer, in workers of any kind.
 

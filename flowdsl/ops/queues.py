@@ -8,14 +8,13 @@ from inspect import iscoroutinefunction
 from itertools import count
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
 
-import attrs
 import numpy as np
 
 from flowdsl.effects import Unsized
 from flowdsl.elements.specs import UNKNOWN, Spec
 from flowdsl.elements.structure import components
 from flowdsl.errors import InvalidFlow, SourceError
-from flowdsl.nodes import OneShot, PassFactory, Row, T, flow
+from flowdsl.nodes import OneShot, PassFactory, Row, T, flow, frozen_node
 from flowdsl.ops.iterables import Once, numbered
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ class Gettable(Protocol[A_co]):
         ...
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class FromQueue(OneShot[T, Unsized], Generic[T]):
     """The elements put into a queue, up to an end marker."""
 

@@ -45,6 +45,7 @@ from flowdsl.nodes import (
     at_least,
     cached_per_node,
     flow,
+    frozen_node,
     is_int,
     plain_int,
     rejects_keywords,
@@ -56,7 +57,7 @@ if TYPE_CHECKING:
     from flowdsl.flow import Flow
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class ByNumber(IndexTransform[T, E], Generic[T, E]):
     """Elements of a source of known length, each at a position that is computed for it."""
 
@@ -107,7 +108,7 @@ class ByNumber(IndexTransform[T, E], Generic[T, E]):
             yield position, elements[i]
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class Every(IndexTransform[T, E], Resumable[T, E], Generic[T, E]):
     """Every ``step``-th element, starting with the first."""
 
@@ -138,7 +139,7 @@ class Every(IndexTransform[T, E], Resumable[T, E], Generic[T, E]):
         return enumerate((x for _, x in every), yielded)
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class Backwards(ByNumber[T, E | Reordered], Generic[T, E]):
     """The elements in the opposite order."""
 
@@ -203,7 +204,7 @@ def _is_mask(value: object) -> bool:
     return isinstance(value, np.ndarray) and value.dtype == np.bool_
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class SelectRows(ByNumber[T, E | Reordered | Resampled], Generic[T, E]):
     """The elements at some positions, in the order of the positions."""
 

@@ -21,6 +21,7 @@ from flowdsl.nodes import (
     cached_per_node,
     flow,
     format_call,
+    frozen_node,
     integers,
     keyword_unless_default,
     permute,
@@ -72,7 +73,7 @@ class Odds:
         return cls(len(weights), possible, weights[possible], ends)
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class Sample(ByNumber[T, E | Reordered | Resampled], Generic[T, E]):
     """``n`` elements drawn at random, with equal probability; each epoch draws its own."""
 
@@ -121,7 +122,7 @@ class Sample(ByNumber[T, E | Reordered | Resampled], Generic[T, E]):
         return draw(position, self.source.length or 0, self._key(epoch))
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class WeightedSample(Sample[T, E | Reordered | Resampled], Generic[T, E]):
     """``n`` elements drawn at random, each with a probability in proportion to its weight."""
 

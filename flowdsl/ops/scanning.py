@@ -30,6 +30,7 @@ from flowdsl.nodes import (
     called_with,
     describe_element,
     flow,
+    frozen_node,
     name_of,
     rejects_keywords,
     spec_of_result,
@@ -46,7 +47,7 @@ B = TypeVar("B")
 S = TypeVar("S")
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class Scan(MadeFromLatest[U, E], Generic[A, U, E]):
     """From each element and the state before it, makes an element and the next state."""
 
@@ -104,7 +105,7 @@ def _pair(result: tuple[S, B]) -> tuple[S, B]:
     return result
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class _While(MadeFromLatest[T, E], Generic[T, E]):
     """An operator that chooses by the first element for which a condition is false."""
 
@@ -132,7 +133,7 @@ class _While(MadeFromLatest[T, E], Generic[T, E]):
             raise_with_cause(self.error_at(epoch, position, describe_element(x)), error)
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class TakeWhile(_While[T, E | Unsized], Restartable[T, E | Unsized], Generic[T, E]):
     """The elements before the first one for which ``keep`` is false."""
 
@@ -157,7 +158,7 @@ class TakeWhile(_While[T, E | Unsized], Restartable[T, E | Unsized], Generic[T, 
             yield position, x
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class SkipWhile(_While[T, E | Unsized], Resumable[T, E | Unsized], Generic[T, E]):
     """The first element for which ``skip`` is false, and all elements after it."""
 

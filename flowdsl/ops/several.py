@@ -11,12 +11,19 @@ import builtins
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeAlias, TypeVar, overload
 
-import attrs
-
 from flowdsl.effects import Counted, Effect, Reordered, Resampled, Unmoved, Unsized
 from flowdsl.elements.specs import Spec, StructSpec, ValueSpec
 from flowdsl.errors import InvalidFlow
-from flowdsl.nodes import A, CodeTemplate, E, FlowBase, cached_per_node, flow, rejects_keywords
+from flowdsl.nodes import (
+    A,
+    CodeTemplate,
+    E,
+    FlowBase,
+    cached_per_node,
+    flow,
+    frozen_node,
+    rejects_keywords,
+)
 from flowdsl.ops.combining import Concat, Parts, Stop, check_flows, chosen, interleaved, mixed
 from flowdsl.ops.live import Merge
 from flowdsl.ops.zipping import Zip, ZipNamed
@@ -39,7 +46,7 @@ Weights: TypeAlias = Sequence[float] | Mapping[str, float] | None
 _WEIGHTS = "write weights={}"
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class Named(CodeTemplate[A, tuple[str, A], E], Generic[A, E]):
     """Each element with the name of its flow."""
 

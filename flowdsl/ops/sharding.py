@@ -25,6 +25,7 @@ from flowdsl.nodes import (
     at_least,
     cached_per_node,
     flow,
+    frozen_node,
     plain_int,
     rejects_keywords,
 )
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from flowdsl.flow import Flow
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class Shard(IndexTransform[T, E], Resumable[T, E], Reshardable[T, E], Generic[T, E]):
     """Every ``n``-th element, starting with the ``i``-th."""
 
@@ -95,7 +96,7 @@ Even: TypeAlias = Literal["drop", "pad"]
 """How shards become equally long: without the last elements, or with repeated first elements."""
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class EvenShard(Shard[T, E | Resampled], Generic[T, E]):
     """Every ``n``-th element, where all ``n`` shards have equally many."""
 

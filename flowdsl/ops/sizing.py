@@ -42,6 +42,7 @@ from flowdsl.nodes import (
     cached_per_node,
     epoch_of_pass,
     flow,
+    frozen_node,
     is_int,
     plain_int,
     position_after_reshard,
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
     from flowdsl.flow import Flow
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class Take(IndexTransform[T, E], Resumable[T, E], Generic[T, E]):
     """The first ``n`` elements."""
 
@@ -82,7 +83,7 @@ class Take(IndexTransform[T, E], Resumable[T, E], Generic[T, E]):
         return islice(sources[0](epoch), self.n - yielded)
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class Skip(IndexTransform[T, E], Resumable[T, E], Generic[T, E]):
     """All elements but the first ``n``."""
 
@@ -139,7 +140,7 @@ class _Repeating(IndexTransform[T, E], Resumable[T, E], Reshardable[T, E], Gener
         return SourcePosition.over_passes(yielded, self.source.length)
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class Repeat(_Repeating[T, E | Resampled], Generic[T, E]):
     """``n`` consecutive passes, each with its own epoch."""
 
@@ -161,7 +162,7 @@ class Repeat(_Repeating[T, E | Resampled], Generic[T, E]):
         return enumerate((x for rows in passes for _, x in rows), yielded)
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class RepeatForever(_Repeating[T, E | Resampled | Endless], Generic[T, E]):
     """Endless consecutive passes, each with its own epoch."""
 
@@ -205,7 +206,7 @@ def _is_failure(x: object) -> bool:
     return isinstance(x, Failed)
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class RepeatEach(IndexTransform[T, E | Resampled], Restartable[T, E | Resampled], Generic[T, E]):
     """Every element ``n`` times in a row."""
 
@@ -244,7 +245,7 @@ class RepeatEach(IndexTransform[T, E | Resampled], Restartable[T, E | Resampled]
         return enumerate(y for _, x in sources[0](epoch) for y in repeat(x, self.n))
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class FixedSize(IndexTransform[T, E | Resampled], Generic[T, E]):
     """Exactly ``n`` elements in every pass, from as many passes over the source as needed."""
 

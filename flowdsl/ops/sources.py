@@ -46,6 +46,7 @@ from flowdsl.nodes import (
     T,
     at_least,
     flow,
+    frozen_node,
     plain_int,
     rejects_keywords,
 )
@@ -80,7 +81,7 @@ class Table(Protocol):
     def __arrow_c_stream__(self, requested_schema: Any = None, /) -> Any: ...
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class FromItems(IndexedSource[T], Sliceable[T, Exact], Generic[T]):
     """The items of a sequence in memory."""
 
@@ -481,7 +482,7 @@ def from_items(items: Any) -> Flow[Any, Exact]:
     return flow(FromItems[Any](rows))
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class FromRange(IndexedSource[int]):
     """The integers below ``n``."""
 

@@ -23,6 +23,7 @@ from flowdsl.nodes import (
     T,
     at_least,
     flow,
+    frozen_node,
     is_int,
     plain_int,
     rejects_keywords,
@@ -58,7 +59,7 @@ def _validate_shares(node: Split[Any, Any], field: object, value: tuple[object, 
         )
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class Split(IndexTransform[T, E], Generic[T, E]):
     """One of several random parts of the elements, the same in every epoch, in their order."""
 

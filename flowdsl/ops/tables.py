@@ -12,7 +12,7 @@ from flowdsl.effects import Exact
 from flowdsl.elements.specs import UNKNOWN, ArraySpec, Spec, StructSpec
 from flowdsl.elements.structure import read_only
 from flowdsl.errors import InvalidFlow, SourceError
-from flowdsl.nodes import IndexedSource, Sliceable
+from flowdsl.nodes import IndexedSource, Sliceable, frozen_node
 from flowdsl.storage.libraries import library
 from flowdsl.storage.parquet.columns import Decoded, decoded, spec_of_column
 from flowdsl.storage.parquet.rows import gatherer, maker
@@ -31,7 +31,7 @@ class TableColumn:
     spec: Spec
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class FromTable(IndexedSource[dict[str, Any]], Sliceable[dict[str, Any], Exact]):
     """The rows of a table in memory, as dicts."""
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from fractions import Fraction
 from functools import lru_cache
 from typing import Any, ClassVar, Generic, TypeAlias
 
@@ -35,6 +34,7 @@ from flowdsl.nodes import (
     cached_per_node,
     epoch_of_pass,
     format_call,
+    frozen_node,
     keyword_unless_default,
     plain_int,
     when_read,
@@ -101,6 +101,8 @@ class FixedOrder(Order):
     block: int
 
     def turns(self, members: Members) -> Turns:
+        from fractions import Fraction  # here, as it imports ``decimal``
+
         shares = tuple(Fraction(str(self.weights[k])) for k in members)
         if len(set(shares)) == 1:
             return RoundRobin(len(shares), self.block)
@@ -183,7 +185,7 @@ def _phases_until(order: Order, lengths: _Lengths, position: int) -> list[_Phase
 # -- nodes -----------------------------------------------------------------------------------------
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class TakingTurns(Merging[T, E], Generic[T, E]):
     """Takes elements of several flows in turn."""
 
@@ -445,7 +447,7 @@ def ending_with_first(effects: frozenset[Tag], parts: Sequence[AnyNode]) -> froz
     return effects if endless else effects - {Endless}
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class _Interleaved(TakingTurns[T, E], Generic[T, E]):
     """``block`` elements of each flow in turn, or in proportion to weights."""
 
@@ -489,7 +491,7 @@ _MAX_TO_CHOOSE = 10**12
 it, minutes."""
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class _Chosen(TakingTurns[T, E], Generic[T, E]):
     """Each element from a flow drawn at random."""
 

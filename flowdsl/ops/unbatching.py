@@ -32,6 +32,7 @@ from flowdsl.nodes import (
     cached_per_node,
     describe_element,
     flow,
+    frozen_node,
     name_of,
     probed,
     spec_of_result,
@@ -53,7 +54,7 @@ AnyBatch: TypeAlias = NDArray[Any] | list[Any] | tuple[Any, ...] | Mapping[str, 
 a row is ``Any``, as in NumPy."""
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class Unbatch(MadeFromLatest[U, E | Unsized], Restartable[U, E | Unsized], Generic[A, U, E]):
     """The rows of every element, one by one."""
 

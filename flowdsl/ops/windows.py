@@ -45,6 +45,7 @@ from flowdsl.nodes import (
     cached_per_node,
     describe_group,
     flow,
+    frozen_node,
     plain_int,
     refuse_mismatch,
     rejects_keywords,
@@ -77,7 +78,7 @@ def _drops_remainder(node: Any) -> bool:
     return bool(node.remainder == "drop")
 
 
-@attrs.frozen(eq=False, repr=False)  # with slots, as fields replace properties of ``Windowed``
+@frozen_node(slots=True)  # as fields replace properties of ``Windowed``
 class _Windows(Windowed[A, U, E], Restartable[U, E], Generic[A, U, E]):
     """Windows of ``n`` elements, each ``stride`` elements after the previous window."""
 
@@ -153,12 +154,12 @@ class _Windows(Windowed[A, U, E], Restartable[U, E], Generic[A, U, E]):
             raise_with_cause(self.error_at(epoch, number, describe_group(group)), error)
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class Window(_Windows[A, U, E | Resampled], Generic[A, U, E]):
     """Windows of elements, as tuples."""
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class StackedWindow(_Windows[A, U, E | Resampled], Sliceable[U, E | Resampled], Generic[A, U, E]):
     """Windows of elements, stacked as in a batch; over arrays in memory, views of them."""
 

@@ -28,6 +28,7 @@ from flowdsl.nodes import (
     U,
     at_least,
     cached_per_node,
+    frozen_node,
     name_of,
     plain_int,
     refuse_mismatch,
@@ -91,7 +92,7 @@ class _Stream(Generic[A]):
         return self.end - span - (self.read - len(self.latest))
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class WindowByKey(
     Traceable[U, E | Reordered | Resampled | Unsized],
     Restartable[U, E | Reordered | Resampled | Unsized],

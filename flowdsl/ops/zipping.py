@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, count, islice
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
-import attrs
 from typing_extensions import TypeVarTuple
 
 from flowdsl.effects import Endless, Reordered, Tag, Unmoved, Unsized
@@ -28,6 +27,7 @@ from flowdsl.nodes import (
     cached_per_node,
     describe_group,
     flow,
+    frozen_node,
     when_read,
     with_inferred,
 )
@@ -55,7 +55,7 @@ Ts = TypeVarTuple("Ts")
 P = TypeVar("P", bound=Unmoved)
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class Zip(Joining[T, E], Resumable[T, E], Generic[T, E]):
     """The elements of several flows at the same position, joined into one."""
 
@@ -130,7 +130,7 @@ class Zip(Joining[T, E], Resumable[T, E], Generic[T, E]):
             yield position, y
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class ZipNamed(Zip[T, E], Generic[T, E]):
     """The elements of several flows at the same position, in a dict."""
 

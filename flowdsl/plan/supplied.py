@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import attrs
-
 from flowdsl.effects import Effect, Tag
 from flowdsl.elements.specs import UNKNOWN, Spec
-from flowdsl.nodes import AnyNode, Node, PassFactory, Row
+from flowdsl.nodes import AnyNode, Node, PassFactory, Row, frozen_node
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class Supplied(Node[Any, Effect]):
     """The input of a program: elements that arrive from the consumer's process.
 

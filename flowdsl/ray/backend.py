@@ -29,7 +29,7 @@ from flowdsl.ray.host import Buffers, Host, HostSetup
 from flowdsl.ray.leases import Lease, acquire, end_idle, idle_cpus, release, reserved
 from flowdsl.ray.machine import SECONDS_TO_START, Inbox, Machine, RemoteWorker
 from flowdsl.ray.reservation import SECONDS_IDLE, Reservation
-from flowdsl.resources.streams import logger
+from flowdsl.resources.logs import logger
 from flowdsl.workers.backend import POLL_SECONDS, Event, Owner, Ready, Worker
 from flowdsl.workers.processes import Processes
 from flowdsl.workers.tasks import InputRows, TaskInput

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Literal, Never, TypedDict, TypeVar, overload
 
-import attrs
 from numpy.typing import NDArray
 from typing_extensions import TypeForm, Unpack
 
 from flowdsl.effects import Endless, Reordered, Resampled, Unsized
 from flowdsl.elements.specs import Spec
 from flowdsl.errors import InvalidFlow
-from flowdsl.nodes import Acknowledging, E, PassFactory, Receipts, Row, T, flow, is_int
+from flowdsl.nodes import Acknowledging, E, PassFactory, Receipts, Row, T, flow, frozen_node, is_int
 from flowdsl.ops.iterables import Once, numbered
 from flowdsl.ops.queues import check_timeout
 from flowdsl.remote.pushing import PULLED, FormatOfAll, check_format, pulled
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 A = TypeVar("A")
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class FromZmq(Acknowledging[T, E], Generic[T, E]):
     """The elements that other processes send."""
 
@@ -49,22 +48,22 @@ class FromZmq(Acknowledging[T, E], Generic[T, E]):
         return numbered(self, self.once, epoch)
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class FromSender(FromZmq[T, Unsized], Generic[T]):
     """The elements that one other process sends, until it ends."""
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class FromSenders(FromZmq[T, Unsized | Reordered], Generic[T]):
     """The elements of several processes, in the order of arrival, until the last one ends."""
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class FromAnySenders(FromZmq[T, Endless | Reordered], Generic[T]):
     """The elements of any number of processes, which may start and end at any time."""
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class FromPushers(FromZmq[T, Endless | Reordered | Resampled], Generic[T]):
     """The elements that any processes push, in a format without acknowledgements."""
 

@@ -16,7 +16,7 @@ from typing import Final
 import attrs
 import zmq
 
-from flowdsl.resources.streams import logger
+from flowdsl.resources.logs import logger
 
 _log = logger()
 

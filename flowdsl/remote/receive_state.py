@@ -21,7 +21,7 @@ from flowdsl.remote.message import (
     decode_reason,
     encode_reason,
 )
-from flowdsl.resources.streams import logger
+from flowdsl.resources.logs import logger
 
 _log = logger()
 

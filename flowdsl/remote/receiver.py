@@ -21,7 +21,7 @@ from flowdsl.remote.receive_state import Item, ReceiveState, SenderRecord, Tally
 from flowdsl.remote.schema import SchemaCheck
 from flowdsl.remote.sockets import BEAT, LINGER, LINGER_OF_ERRORS, Endpoint, Link
 from flowdsl.resources.cancellation import is_cancelled
-from flowdsl.resources.streams import logger
+from flowdsl.resources.logs import logger
 
 _log = logger()
 

@@ -32,7 +32,7 @@ from flowdsl.remote.message import (
     encode_name,
     encode_reason,
 )
-from flowdsl.resources.streams import logger
+from flowdsl.resources.logs import logger
 
 _log = logger()
 

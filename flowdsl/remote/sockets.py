@@ -29,7 +29,7 @@ from flowdsl.remote.message import (
 from flowdsl.remote.security import Curve, check_address, host_of
 from flowdsl.resources.cancellation import is_cancelled
 from flowdsl.resources.limits import check_room
-from flowdsl.resources.streams import logger
+from flowdsl.resources.logs import logger
 
 if TYPE_CHECKING:
     from zmq.auth.thread import ThreadAuthenticator

@@ -25,7 +25,7 @@ from typing import Generic, TypeVar
 from flowdsl.errors import FORKED, FlowError
 from flowdsl.resources.cancellation import cancelled_when
 from flowdsl.resources.limits import start_thread
-from flowdsl.resources.streams import logger
+from flowdsl.resources.logs import logger
 
 A = TypeVar("A")
 

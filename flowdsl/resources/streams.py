@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import sys
-from typing import Any
 
 
 def fill_standard_descriptors() -> None:
@@ -42,19 +40,3 @@ def write_to_standard_error(text: str) -> None:
     if (stream := sys.stderr) is not None:  # pyright: ignore[reportUnnecessaryComparison]  # its type says never
         with contextlib.suppress(OSError, ValueError):
             stream.write(text)
-
-
-class _Logger(logging.LoggerAdapter[logging.Logger]):
-    """Logs, and ignores a closed stream: a message must not stop the elements.
-
-    The handler of last resort raises ``ValueError`` if the standard error stream is closed.
-    """
-
-    def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
-        with contextlib.suppress(ValueError):
-            super().log(level, msg, *args, **{"stacklevel": 2, **kwargs})
-
-
-def logger(name: str = "flowdsl") -> logging.LoggerAdapter[logging.Logger]:
-    """Return the logger of a module of flowdsl."""
-    return _Logger(logging.getLogger(name), {})

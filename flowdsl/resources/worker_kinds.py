@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from pkgutil import resolve_name
+from typing import Any
 
 import attrs
 
@@ -73,13 +73,19 @@ class WorkerKind:
     def begin(self) -> None:
         """Call the ``prelude``, if there is one."""
         if self.prelude is not None:
-            resolve_name(self.prelude)()
+            _function_of(self.prelude)()
 
     @property
     def most_workers(self) -> int:
         """The maximum number of workers that ``"auto"`` starts; 0 if they cannot run here."""
-        most: int = resolve_name(self.capacity)() if self.exists_here else 0
+        most: int = _function_of(self.capacity)() if self.exists_here else 0
         return most
+
+
+def _function_of(name: str) -> Any:
+    from pkgutil import resolve_name  # here: ``import flowdsl`` does not need it
+
+    return resolve_name(name)
 
 
 _LINUX = "memfd_create", "pidfd_open"

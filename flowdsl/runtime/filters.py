@@ -19,7 +19,7 @@ from flowdsl.nodes import POSITION_LIMIT, AnyNode, Elementwise, PassFactory, Row
 from flowdsl.nodes.failures import SkipFailed
 from flowdsl.plan.plan import Plan, Stage
 from flowdsl.plan.tree import Step
-from flowdsl.resources.streams import logger
+from flowdsl.resources.logs import logger
 from flowdsl.statistics.run import DROPPED_IN_A_ROW, Filtered, RunStatistics
 from flowdsl.statistics.stages import StageStatistics
 

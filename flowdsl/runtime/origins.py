@@ -33,6 +33,7 @@ from flowdsl.nodes import (
     Traceable,
     Traced,
     Windowed,
+    frozen_node,
 )
 from flowdsl.plan.lower import plan_of
 from flowdsl.plan.tree import Step, steps_of
@@ -154,7 +155,7 @@ def traced(
     return _Followed(tuple(traced(source, ends_at) for source in step.sources), step)
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class _Marked(Elementwise[Any, Any, Effect]):
     """Traces each element to its address at an operator."""
 
@@ -172,7 +173,7 @@ class _Marked(Elementwise[Any, Any, Effect]):
         return UNKNOWN
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class _Followed(Node[Any, Effect]):
     """An operator over traced elements."""
 

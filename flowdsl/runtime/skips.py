@@ -11,7 +11,7 @@ from flowdsl.errors import ElementError, EndlessFlow
 from flowdsl.nodes import AnyNode, Failed
 from flowdsl.nodes.failures import Attempt, AttemptToRead, SkipFailed
 from flowdsl.plan.tree import Step, walk
-from flowdsl.resources.streams import logger
+from flowdsl.resources.logs import logger
 from flowdsl.statistics.run import MAX_SKIPS, Skip
 
 _log = logger()

@@ -20,6 +20,7 @@ from flowdsl.nodes import (
     FlowBase,
     T,
     checked_int,
+    frozen_node,
     rejects_keywords,
 )
 from flowdsl.storage.byte_files import ByteFile, open_file
@@ -118,7 +119,7 @@ def _reader_of(path: str) -> Any:
     return reader
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class FromArrayRecord(ShardedSource[T], Generic[T]):
     """The source of ``from_arrayrecord``: records of ArrayRecord files, by index."""
 

@@ -19,7 +19,7 @@ from flowdsl.elements.specs import Spec
 from flowdsl.errors import FlowError, InvalidFlow, SourceError
 from flowdsl.nodes import AnyNode, Node, Unordered, flow
 from flowdsl.resources.any_depth import any_depth
-from flowdsl.resources.streams import logger
+from flowdsl.resources.logs import logger
 from flowdsl.storage.chain_digest import chain_digest
 from flowdsl.storage.lmdb.rows import LmdbHeader, RowsFile
 from flowdsl.storage.lmdb.writing import remove_lock, write_rows

@@ -11,14 +11,14 @@ import attrs
 from flowdsl.elements.preallocated import NextRow
 from flowdsl.elements.specs import Spec, names_classes, restore_classes
 from flowdsl.errors import Location, SourceError
-from flowdsl.nodes import IndexedSource, T, cached_per_node
+from flowdsl.nodes import IndexedSource, T, cached_per_node, frozen_node
 from flowdsl.resources.file_names import without_secrets
 from flowdsl.storage.index import Shards
 from flowdsl.storage.layout import OutArrays
 from flowdsl.storage.paths import title_of
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class FileSource(IndexedSource[T], Generic[T]):
     """The rows of one file, by index; the file must be the one that the flow was built from."""
 
@@ -68,7 +68,7 @@ class FileOfRows(Protocol):
         ...
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class ShardedSource(IndexedSource[T], Generic[T]):
     """The rows of one or several files, by index, numbered one file after the other."""
 

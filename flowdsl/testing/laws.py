@@ -13,7 +13,7 @@ import attrs
 from flowdsl.effects import Effect, Endless, Reordered, Resampled, Unsized, describe
 from flowdsl.elements.specs import Spec, meet, spec_of, without_sizes
 from flowdsl.errors import ElementError, FlowError, NotResumable, SourceError, SpecMismatch
-from flowdsl.nodes import AnyNode, Elementwise, Failed, OneShot, with_sources
+from flowdsl.nodes import AnyNode, Elementwise, Failed, OneShot, frozen_node, with_sources
 from flowdsl.plan.tree import Step, steps_of, walk
 from flowdsl.runtime.origins import Origin
 from flowdsl.testing.elements import ids, same, with_other_data
@@ -262,7 +262,7 @@ def _parts_by_source(recipe: Recipe) -> dict[int, Part]:
     return {step.number: part for step, part in zip(steps, recipe.parts, strict=True)}
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class _Changed(Elementwise[Any, Any, Effect]):
     """The elements of a source, one of them with other data and the same mark."""
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dis import get_instructions
 from types import CodeType, FunctionType
 
-from flowdsl.resources.streams import logger
+from flowdsl.resources.logs import logger
 from flowdsl.workers.process_environment import HASH_SEED, hashes_like_its_workers
 
 _log = logger()

@@ -23,7 +23,7 @@ from flowdsl.elements.nbytes import nbytes_of
 from flowdsl.elements.specs import UNKNOWN, Spec
 from flowdsl.elements.structure import read_only
 from flowdsl.errors import InvalidFlow
-from flowdsl.nodes import AnyNode, IndexedSource, Placement
+from flowdsl.nodes import AnyNode, IndexedSource, Placement, frozen_node
 from flowdsl.plan.lower import plan_of
 from flowdsl.plan.plan import Plan, Stage
 from flowdsl.report.bench.in_thread import ELEMENTS_PER_TASK, IN_THREAD
@@ -233,7 +233,7 @@ def _seconds(work: Callable[[], object]) -> float:
 # -- transport -------------------------------------------------------------------------------------
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class _Replay(IndexedSource[Any]):
     """Elements in a worker's memory, over and over."""
 
@@ -257,7 +257,7 @@ class _Replay(IndexedSource[Any]):
         return lambda i: read_only(elements[i % len(elements)])
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class _InAWorker(Placement[Any, Any]):
     """One worker, in this thread."""
 

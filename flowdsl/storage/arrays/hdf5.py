@@ -17,7 +17,7 @@ from flowdsl import nodes
 from flowdsl.effects import Exact
 from flowdsl.elements.specs import UNKNOWN, Spec, StructSpec
 from flowdsl.errors import InvalidFlow, SourceError
-from flowdsl.nodes import READER_KEYWORD_ADVICE, T, rejects_keywords
+from flowdsl.nodes import READER_KEYWORD_ADVICE, T, frozen_node, rejects_keywords
 from flowdsl.storage.arrays.columns import FORMS, LIST, TEXT, Column, Extent, StoredColumn
 from flowdsl.storage.arrays.hdf5_extents import check_heaps, extents_of
 from flowdsl.storage.byte_files import LocalFile, guard_file, rows_are_verified
@@ -363,7 +363,7 @@ class _Dataset(StoredColumn):
         return cast("bytes", rows[k : k + 1].tobytes())  # rows[k] would be in native order
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class FromHdf5(FileSource[T], Generic[T]):
     """The source of ``from_hdf5``: the rows of datasets in an HDF5 file, by index."""
 

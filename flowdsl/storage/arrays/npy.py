@@ -9,7 +9,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast, overload
 
-import attrs
 import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
@@ -19,7 +18,7 @@ from flowdsl import nodes
 from flowdsl.effects import Exact
 from flowdsl.elements.specs import ArraySpec, Spec, spec_declared
 from flowdsl.errors import SourceError
-from flowdsl.nodes import READER_KEYWORD_ADVICE, T, rejects_keywords
+from flowdsl.nodes import READER_KEYWORD_ADVICE, T, frozen_node, rejects_keywords
 from flowdsl.storage.arrays.columns import Column, Extent, StoredColumn
 from flowdsl.storage.byte_files import ByteFile, open_file
 from flowdsl.storage.digests import Version, versions_of
@@ -137,7 +136,7 @@ def _rows_of(file: ByteFile, declared: Spec) -> NpyRows:
         raise SourceError(f"from_npy: {file.path!r} is not a readable array: {error}") from error
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class FromNpy(FileSource[T], Generic[T]):
     """The source of ``from_npy``: the rows of a .npy file, by index."""
 

@@ -23,7 +23,7 @@ from flowdsl import nodes
 from flowdsl.effects import Exact
 from flowdsl.elements.specs import UNKNOWN, ArraySpec, Spec, StructSpec, spec_declared
 from flowdsl.errors import SourceError
-from flowdsl.nodes import READER_KEYWORD_ADVICE, T, rejects_keywords
+from flowdsl.nodes import READER_KEYWORD_ADVICE, T, frozen_node, rejects_keywords
 from flowdsl.storage.arrays.columns import FORMS, Column
 from flowdsl.storage.arrays.npy import NpyRows, Pickled
 from flowdsl.storage.byte_files import ByteFile, guard_file, open_file, rows_are_verified
@@ -341,7 +341,7 @@ def _is_pickled(head: bytes) -> bool:
     return re.search(rb"'descr': '\|O\d*'", head[:256]) is not None
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class FromNpz(FileSource[T], Generic[T]):
     """The source of ``from_npz``: the rows of a .npz file, by index."""
 

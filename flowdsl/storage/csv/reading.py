@@ -17,7 +17,14 @@ from flowdsl import nodes
 from flowdsl.effects import Exact
 from flowdsl.elements.specs import Spec, StructSpec
 from flowdsl.errors import FlowError, InvalidFlow, SourceError, SpecMismatch
-from flowdsl.nodes import READER_KEYWORD_ADVICE, ListOf, T, checked_names, rejects_keywords
+from flowdsl.nodes import (
+    READER_KEYWORD_ADVICE,
+    ListOf,
+    T,
+    checked_names,
+    frozen_node,
+    rejects_keywords,
+)
 from flowdsl.storage.csv.cells import (
     CellRows,
     CellType,
@@ -170,7 +177,7 @@ class _Records(Generic[T]):
         return self.rows.rows(self.dialect.parse(data, skip))
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class FromCsv(FromBlocks[T], Generic[T]):
     """The source of ``from_csv``: the rows of CSV files, by index."""
 

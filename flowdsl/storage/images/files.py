@@ -14,7 +14,13 @@ from flowdsl import nodes
 from flowdsl.effects import Exact
 from flowdsl.elements.specs import ArraySpec, Spec
 from flowdsl.errors import Location, SourceError
-from flowdsl.nodes import READER_KEYWORD_ADVICE, IndexedSource, cached_per_node, rejects_keywords
+from flowdsl.nodes import (
+    READER_KEYWORD_ADVICE,
+    IndexedSource,
+    cached_per_node,
+    frozen_node,
+    rejects_keywords,
+)
 from flowdsl.resources.file_names import names_digest, without_secrets
 from flowdsl.storage.byte_files import open_file
 from flowdsl.storage.images.decoding import Image, decoded
@@ -33,7 +39,7 @@ if TYPE_CHECKING:
     from flowdsl.flow import Flow
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class FromImages(IndexedSource[Image]):
     """The source of ``from_images``: the pixels of image files, in the order of the files."""
 

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any, Generic, Literal, Never, TypeAlias, TypeVar, overload
 
-import attrs
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,7 +13,7 @@ from flowdsl import nodes
 from flowdsl.effects import Exact
 from flowdsl.elements.specs import ArraySpec, Spec, StructSpec, ValueSpec
 from flowdsl.errors import InvalidFlow, SourceError
-from flowdsl.nodes import READER_KEYWORD_ADVICE, checked_int, rejects_keywords
+from flowdsl.nodes import READER_KEYWORD_ADVICE, checked_int, frozen_node, rejects_keywords
 from flowdsl.storage.images.decoding import stored_pixels
 from flowdsl.storage.images.options import MAX_PIXELS
 from flowdsl.storage.libraries import library
@@ -96,7 +95,7 @@ def _require_dtype(actual: str, dtype: np.dtype[Any]) -> None:
         raise SourceError(f"its image is {actual}, and not {dtype}{hint}")
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class FromCaffeLmdb(RawSource[tuple[NDArray[S], int]], Generic[S]):
     """The source of ``from_caffe_lmdb``: images and labels of an LMDB file, by index."""
 

@@ -11,7 +11,7 @@ from flowdsl import nodes
 from flowdsl.effects import Exact
 from flowdsl.elements.specs import Spec, StructSpec, ValueSpec
 from flowdsl.errors import InvalidFlow, SourceError
-from flowdsl.nodes import READER_KEYWORD_ADVICE, IndexedSource, T, rejects_keywords
+from flowdsl.nodes import READER_KEYWORD_ADVICE, IndexedSource, T, frozen_node, rejects_keywords
 from flowdsl.storage.digests import Version, versions_of
 from flowdsl.storage.lmdb.keys import Keys, KeysOfRows, RowReader, keys_of_rows
 from flowdsl.storage.lmdb.pages import Pages, shown
@@ -74,7 +74,7 @@ def raw_file(reader: str, path: OnePath, keys: Keys | None, db: bytes | None = N
     return RawFile(reader, where, rows, version, db)
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class RawSource(IndexedSource[T], Generic[T]):
     """The base of sources that decode the rows of an LMDB file of another program."""
 
@@ -93,7 +93,7 @@ class RawSource(IndexedSource[T], Generic[T]):
         return self.raw.length
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class FromLmdbRaw(RawSource[tuple[bytes, bytes]]):
     """The source of ``from_lmdb_raw``: keys and values of an LMDB file, by index."""
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, overload
 
-import attrs
 from typing_extensions import TypeForm
 
 from flowdsl import nodes
 from flowdsl.effects import Exact
 from flowdsl.errors import SourceError
-from flowdsl.nodes import READER_KEYWORD_ADVICE, T, rejects_keywords
+from flowdsl.nodes import READER_KEYWORD_ADVICE, T, frozen_node, rejects_keywords
 from flowdsl.storage.file_source import FileSource, RowReader
 from flowdsl.storage.lmdb.rows import RowsFile
 from flowdsl.storage.paths import OnePath, local_path
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 A = TypeVar("A")
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class FromLmdb(FileSource[T], Generic[T]):
     """The source of ``from_lmdb``: the rows of an LMDB file, by index."""
 

@@ -8,7 +8,6 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 
-import attrs
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +17,7 @@ from flowdsl import nodes
 from flowdsl.effects import Exact
 from flowdsl.elements.specs import Spec, spec_declared
 from flowdsl.errors import InvalidFlow, SourceError
-from flowdsl.nodes import READER_KEYWORD_ADVICE, T, rejects_keywords
+from flowdsl.nodes import READER_KEYWORD_ADVICE, T, frozen_node, rejects_keywords
 from flowdsl.storage.lmdb.keys import is_pickle
 from flowdsl.storage.lmdb.raw import RawSource, raw_file
 from flowdsl.storage.paths import OnePath
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 A = TypeVar("A")
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class FromTensorpackLmdb(RawSource[T], Generic[T]):
     """The source of ``from_tensorpack_lmdb``: the datapoints of an LMDB file, by index."""
 

@@ -32,6 +32,7 @@ from flowdsl.nodes import (
     T,
     checked_int,
     checked_names,
+    frozen_node,
     rejects_keywords,
 )
 from flowdsl.storage.digests import Version, versions_of
@@ -112,7 +113,7 @@ class ParquetPart:
         return sum(self.lengths)
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class FromParquet(ShardedSource[T], Sliceable[T, Exact], Generic[T]):
     """The source of ``from_parquet``: the rows of Parquet files, by index."""
 

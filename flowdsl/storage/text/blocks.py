@@ -19,7 +19,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from flowdsl.errors import FlowError, Location, SourceError, SpecMismatch
-from flowdsl.nodes import IndexedSource, T, cached_per_node
+from flowdsl.nodes import IndexedSource, T, cached_per_node, frozen_node
 from flowdsl.resources.file_names import without_secrets
 from flowdsl.storage.byte_files import ByteFile, LocalFile, guard_file, open_file
 from flowdsl.storage.compression import PIECE, Inflated
@@ -330,7 +330,7 @@ def _lines(
 # -- the node of a format --------------------------------------------------------------------------
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class FromBlocks(IndexedSource[T], Generic[T]):
     """The base of sources that read rows of text files by index."""
 

@@ -12,7 +12,7 @@ from flowdsl import nodes
 from flowdsl.effects import Exact, Finite
 from flowdsl.elements.specs import Spec, ValueSpec
 from flowdsl.errors import SpecMismatch
-from flowdsl.nodes import READER_KEYWORD_ADVICE, FlowBase, rejects_keywords
+from flowdsl.nodes import READER_KEYWORD_ADVICE, FlowBase, frozen_node, rejects_keywords
 from flowdsl.storage.compression import compression_of_name, created
 from flowdsl.storage.paths import OnePath, Paths, all_paths
 from flowdsl.storage.text.blocks import FromBlocks
@@ -40,7 +40,7 @@ class _Lines:
         return decoded(data, self.encoding)[skip:]
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class FromText(FromBlocks[str]):
     """The source of ``from_text``: the lines of text files, by index."""
 

@@ -14,7 +14,7 @@ from flowdsl import nodes
 from flowdsl.effects import Exact
 from flowdsl.elements.specs import ArraySpec, Spec, StructSpec, ValueSpec
 from flowdsl.errors import InvalidFlow, SourceError
-from flowdsl.nodes import READER_KEYWORD_ADVICE, rejects_keywords
+from flowdsl.nodes import READER_KEYWORD_ADVICE, frozen_node, rejects_keywords
 from flowdsl.storage.byte_files import ByteFile
 from flowdsl.storage.index import Table
 from flowdsl.storage.libraries import library
@@ -116,7 +116,7 @@ class _SampleParser:
         return _Samples(table.indptr, indices, table.data, labels, queries, self.n_features)
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class FromSvmlight(FromBlocks[Sample]):
     """The source of ``from_svmlight``: the samples of SVMlight files, by index."""
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Generic, cast
 
-import attrs
 import xxhash
 
 from flowdsl.effects import Unsized
 from flowdsl.elements.specs import Spec
 from flowdsl.errors import SourceError
-from flowdsl.nodes import Node, PassFactory, Row, T, cached_per_node, with_inferred
+from flowdsl.nodes import Node, PassFactory, Row, T, cached_per_node, frozen_node, with_inferred
 from flowdsl.storage.byte_files import ByteFile
 from flowdsl.storage.compression import Compression, Inflated
 from flowdsl.storage.digests import Version
@@ -21,7 +20,7 @@ from flowdsl.storage.tfrecord.ending import END, decoded, encoded_rows, end_of, 
 from flowdsl.storage.tfrecord.framing import HEADER, checksum_for, cut_short, no_record
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class FromCompressedTFRecord(Node[T, Unsized], Generic[T]):
     """The source of ``from_tfrecord`` for compressed files: their records, in order."""
 

@@ -22,7 +22,7 @@ from flowdsl import nodes
 from flowdsl.effects import Exact, Unsized
 from flowdsl.elements.specs import Spec, ValueSpec, join, spec_declared
 from flowdsl.errors import InvalidFlow
-from flowdsl.nodes import READER_KEYWORD_ADVICE, T, cached_per_node, rejects_keywords
+from flowdsl.nodes import READER_KEYWORD_ADVICE, T, cached_per_node, frozen_node, rejects_keywords
 from flowdsl.storage.byte_files import ByteFile, LocalFile, guard_file, open_file
 from flowdsl.storage.codec import NUMBER_BYTES, bytes_of_number
 from flowdsl.storage.compression import Compression, check_compression
@@ -84,7 +84,7 @@ def _part(path: str, element: Any, encoded: bool, checksum: Checksum) -> tuple[_
     return _Part(path, rows, index.digest), spec
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class FromTFRecord(ShardedSource[T], Generic[T]):
     """The source of ``from_tfrecord``: the records of TFRecord files, by index."""
 

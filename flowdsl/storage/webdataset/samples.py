@@ -24,7 +24,7 @@ from flowdsl.elements.specs import (
 )
 from flowdsl.elements.structure import assemble
 from flowdsl.errors import InvalidFlow, SourceError, SpecMismatch
-from flowdsl.nodes import READER_KEYWORD_ADVICE, FlowBase, T, rejects_keywords
+from flowdsl.nodes import READER_KEYWORD_ADVICE, FlowBase, T, frozen_node, rejects_keywords
 from flowdsl.storage.byte_files import ByteFile, open_file
 from flowdsl.storage.digests import Version, versions_of
 from flowdsl.storage.file_source import ShardedSource
@@ -199,7 +199,7 @@ class Field:
             raise SpecMismatch(f"{label} is not {self.kind.__name__}: {error}") from error
 
 
-@attrs.frozen(eq=False, repr=False, slots=False)
+@frozen_node
 class FromWebDataset(ShardedSource[T], Generic[T]):
     """The source of ``from_webdataset``: the samples of tar files, by index."""
 

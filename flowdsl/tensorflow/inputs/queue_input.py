@@ -16,7 +16,7 @@ from flowdsl.errors import FlowError, InvalidArgument, NotResumable, SpecMismatc
 from flowdsl.feeding.pump import PATIENCE, EndOfPass, Pump, Sink
 from flowdsl.flow import Flow
 from flowdsl.nodes import checked_choice, checked_int
-from flowdsl.resources.streams import logger
+from flowdsl.resources.logs import logger
 from flowdsl.tensorflow.inputs.aligned import AlignedCopies
 from flowdsl.tensorflow.inputs.signature import Signature, signature_of
 from flowdsl.tensorflow.inputs.source import InputSource, State, Taken, epoch_and_run, taken_of

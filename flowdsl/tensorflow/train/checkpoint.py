@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import tensorflow as tf
 
 from flowdsl.errors import FlowError, InvalidArgument, SourceError, StateMismatch
-from flowdsl.resources.streams import logger
+from flowdsl.resources.logs import logger
 from flowdsl.tensorflow.train.callbacks.group import not_json
 from flowdsl.tensorflow.train.compiled import CompiledModel
 from flowdsl.tensorflow.train.variables import group, held_by, untracked

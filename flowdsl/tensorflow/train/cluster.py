@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from flowdsl.errors import FlowError, InvalidArgument
 from flowdsl.nodes import checked
-from flowdsl.resources.streams import logger
+from flowdsl.resources.logs import logger
 
 _log = logger(__name__)
 

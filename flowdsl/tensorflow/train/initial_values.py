@@ -14,7 +14,7 @@ import tensorflow as tf
 from numpy.typing import ArrayLike
 
 from flowdsl.errors import InvalidArgument, SourceError, StateMismatch
-from flowdsl.resources.streams import logger
+from flowdsl.resources.logs import logger
 from flowdsl.tensorflow.train.model import Model
 from flowdsl.tensorflow.train.variables import group, held_by, named_variables, untracked
 

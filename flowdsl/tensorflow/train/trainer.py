@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from flowdsl.errors import EndlessFlow, FlowError, InvalidArgument, UnknownLength
 from flowdsl.nodes import ListOf, checked, checked_int, checked_names
-from flowdsl.resources.streams import logger
+from flowdsl.resources.logs import logger
 from flowdsl.tensorflow.inputs import EndOfPass, InputSource
 from flowdsl.tensorflow.inputs.source import LeftOver, State
 from flowdsl.tensorflow.interrupts import interrupts_first
