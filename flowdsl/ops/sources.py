@@ -38,7 +38,7 @@ from flowdsl.elements.structure import (
     read_only,
     remade,
 )
-from flowdsl.errors import InvalidFlow, SourceError
+from flowdsl.errors import InvalidFlow, SourceError, SpecMismatch
 from flowdsl.nodes import (
     FlowBase,
     IndexedSource,
@@ -222,7 +222,11 @@ def _columns(items: Any) -> Any:
     if type(items) is tuple:
         return tuple(map(_columns, items))
     if is_tensor(type(items)):
-        return read_only(from_dlpack(items))
+        try:
+            return read_only(from_dlpack(items))
+        except SpecMismatch:  # for an array of Arrow, ``refuse_tables`` has better advice
+            if not _is_of_arrow(items):
+                raise
     return read_only(items) if isinstance(items, np.ndarray) else items
 
 
@@ -286,6 +290,10 @@ def is_table(value: object) -> bool:
     return not isinstance(value, Mapping) and (has_columns or hasattr(kind, "__dataframe__"))
 
 
+def _is_of_arrow(value: object) -> bool:
+    return hasattr(type(value), "to_pylist") and hasattr(type(value), "to_numpy")
+
+
 def refuse_tables(argument: str, value: object) -> None:
     """Refuse a data frame or a table: its items are columns, or rows selected by label.
 
@@ -299,7 +307,7 @@ def refuse_tables(argument: str, value: object) -> None:
             f"{argument} must not be a table, whose items are columns or are chosen by label, got "
             f"{type(value).__name__}; from_items(x) yields its rows"
         )
-    if hasattr(type(value), "to_pylist") and hasattr(type(value), "to_numpy"):
+    if _is_of_arrow(value):
         raise InvalidFlow(
             f"{argument} must not be an array of Arrow, whose items are Arrow's scalars, got "
             f"{type(value).__name__}; pass x.to_numpy(zero_copy_only=False), or x.to_pylist() for "

@@ -403,3 +403,5 @@ class TestTablesAndLabels:
         assert fl.from_items({"x": arrow.array([1, 2])}).collect() == [{"x": 1}, {"x": 2}]
         with pytest.raises(InvalidFlow, match=r"column x must .* Arrow's scalars"):
             fl.from_items({"x": arrow.chunked_array([[1], [2]])})
+        with pytest.raises(InvalidFlow, match=r"column x.0 must .* Arrow's scalars"):
+            fl.from_items({"x": (arrow.array(["a", None]), np.arange(2))})
