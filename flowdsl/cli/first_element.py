@@ -74,7 +74,7 @@ def spec_computed(node: AnyNode) -> Spec:
         once = part_read_once(node).title
         raise NotComputed(f"{once} yields its elements only once", node.spec(probe=True))
     silent = without_side_effects(node)
-    for stored in plan_of(silent).storing:  # a cache in a file, whose file is not complete yet
+    for stored in plan_of(silent).storing:  # a cache file that is not written yet
         if isinstance(stored, SkippedByProbe) and stored.node_to_probe is not stored:
             raise NotComputed(f"{stored.title} is written by the first run", node.spec(probe=False))
     if not silent.indexable and silent.depth > MAX_DEPTH_PROBED:

@@ -226,7 +226,7 @@ def elements_match_the_spec(subject: _Subject, expected: Outcome) -> None:
     """Every element has the types, dtypes and shapes that the spec of the flow says."""
     if not expected.elements:
         raise _DoesNotApply("it has no elements")
-    try:  # sizes of batches are not compared: the last batch of a pass may be smaller
+    try:  # without sizes of axes: the last batch of a pass may be smaller
         spec = without_sizes(subject.make_flow().spec)
     except FlowError as error:
         raise AssertionError(f"the spec is unknown: {error}") from error

@@ -72,7 +72,9 @@ class NpyRows(StoredColumn):
         if not shape:
             raise ValueError("it is one value and has no rows")
         self.length = shape[0]
-        super().__init__(file, Column("array" if shape[1:] else "scalar", dtype, shape[1:]), None)
+        super().__init__(
+            file, Column("array" if shape[1:] else "scalar", dtype, shape[1:]), digests=None
+        )
         row = self.column.nbytes
         if min(shape) < 0 or row * self.length != size - stream.tell():
             raise ValueError(

@@ -361,7 +361,7 @@ def _files(row: object, keys: set[str]) -> list[tuple[str, bytes]]:
     """Return the files of a sample; its key is added to the keys of earlier samples."""
     if not isinstance(row, dict):
         raise SpecMismatch(f"element: {type(row).__name__} is not a sample, which is a dict")
-    components_to_store(row, "element")  # refuses a component that no file can hold
+    components_to_store(row, "element")  # refuses a subclass of dict
     if KEY not in row:
         raise SpecMismatch(
             f"element: it has no {KEY!r}, which names the files of a sample, such as 'folder/name'"

@@ -94,7 +94,7 @@ class StagingInput(InputOver):
 
     @property
     def allows_loops(self) -> bool:
-        return False  # elements are staged for each call of the step
+        return False  # it numbers the calls of ``tensors`` in a graph; a loop has its own graph
 
     @property
     def signature(self) -> tuple[tf.TypeSpec, ...]:

@@ -13,7 +13,7 @@ callbacks/       actions during training: progress, evaluation, checkpoints
 monitors.py      the destinations of scalars; events.py for TensorBoard; plots.py draws them
 checkpoint.py    everything that training needs to continue, in one file
 variables.py     the variables of a model; initial_values.py sets their first values
-settings.py      settings of a training that checkpoints store; session.py threads and memory
+settings.py      the optimizer's settings in a checkpoint; session.py threads and memory
 nan_check.py     the error for a loss that is not finite
 """
 
