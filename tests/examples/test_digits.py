@@ -21,7 +21,6 @@ pytest.importorskip("tensorflow")
 
 import tensorflow as tf
 from numpy.typing import NDArray
-from sklearn.datasets import load_digits
 
 import flowdsl as fl
 from flowdsl.tensorflow.train import read_events, read_stats
@@ -109,6 +108,8 @@ def test_each_digit_is_in_one_of_the_two_files(undisturbed: tuple[Path, str]) ->
         fl.from_lmdb(undisturbed[0] / name, dict[str, Any]).collect()
         for name in ("train.lmdb", "held_out.lmdb")
     )
+    from sklearn.datasets import load_digits  # a second, which only this test takes
+
     digits, rest = load_digits(), iter(train)
     together = [held_out[i // 5] if i % 5 == 0 else next(rest) for i in range(1797)]
     assert len(train) + len(held_out) == 1797

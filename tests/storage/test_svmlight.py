@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 
 import flowdsl as fl
 from flowdsl.errors import InvalidFlow, MissingLibrary, SourceError
@@ -53,6 +52,11 @@ TABLES = st.integers(1, 6).flatmap(
 )
 
 
+def scikit_learn() -> Any:
+    """Return its formats, imported by the tests that use them: that takes a second."""
+    return import_module("sklearn.datasets")
+
+
 @pytest.mark.usefixtures("small")
 @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(TABLES, st.booleans(), st.sampled_from([True, False, "auto"]))
@@ -62,9 +66,11 @@ def test_samples_equal_scikit_learns(
     table, path = np.array(rows), tmp_path / "any.svm"
     labels = np.arange(len(rows)) - 1.5
     path.unlink(missing_ok=True)
-    dump_svmlight_file(table, labels, str(path), zero_based=from_zero, comment="made by hand")
+    scikit_learn().dump_svmlight_file(
+        table, labels, str(path), zero_based=from_zero, comment="made by hand"
+    )
     try:
-        expected, its_labels = load_svmlight_file(str(path), zero_based=zero_based)
+        expected, its_labels = scikit_learn().load_svmlight_file(str(path), zero_based=zero_based)
     except ValueError:  # a feature 0 in a file that has none
         with pytest.raises(SourceError, match="has a feature 0"):
             fl.from_svmlight(path, zero_based=zero_based)
@@ -82,7 +88,7 @@ def test_samples_equal_tensorpacks(path: Path) -> None:
     dataflow: Any = import_module("tensorpack.dataflow.format")
     rng = np.random.default_rng(0)
     table = rng.random((300, 40)) * (rng.random((300, 40)) < 0.2)
-    dump_svmlight_file(table, np.arange(300) % 3, str(path))
+    scikit_learn().dump_svmlight_file(table, np.arange(300) % 3, str(path))
     data = dataflow.SVMLightData(str(path), shuffle=False)
     data.reset_state()
     theirs = list(data)
@@ -115,8 +121,9 @@ def test_labels_and_query_ids_equal_scikit_learns(
     lines = [f"{','.join(map(str, ys))} qid:{q} 2:{k}" for k, (ys, q) in enumerate(rows, 1)]
     path = tmp_path / "any.svm"
     path.write_text("\n".join(lines))
-    load: Any = load_svmlight_file  # our stubs have what flowdsl uses
-    _, labels, queries = load(str(path), multilabel=True, query_id=True)
+    _, labels, queries = scikit_learn().load_svmlight_file(
+        str(path), multilabel=True, query_id=True
+    )
     flow = fl.from_svmlight(path, multilabel=True, query_id=True)
     for (x, y, query), label, its_query in zip(flow, labels, queries, strict=True):
         assert x.shape == (2,)

@@ -393,7 +393,9 @@ class TestErrors:
 class TestPrograms:
     """Programs whose own state is unusual."""
 
-    @pytest.mark.parametrize("closed", [(0,), (1, 2), (0, 1, 2)])
+    @pytest.mark.parametrize(
+        "closed", [*(pytest.param(x, marks=pytest.mark.long) for x in ((0,), (1, 2))), (0, 1, 2)]
+    )
     def test_standard_descriptors_are_closed(self, closed: tuple[int, ...]) -> None:
         script = f"""
             import os, sys

@@ -68,7 +68,7 @@ def resumed(make: Any, step: int, folder: Path, towers: int = 1, **options: Any)
     ("layer", "optimizer", "towers"),
     [
         pytest.param("dropout", "averaged", 1, marks=pytest.mark.long),
-        ("dropout", "wrapped", 2),
+        pytest.param("dropout", "wrapped", 2, marks=pytest.mark.long),
         *(
             pytest.param(
                 layer, "sgd", 1, marks=[] if layer == "gaussian noise" else pytest.mark.long
