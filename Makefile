@@ -23,7 +23,7 @@ help:
 	echo '  make types     mypy --strict and pyright'
 	echo '  make contract  the import contract'
 	echo '  make doctest   the examples in the docstrings and the pages'
-	echo '  make unit      the tests, in three processes (JOBS=3)'
+	echo '  make unit      the tests, in four processes (JOBS=4)'
 	echo 'make long      the samples that take too long for every day'
 	echo 'make explore   the tests that draw, at random seeds until one fails (MINUTES=10)'
 	echo 'make chaos     10,000 random pipelines in random trouble (SEED=0 PIPELINES=10000 MINUTES=60)'
@@ -89,8 +89,8 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # A process that has nothing to do takes the next file: the tests of a file keep their order, and what
 # they share is made once. A quarter of the time, a test waits for a timer or a process that starts:
-# three processes use two cores.
-JOBS ?= 3
+# three processes use nine tenths of two cores, and four use all.
+JOBS ?= 4
 
 unit: $(VENV)/dev
 	$(say) 'tests'

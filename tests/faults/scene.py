@@ -42,7 +42,7 @@ SLOW = {
     "worker_stopped",
 }
 """Faults that take more than a second: programs that wait, or that import a framework again."""
-_EACH = 6
+_EACH = 8
 _SECONDS = 60
 _SEEN = "\n# Seen:\n"
 # Not JAX, which warns about every fork once it is imported.
@@ -85,7 +85,7 @@ def faults() -> tuple[Fault, ...]:
 
 
 def sample() -> tuple[Fault, ...]:
-    """Every sixth fault of each kind, which is the first word of its name, without slow ones."""
+    """Every eighth fault of each kind, which is the first word of its name, without slow ones."""
     quick = (fault for fault in faults() if fault.name not in SLOW)
     kinds = groupby(quick, lambda fault: fault.name.partition("_")[0])
     return tuple(fault for _, kind in kinds for fault in islice(kind, None, None, _EACH))

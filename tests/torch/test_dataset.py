@@ -73,7 +73,9 @@ def test_ranks_have_shards_of_equal_length() -> None:
 
 
 @pytest.mark.parametrize("workers", [0, 1, 2])
-@pytest.mark.parametrize("taken", [0, 1, 7, 19, 20])
+@pytest.mark.parametrize(
+    "taken", [*(pytest.param(k, marks=pytest.mark.long) for k in (0, 1, 20)), 7, 19]
+)
 @pytest.mark.filterwarnings("ignore:.set_vital. is deprecated")  # torchdata calls it
 def test_a_stateful_loader_resumes_exactly(workers: int, taken: int) -> None:
     loader: Any = StatefulDataLoader(
