@@ -13,6 +13,7 @@ before it.
 
 from __future__ import annotations
 
+import os
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,16 @@ _waiting: set[type] = set()
 """The classes that attrs has not seen yet."""
 
 _compiling = threading.RLock()
+
+
+def _after_fork() -> None:
+    """Replace the lock, which a thread that the child does not have may hold."""
+    global _compiling
+    _compiling = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def compile_methods(cls: type) -> None:

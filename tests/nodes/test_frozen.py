@@ -82,6 +82,23 @@ for thread in threads: thread.start()
 for thread in threads: thread.join()
 assert [flow.collect() for flow in flows] == [[["0", "1"], ["2"]]] * 8
 """,
+    "a fork while another thread compiles": """
+import os, signal
+from flowdsl.nodes import frozen
+held, go_on = threading.Event(), threading.Event()
+def hold():
+    with frozen._compiling:
+        held.set()
+        go_on.wait()
+threading.Thread(target=hold).start()
+held.wait()
+child = os.fork()
+if child == 0:
+    signal.alarm(20)
+    os._exit(fl.from_range(3).take(2).collect() != [0, 1])
+assert os.waitpid(child, 0)[1] == 0
+go_on.set()
+""",
     "a field that has the name of a property": """
 flow = fl.from_range(6).window(3)
 assert [list(x) for x in flow][0] == [0, 1, 2]
