@@ -227,7 +227,7 @@ class Node(ABC, Generic[T, E]):
     """Cached properties. A property may read its sources' properties several times: without a
     cache, the cost would double with every operator."""
 
-    if not TYPE_CHECKING:  # the arguments are those of ``__init__``
+    if not TYPE_CHECKING:  # type checkers read the arguments from ``__init__``
 
         def __new__(cls, *args, **kwargs):
             if cls not in compiled:

@@ -103,8 +103,8 @@ class Restarts:
     def note(self, mark: object, yielded: int | None = None, offset: int = 0) -> None:
         """Note that a pass from ``mark`` on yields the elements after the first ``yielded``.
 
-        None stands for the number of elements yielded until now. ``offset`` is a number that
-        the operator needs to begin there, in a form of its own.
+        With None, that is the number of elements yielded so far. ``offset`` is a number that the
+        operator needs to begin there; nothing else interprets it.
         """
 
     def before_each(self, source: PassFactory) -> PassFactory:

@@ -22,10 +22,10 @@ import attrs
 __all__ = ["compile_bases", "compile_methods", "compiled", "frozen_node"]
 
 compiled: set[type] = set()
-"""The classes of nodes whose methods, and those of their base classes, are compiled."""
+"""Classes of nodes that are ready to use: they and their base classes are compiled."""
 
 _waiting: set[type] = set()
-"""The classes that attrs has not seen yet."""
+"""Decorated classes that attrs has not compiled yet."""
 
 _compiling = threading.RLock()
 
@@ -41,7 +41,7 @@ if hasattr(os, "register_at_fork"):  # not on Windows
 
 
 def compile_methods(cls: type) -> None:
-    """Compile the methods of a class of nodes and of its base classes, where that is left to do."""
+    """Compile the methods of a class of nodes and of its base classes, if they are not yet."""
     with _compiling:
         _compile_all(cls.__mro__)
         compiled.add(cls)  # last: another thread does not wait for a class that is in it

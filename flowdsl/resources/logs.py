@@ -1,4 +1,4 @@
-"""Loggers, apart from other modules, as ``import flowdsl`` does not need ``logging``."""
+"""Loggers, in a module of their own: ``import flowdsl`` does not need ``logging``."""
 
 from __future__ import annotations
 

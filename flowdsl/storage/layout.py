@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 OutArrays: TypeAlias = Mapping[str, NDArray[Any]]
-"""Arrays into which those of a row are read, such as parts of a batch; the keys name components."""
+"""The arrays to read a row into, such as parts of a batch, by the names of its components."""
 NO_OUT: OutArrays = {}
 Parts: TypeAlias = "list[Buffer]"
 """The bytes of an encoded element: its arrays, and what is around each."""

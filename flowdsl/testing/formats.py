@@ -94,7 +94,7 @@ def rows_come_back(format_: Format, folder: Path) -> None:
     """What is read is what was written: the rows, their order, dtypes, shapes and number."""
     names = count()
 
-    @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
     @given(format_.rows)
     def check(rows: list[object]) -> None:
         path = folder / f"{next(names)}{format_.suffix}"
