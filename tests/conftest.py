@@ -7,9 +7,14 @@ Drawing at random is asked for, by the profile "explore"; ``make explore`` does.
 from __future__ import annotations
 
 import gc
+import os
 import signal
 from collections.abc import Generator, Iterator
 from typing import Any
+
+# Before NumPy is imported: a thread of OpenBLAS without work sleeps at once. By default it spins
+# first, for a tenth of a second in each process of the tests.
+os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings

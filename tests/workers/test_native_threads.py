@@ -19,7 +19,7 @@ from flowdsl.workers.native_threads import share_of
 def six_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "cores", lambda: 6)
     for name in list(os.environ):
-        if name.endswith(("NUM_THREADS", "THREADS_NUM")):
+        if name.endswith(("NUM_THREADS", "THREADS_NUM", "THREAD_TIMEOUT")):
             monkeypatch.delenv(name)
 
 
@@ -44,7 +44,8 @@ def of_opencv(_: int) -> int:
 
 
 def the_environment(_: int) -> dict[str, str]:
-    return {name: os.environ.get(name, "") for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
+    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_THREAD_TIMEOUT")
+    return {name: os.environ.get(name, "") for name in names}
 
 
 def seen(flow: fl.Flow[Any, Any]) -> set[Any]:
@@ -108,8 +109,18 @@ def test_this_process_keeps_its_threads() -> None:
 
 
 def test_libraries_loaded_later_read_the_environment() -> None:
-    found = NUMBERS.map(the_environment).prefetch(procs=2).take(1).collect()
-    assert found == [{"OMP_NUM_THREADS": "3", "MKL_NUM_THREADS": "3"}]
+    (found,) = NUMBERS.map(the_environment).prefetch(procs=2).take(1)
+    assert (found["OMP_NUM_THREADS"], found["MKL_NUM_THREADS"]) == ("3", "3")
+
+
+@pytest.mark.parametrize(("of_the_user", "of_a_worker"), [(None, "16"), ("20", "20")])
+def test_threads_without_work_sleep_soon_unless_the_user_decides(
+    of_the_user: str | None, of_a_worker: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if of_the_user is not None:
+        monkeypatch.setenv("OPENBLAS_THREAD_TIMEOUT", of_the_user)
+    (found,) = NUMBERS.map(the_environment).prefetch(procs=2).take(1)
+    assert found["OPENBLAS_THREAD_TIMEOUT"] == of_a_worker
 
 
 @pytest.mark.long
