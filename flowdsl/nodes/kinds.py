@@ -28,7 +28,6 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, reduce
 from itertools import combinations, count, islice
 from math import gcd
-from string import Formatter
 from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast, final, runtime_checkable
 
 import attrs
@@ -245,6 +244,8 @@ class CodeTemplate(Elementwise[A, U, E], Generic[A, U, E]):
 @lru_cache(maxsize=1024)
 def _compiled(line: str) -> Callable[[object, object, int, int], object]:
     """The line as a function of its node, an element, and the element's epoch and position."""
+    from string import Formatter  # here: not at import
+
     names = {name for _, name, _, _ in Formatter().parse(line) if name is not None}
     attributes = {name: f"node.{name}" for name in names - {"epoch", "position"}}
     body = line.format_map({"epoch": "epoch", "position": "position"} | attributes)

@@ -32,7 +32,6 @@ from flowdsl.nodes import (
     rejects_keywords,
     when_read,
 )
-from flowdsl.nodes.random_sequences import MAX_ROWS_TO_MIX, Draws, Mixed
 from flowdsl.ops.taking_turns import (
     Choose,
     ChooseAll,
@@ -45,6 +44,7 @@ from flowdsl.ops.taking_turns import (
 
 if TYPE_CHECKING:
     from flowdsl.flow import Flow
+    from flowdsl.nodes.random_sequences import Draws
 
 Stop: TypeAlias = Literal["first", "last", "all"]
 Parts: TypeAlias = tuple[Node[Any, Any], ...]
@@ -96,6 +96,8 @@ class Mix(Merging[T, E | Reordered], Resumable[T, E | Reordered], Generic[T, E])
     order_varies_by_epoch: ClassVar[bool | None] = True
 
     def __attrs_post_init__(self) -> None:
+        from flowdsl.nodes.random_sequences import MAX_ROWS_TO_MIX  # here: not at import
+
         for part in self.parts:
             if part.length is None:
                 raise InvalidFlow(
@@ -120,6 +122,8 @@ class Mix(Merging[T, E | Reordered], Resumable[T, E | Reordered], Generic[T, E])
         return by_epoch(addresses, lambda epoch, position: self._draws(epoch).locate(position))
 
     def _draws(self, epoch: int) -> Draws:
+        from flowdsl.nodes.random_sequences import Mixed
+
         return Mixed(self.seed, str(self.salt), epoch, self._lengths)
 
     def rows_after(

@@ -52,7 +52,6 @@ from flowdsl.nodes import (
     validate_key,
 )
 from flowdsl.ops.batching import spec_of_collated, spelled_collate, validate_collate
-from flowdsl.ops.held_rows import HeldRows
 
 if TYPE_CHECKING:
     from flowdsl.elements.batch_types import Batchable
@@ -175,6 +174,8 @@ class Grouped(Traceable[U, E], Restartable[U, E], Generic[A, U, E]):
     def rows_from(
         self, epoch: int, sources: Sequence[PassFactory], restarts: Restarts
     ) -> Iterator[Row[U]]:
+        from flowdsl.ops.held_rows import HeldRows  # here: not at import
+
         open_groups = dict[Key, Group[A]]()
 
         def held_positions() -> list[int]:

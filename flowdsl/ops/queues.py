@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import queue
 from collections.abc import Callable, Iterator, Sequence
 from inspect import iscoroutinefunction
 from itertools import count
@@ -55,6 +54,8 @@ class FromQueue(OneShot[T, Unsized], Generic[T]):
 
 def _elements(get: Callable[..., Any], end: object, timeout: float | None) -> Iterator[Any]:
     """Yield what ``get`` returns until it is the end marker, or the queue is shut down."""
+    import queue  # here: not at import
+
     shut_down = getattr(queue, "ShutDown", ())  # since Python 3.13
     for number in count():
         try:

@@ -28,10 +28,10 @@ from flowdsl.nodes import (
     plain_int,
     rejects_keywords,
 )
-from flowdsl.nodes.random_sequences import MAX_ROWS_TO_MIX, Counts, Mixed
 
 if TYPE_CHECKING:
     from flowdsl.flow import Flow
+    from flowdsl.nodes.random_sequences import Counts, Mixed
 
 
 def _python_numbers(shares: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -70,6 +70,8 @@ class Split(IndexTransform[T, E], Generic[T, E]):
     seed: int = attrs.field(converter=plain_int, validator=at_least(0, None))
 
     def __attrs_post_init__(self) -> None:
+        from flowdsl.nodes.random_sequences import MAX_ROWS_TO_MIX  # here: not at import
+
         _check_exact(self.source)
         rows = self.source.length or 0
         if rows >= MAX_ROWS_TO_MIX:
@@ -109,6 +111,8 @@ class Split(IndexTransform[T, E], Generic[T, E]):
 
     @property
     def _draws(self) -> Mixed:
+        from flowdsl.nodes.random_sequences import Mixed
+
         # Neither epoch nor depth: the same rows in every pass and every flow of this length.
         return Mixed(self.seed, salt="split", epoch=0, rows=self._counts)
 

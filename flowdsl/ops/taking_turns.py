@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
-from typing import Any, ClassVar, Generic, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias
 
 import attrs
 import numpy as np
@@ -39,9 +39,10 @@ from flowdsl.nodes import (
     plain_int,
     when_read,
 )
-from flowdsl.nodes.random_sequences import Independent
-from flowdsl.nodes.turns import RoundRobin, Turns, proportional
 from flowdsl.ops.packed_numbers import packed, unpacked
+
+if TYPE_CHECKING:
+    from flowdsl.nodes.turns import Turns
 
 # -- which flow has which turn ---------------------------------------------------------------------
 
@@ -78,6 +79,8 @@ class RandomOrder(Order):
     epoch: int
 
     def turns(self, members: Members) -> Turns:
+        from flowdsl.nodes.random_sequences import Independent  # here: not at import
+
         total = sum(self.weights[k] for k in members)
         normal = tuple(float(self.weights[k] / total) for k in members)
         return Independent(self.seed, f"{self.salt}-{len(members)}", self.epoch, normal)
@@ -101,7 +104,9 @@ class FixedOrder(Order):
     block: int
 
     def turns(self, members: Members) -> Turns:
-        from fractions import Fraction  # here, as it imports ``decimal``
+        from fractions import Fraction  # here: not at import
+
+        from flowdsl.nodes.turns import RoundRobin, proportional
 
         shares = tuple(Fraction(str(self.weights[k])) for k in members)
         if len(set(shares)) == 1:

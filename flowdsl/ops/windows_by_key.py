@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import attrs
 
@@ -36,7 +36,6 @@ from flowdsl.nodes import (
     validate_key,
 )
 from flowdsl.ops.grouping import Key, error_of_group, key_of, spec_of_any
-from flowdsl.ops.held_rows import HeldRows
 from flowdsl.ops.window_maker import (
     Remainder,
     WindowMaker,
@@ -44,6 +43,9 @@ from flowdsl.ops.window_maker import (
     validate_window_remainder,
     window_title,
 )
+
+if TYPE_CHECKING:
+    from flowdsl.ops.held_rows import HeldRows
 
 B = TypeVar("B")
 
@@ -139,6 +141,8 @@ class WindowByKey(
     def rows_from(
         self, epoch: int, sources: Sequence[PassFactory], restarts: Restarts
     ) -> Iterator[Row[U]]:
+        from flowdsl.ops.held_rows import HeldRows  # here: not at import
+
         streams = _Streams[A, A](self, epoch, lambda x: x, Retained())
         held = HeldRows[A](sources[0], restarts, streams.positions)
         groups = streams.groups(held.rows(epoch), held)

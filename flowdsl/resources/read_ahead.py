@@ -25,11 +25,9 @@ from typing import Generic, TypeVar
 from flowdsl.errors import FORKED, FlowError
 from flowdsl.resources.cancellation import cancelled_when
 from flowdsl.resources.limits import start_thread
-from flowdsl.resources.logs import logger
 
 A = TypeVar("A")
 
-_log = logger(__name__)
 
 SECONDS_TO_END = 1.0
 """The time that the end of a run waits for a busy source, before it abandons the thread."""
@@ -187,7 +185,9 @@ class _Reading(Generic[A]):
             return
         self._thread.join(timeout)
         if self._thread.is_alive():
-            _log.warning(
+            from flowdsl.resources.logs import logger  # here: not at import
+
+            logger(__name__).warning(
                 "%s: the source is still busy; its thread will stop after the current element",
                 self._title,
             )
