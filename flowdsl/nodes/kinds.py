@@ -244,7 +244,7 @@ class CodeTemplate(Elementwise[A, U, E], Generic[A, U, E]):
 @lru_cache(maxsize=1024)
 def _compiled(line: str) -> Callable[[object, object, int, int], object]:
     """The line as a function of its node, an element, and the element's epoch and position."""
-    from string import Formatter  # here: not at import
+    from string import Formatter  # here: not needed at import
 
     names = {name for _, name, _, _ in Formatter().parse(line) if name is not None}
     attributes = {name: f"node.{name}" for name in names - {"epoch", "position"}}

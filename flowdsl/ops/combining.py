@@ -96,7 +96,7 @@ class Mix(Merging[T, E | Reordered], Resumable[T, E | Reordered], Generic[T, E])
     order_varies_by_epoch: ClassVar[bool | None] = True
 
     def __attrs_post_init__(self) -> None:
-        from flowdsl.nodes.random_sequences import MAX_ROWS_TO_MIX  # here: not at import
+        from flowdsl.nodes.random_sequences import MAX_ROWS_TO_MIX  # here: not needed at import
 
         for part in self.parts:
             if part.length is None:

@@ -174,7 +174,7 @@ class Grouped(Traceable[U, E], Restartable[U, E], Generic[A, U, E]):
     def rows_from(
         self, epoch: int, sources: Sequence[PassFactory], restarts: Restarts
     ) -> Iterator[Row[U]]:
-        from flowdsl.ops.held_rows import HeldRows  # here: not at import
+        from flowdsl.ops.held_rows import HeldRows  # here: not needed at import
 
         open_groups = dict[Key, Group[A]]()
 

@@ -212,7 +212,7 @@ class Latest(
         finally:
             reader.stop()
             if total := next(dropped):
-                from flowdsl.resources.logs import logger  # here: not at import
+                from flowdsl.resources.logs import logger  # here: not needed at import
 
                 logger().warning(
                     "%s dropped %d elements of %s, and yielded %d",

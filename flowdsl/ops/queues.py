@@ -54,7 +54,7 @@ class FromQueue(OneShot[T, Unsized], Generic[T]):
 
 def _elements(get: Callable[..., Any], end: object, timeout: float | None) -> Iterator[Any]:
     """Yield what ``get`` returns until it is the end marker, or the queue is shut down."""
-    import queue  # here: not at import
+    import queue  # here: not needed at import
 
     shut_down = getattr(queue, "ShutDown", ())  # since Python 3.13
     for number in count():

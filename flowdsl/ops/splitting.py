@@ -70,7 +70,7 @@ class Split(IndexTransform[T, E], Generic[T, E]):
     seed: int = attrs.field(converter=plain_int, validator=at_least(0, None))
 
     def __attrs_post_init__(self) -> None:
-        from flowdsl.nodes.random_sequences import MAX_ROWS_TO_MIX  # here: not at import
+        from flowdsl.nodes.random_sequences import MAX_ROWS_TO_MIX  # here: not needed at import
 
         _check_exact(self.source)
         rows = self.source.length or 0

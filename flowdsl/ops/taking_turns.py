@@ -79,7 +79,7 @@ class RandomOrder(Order):
     epoch: int
 
     def turns(self, members: Members) -> Turns:
-        from flowdsl.nodes.random_sequences import Independent  # here: not at import
+        from flowdsl.nodes.random_sequences import Independent  # here: not needed at import
 
         total = sum(self.weights[k] for k in members)
         normal = tuple(float(self.weights[k] / total) for k in members)
@@ -104,7 +104,7 @@ class FixedOrder(Order):
     block: int
 
     def turns(self, members: Members) -> Turns:
-        from fractions import Fraction  # here: not at import
+        from fractions import Fraction  # here: not needed at import
 
         from flowdsl.nodes.turns import RoundRobin, proportional
 

@@ -141,7 +141,7 @@ class WindowByKey(
     def rows_from(
         self, epoch: int, sources: Sequence[PassFactory], restarts: Restarts
     ) -> Iterator[Row[U]]:
-        from flowdsl.ops.held_rows import HeldRows  # here: not at import
+        from flowdsl.ops.held_rows import HeldRows  # here: not needed at import
 
         streams = _Streams[A, A](self, epoch, lambda x: x, Retained())
         held = HeldRows[A](sources[0], restarts, streams.positions)

@@ -185,7 +185,7 @@ class _Reading(Generic[A]):
             return
         self._thread.join(timeout)
         if self._thread.is_alive():
-            from flowdsl.resources.logs import logger  # here: not at import
+            from flowdsl.resources.logs import logger  # here: not needed at import
 
             logger(__name__).warning(
                 "%s: the source is still busy; its thread will stop after the current element",
