@@ -57,8 +57,8 @@ from flowdsl.effects import (
     Resampled,
     Unsized,
 )
+from flowdsl.elements.declared_specs import Shape
 from flowdsl.elements.packing import Packed
-from flowdsl.elements.specs import Shape
 from flowdsl.elements.stacking import lists, stack
 from flowdsl.elements.structure import Record, Stackable, c0, c1, c2, c3, c4, c5, c6, c7
 from flowdsl.errors import (

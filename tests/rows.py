@@ -13,14 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
-from flowdsl.elements.specs import (
-    UNKNOWN,
-    ArraySpec,
-    ListSpec,
-    Spec,
-    StructSpec,
-    ValueSpec,
-)
+from flowdsl.elements.specs import UNKNOWN, ArraySpec, ListSpec, Spec, StructSpec, ValueSpec
 from flowdsl.elements.structure import (
     Record,
     assemble,

@@ -34,8 +34,9 @@ import attrs
 import numpy as np
 
 from flowdsl.effects import Exact, Reordered
+from flowdsl.elements.matching_specs import differences
 from flowdsl.elements.preallocated import Allocate, NextRow
-from flowdsl.elements.specs import Spec, differences, join, without_shapes
+from flowdsl.elements.specs import Spec, join, without_shapes
 from flowdsl.errors import ElementError, InvalidFlow, Location, Where, raise_with_cause
 from flowdsl.nodes.base import (
     DROPPED,

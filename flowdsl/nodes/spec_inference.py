@@ -8,14 +8,14 @@ from functools import reduce
 from typing import Any, TypeAlias, get_type_hints
 
 from flowdsl.effects import Effect
+from flowdsl.elements.declared_specs import spec_of_type
+from flowdsl.elements.matching_specs import meet
 from flowdsl.elements.specs import (
     UNKNOWN,
     Spec,
     is_known,
     join,
-    meet,
     spec_of,
-    spec_of_type,
     varying_axes,
     with_sizes,
     without_axes,

@@ -17,10 +17,7 @@ from typing import (
 import attrs
 
 from flowdsl.effects import Effect, Unsized
-from flowdsl.elements.specs import (
-    UNKNOWN,
-    Spec,
-)
+from flowdsl.elements.specs import UNKNOWN, Spec
 from flowdsl.elements.structure import (
     read_only,
 )

@@ -26,7 +26,8 @@ import numpy as np
 from typing_extensions import TypeVarTuple
 
 from flowdsl.effects import Unsized
-from flowdsl.elements.specs import UNKNOWN, Spec, StructSpec, ValueSpec, spec_of_type
+from flowdsl.elements.declared_specs import spec_of_type
+from flowdsl.elements.specs import UNKNOWN, Spec, StructSpec, ValueSpec
 from flowdsl.errors import ElementError, SpecMismatch, raise_with_cause
 from flowdsl.nodes import (
     PARALLEL_KEYWORD_ADVICE,

@@ -6,16 +6,14 @@ from typing import Any
 
 import attrs
 
-from flowdsl.elements.specs import (
-    UNKNOWN,
-    Spec,
+from flowdsl.elements.declared_specs import (
     as_declared,
-    meet,
     names_classes,
     restore_classes,
     spec_declared,
-    spec_of,
 )
+from flowdsl.elements.matching_specs import meet
+from flowdsl.elements.specs import UNKNOWN, Spec, spec_of
 from flowdsl.errors import SpecMismatch
 
 _MAX_KNOWN = 1000

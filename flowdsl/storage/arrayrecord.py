@@ -13,7 +13,8 @@ from typing_extensions import TypeForm
 
 from flowdsl import nodes
 from flowdsl.effects import Exact, Finite
-from flowdsl.elements.specs import Spec, ValueSpec, spec_declared, spec_of
+from flowdsl.elements.declared_specs import spec_declared
+from flowdsl.elements.specs import Spec, ValueSpec, spec_of
 from flowdsl.errors import SourceError, SpecMismatch
 from flowdsl.nodes import (
     READER_KEYWORD_ADVICE,

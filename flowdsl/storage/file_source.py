@@ -8,8 +8,9 @@ from typing import Any, ClassVar, Generic, Protocol
 
 import attrs
 
+from flowdsl.elements.declared_specs import names_classes, restore_classes
 from flowdsl.elements.preallocated import NextRow
-from flowdsl.elements.specs import Spec, names_classes, restore_classes
+from flowdsl.elements.specs import Spec
 from flowdsl.errors import Location, SourceError
 from flowdsl.nodes import IndexedSource, T, cached_per_node, frozen_node
 from flowdsl.resources.file_names import without_secrets

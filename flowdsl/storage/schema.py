@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from flowdsl.elements.specs import (
-    UNKNOWN,
-    Spec,
+from flowdsl.elements.declared_specs import (
     as_declared,
-    meet,
     names_classes,
     restore_classes,
     spec_declared,
-    spec_of,
 )
+from flowdsl.elements.matching_specs import meet
+from flowdsl.elements.specs import UNKNOWN, Spec, spec_of
 from flowdsl.errors import SpecMismatch
 
 

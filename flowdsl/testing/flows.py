@@ -23,7 +23,8 @@ from typing import Any, TypeAlias
 import attrs
 
 from flowdsl.effects import Endless, Resampled
-from flowdsl.elements.specs import meet, spec_of, without_sizes
+from flowdsl.elements.matching_specs import meet
+from flowdsl.elements.specs import spec_of, without_sizes
 from flowdsl.errors import FlowError, InvalidArgument, NotResumable, SpecMismatch
 from flowdsl.flow import Flow
 from flowdsl.nodes import AnyNode, FlowBase, Placement, Unordered, flow, is_int, with_sources

@@ -11,7 +11,8 @@ from typing import Any, TypeAlias
 import attrs
 
 from flowdsl.effects import Effect, Endless, Reordered, Resampled, Unsized, describe
-from flowdsl.elements.specs import Spec, meet, spec_of, without_sizes
+from flowdsl.elements.matching_specs import meet
+from flowdsl.elements.specs import Spec, spec_of, without_sizes
 from flowdsl.errors import ElementError, FlowError, NotResumable, SourceError, SpecMismatch
 from flowdsl.nodes import AnyNode, Elementwise, Failed, OneShot, frozen_node, with_sources
 from flowdsl.plan.tree import Step, steps_of, walk

@@ -13,13 +13,12 @@ from hypothesis import strategies as st
 
 import flowdsl as fl
 from flowdsl.elements.flattening import flattener, flattener_of_first
+from flowdsl.elements.matching_specs import differences, meet
 from flowdsl.elements.specs import (
     ArraySpec,
     StructSpec,
-    differences,
     join,
     leaf_specs,
-    meet,
     spec_of,
     varying_axes,
     with_sizes,

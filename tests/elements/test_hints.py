@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 import flowdsl as fl
 from flowdsl import InvalidFlow, SpecMismatch
+from flowdsl.elements.declared_specs import Shape, spec_of_type
 from flowdsl.elements.hints import hints_of
-from flowdsl.elements.specs import Shape, spec_of_type
 
 T = TypeVar("T")
 U = TypeVar("U")

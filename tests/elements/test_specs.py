@@ -15,20 +15,19 @@ from typing_extensions import TypeAliasType
 
 import flowdsl as fl
 from flowdsl.elements.batch_specs import spec_of_batch
+from flowdsl.elements.declared_specs import Shape, spec_of_type
+from flowdsl.elements.matching_specs import meet
 from flowdsl.elements.specs import (
     UNKNOWN,
     ArraySpec,
     ListSpec,
-    Shape,
     Spec,
     StructSpec,
     ValueSpec,
     is_known,
     join,
     leaf_specs,
-    meet,
     spec_of,
-    spec_of_type,
     varying_axes,
     without_axes,
 )

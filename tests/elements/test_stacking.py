@@ -17,17 +17,16 @@ from numpy.typing import NDArray
 
 import flowdsl as fl
 from flowdsl.elements.batch_specs import spec_of_batch, spec_of_padded_batch, spec_of_row
+from flowdsl.elements.declared_specs import spec_of_type
+from flowdsl.elements.matching_specs import differences, meet
 from flowdsl.elements.specs import (
     UNKNOWN,
     ArraySpec,
     StructSpec,
     ValueSpec,
-    differences,
     is_known,
     leaf_specs,
-    meet,
     spec_of,
-    spec_of_type,
     with_sizes,
     without_sizes,
 )

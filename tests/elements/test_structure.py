@@ -10,10 +10,7 @@ import pytest
 from hypothesis import given
 
 from flowdsl.elements.nbytes import nbytes_of
-from flowdsl.elements.specs import (
-    leaf_specs,
-    spec_of,
-)
+from flowdsl.elements.specs import leaf_specs, spec_of
 from flowdsl.elements.structure import (
     assemble,
     batch_type,

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 import flowdsl as fl
 from flowdsl import Flow, FlowError, InvalidFlow, SpecMismatch
-from flowdsl.elements.specs import Spec, meet, spec_of
+from flowdsl.elements.matching_specs import meet
+from flowdsl.elements.specs import Spec, spec_of
 from flowdsl.nodes import AnyNode, spec_for_all_elements
 from flowdsl.plan.reference import interpret
 from flowdsl.testing.outcomes import outcome

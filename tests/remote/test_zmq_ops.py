@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from flowdsl.elements.specs import UNKNOWN, spec_of_type
+from flowdsl.elements.declared_specs import spec_of_type
+from flowdsl.elements.specs import UNKNOWN
 from flowdsl.errors import SourceError, SpecMismatch
 from flowdsl.remote.zmq_ops import Encoder, decode, encode
 from tests.storage.elements import identical

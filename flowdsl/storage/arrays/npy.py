@@ -16,7 +16,8 @@ from typing_extensions import TypeForm
 
 from flowdsl import nodes
 from flowdsl.effects import Exact
-from flowdsl.elements.specs import ArraySpec, Spec, spec_declared
+from flowdsl.elements.declared_specs import spec_declared
+from flowdsl.elements.specs import ArraySpec, Spec
 from flowdsl.errors import SourceError
 from flowdsl.nodes import READER_KEYWORD_ADVICE, T, frozen_node, rejects_keywords
 from flowdsl.storage.arrays.columns import Column, Extent, StoredColumn

@@ -21,7 +21,8 @@ from xxhash import xxh3_64_digest, xxh3_64_intdigest
 
 from flowdsl import nodes
 from flowdsl.effects import Exact
-from flowdsl.elements.specs import UNKNOWN, ArraySpec, Spec, StructSpec, spec_declared
+from flowdsl.elements.declared_specs import spec_declared
+from flowdsl.elements.specs import UNKNOWN, ArraySpec, Spec, StructSpec
 from flowdsl.errors import SourceError
 from flowdsl.nodes import READER_KEYWORD_ADVICE, T, frozen_node, rejects_keywords
 from flowdsl.storage.arrays.columns import FORMS, Column

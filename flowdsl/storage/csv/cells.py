@@ -10,14 +10,9 @@ from typing import Any, Generic, get_args, get_origin
 import attrs
 import numpy as np
 
+from flowdsl.elements.declared_specs import spec_declared, spec_of_type
 from flowdsl.elements.hints import type_hints, without_none
-from flowdsl.elements.specs import (
-    Spec,
-    StructSpec,
-    ValueSpec,
-    spec_declared,
-    spec_of_type,
-)
+from flowdsl.elements.specs import Spec, StructSpec, ValueSpec
 from flowdsl.elements.structure import assemble
 from flowdsl.errors import InvalidFlow, SpecMismatch
 from flowdsl.nodes import T

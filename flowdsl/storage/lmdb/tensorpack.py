@@ -15,7 +15,8 @@ from typing_extensions import TypeForm
 
 from flowdsl import nodes
 from flowdsl.effects import Exact
-from flowdsl.elements.specs import Spec, spec_declared
+from flowdsl.elements.declared_specs import spec_declared
+from flowdsl.elements.specs import Spec
 from flowdsl.errors import InvalidFlow, SourceError
 from flowdsl.nodes import READER_KEYWORD_ADVICE, T, frozen_node, rejects_keywords
 from flowdsl.storage.lmdb.keys import is_pickle

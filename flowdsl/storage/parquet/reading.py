@@ -15,14 +15,10 @@ from typing_extensions import TypeForm
 
 from flowdsl import nodes
 from flowdsl.effects import Exact
+from flowdsl.elements.declared_specs import spec_of_type
 from flowdsl.elements.hints import hints_of, without_none
-from flowdsl.elements.specs import (
-    UNKNOWN,
-    Spec,
-    StructSpec,
-    meet,
-    spec_of_type,
-)
+from flowdsl.elements.matching_specs import meet
+from flowdsl.elements.specs import UNKNOWN, Spec, StructSpec
 from flowdsl.elements.stacking import stack
 from flowdsl.errors import InvalidFlow, SourceError, SpecMismatch
 from flowdsl.nodes import (

@@ -6,15 +6,8 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
-from flowdsl.elements.specs import (
-    UNKNOWN,
-    ArraySpec,
-    Spec,
-    StructSpec,
-    ValueSpec,
-    names_classes,
-    restore_classes,
-)
+from flowdsl.elements.declared_specs import names_classes, restore_classes
+from flowdsl.elements.specs import UNKNOWN, ArraySpec, Spec, StructSpec, ValueSpec
 from flowdsl.elements.stacking import batch_form
 from flowdsl.elements.structure import arguments, remade
 

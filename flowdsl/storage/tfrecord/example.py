@@ -16,16 +16,9 @@ import attrs
 import numpy as np
 from typing_extensions import TypeForm
 
+from flowdsl.elements.declared_specs import optional_components, spec_of_type
 from flowdsl.elements.hints import hints_of, without_none
-from flowdsl.elements.specs import (
-    ArraySpec,
-    ListSpec,
-    Spec,
-    StructSpec,
-    ValueSpec,
-    optional_components,
-    spec_of_type,
-)
+from flowdsl.elements.specs import ArraySpec, ListSpec, Spec, StructSpec, ValueSpec
 from flowdsl.elements.structure import assemble, components
 from flowdsl.errors import InvalidFlow, SourceError, SpecMismatch
 from flowdsl.storage.libraries import library

@@ -20,7 +20,8 @@ from typing_extensions import TypeForm
 
 from flowdsl import nodes
 from flowdsl.effects import Exact, Unsized
-from flowdsl.elements.specs import Spec, ValueSpec, join, spec_declared
+from flowdsl.elements.declared_specs import spec_declared
+from flowdsl.elements.specs import Spec, ValueSpec, join
 from flowdsl.errors import InvalidFlow
 from flowdsl.nodes import READER_KEYWORD_ADVICE, T, cached_per_node, frozen_node, rejects_keywords
 from flowdsl.storage.byte_files import ByteFile, LocalFile, guard_file, open_file

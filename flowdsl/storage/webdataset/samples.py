@@ -14,14 +14,9 @@ from typing_extensions import TypeForm
 
 from flowdsl import nodes
 from flowdsl.effects import Exact, Finite
+from flowdsl.elements.declared_specs import optional_components, spec_of_type
 from flowdsl.elements.hints import type_hints, without_none
-from flowdsl.elements.specs import (
-    Spec,
-    StructSpec,
-    ValueSpec,
-    optional_components,
-    spec_of_type,
-)
+from flowdsl.elements.specs import Spec, StructSpec, ValueSpec
 from flowdsl.elements.structure import assemble
 from flowdsl.errors import InvalidFlow, SourceError, SpecMismatch
 from flowdsl.nodes import READER_KEYWORD_ADVICE, FlowBase, T, frozen_node, rejects_keywords

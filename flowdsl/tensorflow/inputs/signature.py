@@ -14,6 +14,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from flowdsl.elements.flattening import Flatten, flattener, flattener_of_first, order_of
+from flowdsl.elements.matching_specs import meet
 from flowdsl.elements.specs import (
     UNKNOWN,
     ArraySpec,
@@ -21,7 +22,6 @@ from flowdsl.elements.specs import (
     Spec,
     StructSpec,
     leaf_specs,
-    meet,
     spec_of,
 )
 from flowdsl.elements.structure import components, form_of
