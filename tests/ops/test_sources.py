@@ -400,7 +400,8 @@ class TestTablesAndLabels:
 
     def test_an_array_of_arrow_as_a_column(self) -> None:
         arrow = pytest.importorskip("pyarrow")
-        assert fl.from_items({"x": arrow.array([1, 2])}).collect() == [{"x": 1}, {"x": 2}]
+        if np.lib.NumpyVersion(np.__version__) >= "2.1.0":  # which reads Arrow's memory
+            assert fl.from_items({"x": arrow.array([1, 2])}).collect() == [{"x": 1}, {"x": 2}]
         with pytest.raises(InvalidFlow, match=r"column x must .* Arrow's scalars"):
             fl.from_items({"x": arrow.chunked_array([[1], [2]])})
         with pytest.raises(InvalidFlow, match=r"column x.0 must .* Arrow's scalars"):

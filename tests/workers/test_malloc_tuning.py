@@ -32,6 +32,12 @@ def faults_a_row(**options: Any) -> float:
     return (counts[-1] - counts[20]) / 19
 
 
+@pytest.fixture(autouse=True)
+def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Count a fault for each page: NumPy asks for huge pages, of which few faults are enough."""
+    monkeypatch.setenv("NUMPY_MADVISE_HUGEPAGE", "0")
+
+
 @glibc
 class TestFreedMemory:
     def test_is_reused_without_page_faults(self) -> None:
