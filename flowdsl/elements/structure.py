@@ -12,7 +12,6 @@ from array import array as typed_array
 from collections import OrderedDict, defaultdict, deque, namedtuple
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import MISSING, fields, is_dataclass
 from functools import lru_cache
 from io import BytesIO, StringIO
 from itertools import chain
@@ -211,7 +210,9 @@ def arguments_of(form: type) -> dict[str, str | None] | None:
     """
     if attrs.has(form):  # a field ``_x`` is the argument ``x``
         return {f.name: (f.alias or f.name) if f.init else None for f in attrs.fields(form)}
-    if is_dataclass(form):
+    if hasattr(form, "__dataclass_fields__"):
+        from dataclasses import fields  # here: not needed at import
+
         return {f.name: f.name if f.init else None for f in fields(form)}
     names: tuple[str, ...] | None = getattr(form, "__struct_fields__", None)
     return None if names is None else {name: name for name in names}
@@ -221,7 +222,9 @@ def names_with_defaults(form: type) -> frozenset[str]:
     """The components that a class fills in if they are not passed to its constructor."""
     if attrs.has(form):
         return frozenset(f.name for f in attrs.fields(form) if f.default is not attrs.NOTHING)
-    if is_dataclass(form):
+    if hasattr(form, "__dataclass_fields__"):
+        from dataclasses import MISSING, fields  # here: not needed at import
+
         missing = (MISSING, MISSING)
         pairs = ((f.name, (f.default, f.default_factory)) for f in fields(form))
         return frozenset(name for name, default in pairs if default != missing)

@@ -2,7 +2,7 @@
 
 frozen.py            the decorator of classes of nodes
 base.py              Node and FlowBase: fields, sources, rows, length, spec, effects
-kinds.py             the kinds of node that the planner distinguishes: Elementwise, Windowed, ...
+kinds/               the kinds of node that the planner distinguishes: Elementwise, Windowed, ...
 capabilities.py      optional abilities of a node: resume, be traced, buffer elements
 validation.py        checks and messages for arguments
 arguments.py         checks of arguments outside a chain

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, is_dataclass
 from functools import partial, wraps
 from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR, CO_VARARGS
 from reprlib import Repr
@@ -388,7 +387,11 @@ def _not_in_repr(form: type) -> set[str]:
     """The fields of a class that its own repr leaves out, such as a password."""
     if attrs.has(form):
         return {field.name for field in attrs.fields(form) if field.repr is False}
-    return {field.name for field in fields(form) if not field.repr} if is_dataclass(form) else set()
+    if hasattr(form, "__dataclass_fields__"):
+        from dataclasses import fields  # here: not needed at import
+
+        return {field.name for field in fields(form) if not field.repr}
+    return set()
 
 
 _BRIEF_REPR = BriefRepr()
