@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from inspect import isabstract
+from types import NoneType
 from typing import Annotated, Any, NotRequired, Required, get_args, get_origin, is_typeddict
 
 import attrs
@@ -209,8 +210,42 @@ def names_classes(spec: Spec) -> bool:
     return spec.form not in (tuple, dict) or any(names_classes(part) for _, part in spec.fields)
 
 
+def only_classes(spec: Spec) -> Spec:
+    """The classes that a spec names, and where; all else is unknown.
+
+    >>> from typing import NamedTuple
+    >>> class Sample(NamedTuple):
+    ...     image: np.ndarray
+    >>> str(only_classes(spec_of_type(tuple[Sample, int])))
+    '(Sample(image: ?), ?)'
+    """
+    if isinstance(spec, ListSpec) and names_classes(spec):
+        return ListSpec(only_classes(spec.item))
+    if isinstance(spec, StructSpec) and names_classes(spec):
+        return StructSpec(spec.form, tuple((n, only_classes(part)) for n, part in spec.fields))
+    return UNKNOWN
+
+
+def has_only_classes(spec: Spec, classes: Spec) -> bool:
+    """Return True if elements of a spec have the classes of ``only_classes``, or None there."""
+    if isinstance(classes, ListSpec) and isinstance(spec, ListSpec):
+        return spec.item == UNKNOWN or has_only_classes(spec.item, classes.item)
+    if isinstance(classes, StructSpec) and isinstance(spec, StructSpec):
+        parts, expected = dict(spec.fields), dict(classes.fields)
+        return (
+            spec.form is classes.form
+            and parts.keys() == expected.keys()
+            and all(has_only_classes(part, expected[name]) for name, part in parts.items())
+        )
+    if classes == UNKNOWN:
+        return not names_classes(spec)
+    return spec == ValueSpec(NoneType)
+
+
 def restore_classes(x: Any, spec: Spec) -> Any:
     """Convert a value to the classes that its spec names; a pickled value has them already.
+
+    None stays None, in place of a value that is missing.
 
     Raises:
         SpecMismatch: A list contains an item of another kind.
@@ -221,7 +256,7 @@ def restore_classes(x: Any, spec: Spec) -> Any:
         except (KeyError, TypeError, ValueError) as error:
             # A list has one spec for all items, so an item of another kind is found only here.
             raise SpecMismatch(f"an item of a list is not {spec.item}: {error}") from error
-    if not isinstance(spec, StructSpec):
+    if not isinstance(spec, StructSpec) or x is None:
         return x
     if type(x) is spec.form and spec.form not in (tuple, dict):
         return x

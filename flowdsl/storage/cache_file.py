@@ -7,7 +7,7 @@ and is written again; a file without one was not written by ``cache``, and is ne
 from __future__ import annotations
 
 import os
-from functools import partial
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,9 @@ import attrs
 from filelock import FileLock, Timeout
 
 from flowdsl.effects import Finite, Tag
-from flowdsl.elements.specs import Spec
-from flowdsl.errors import FlowError, InvalidFlow, SourceError
+from flowdsl.elements.declared_specs import has_only_classes, only_classes
+from flowdsl.elements.specs import UNKNOWN, Spec, spec_of
+from flowdsl.errors import FlowError, InvalidFlow, SourceError, SpecMismatch
 from flowdsl.nodes import AnyNode, Node, Unordered, flow
 from flowdsl.resources.any_depth import any_depth
 from flowdsl.resources.logs import logger
@@ -127,15 +128,36 @@ class PassFile:
                     f"cache: {self.name!r} exists, and cache has not written it; pass another path"
                 )
             _log.info("cache: %r is of another flow, and is written again", self.name)
-        write = partial(write_rows, self.trusted, chain=self.chain)
+
+        def write(path: Path, elements: Iterable[object]) -> None:
+            write_rows(self.trusted, path, map(self._checked, elements), chain=self.chain)
+
         write_file("cache", flow(node), self.path, overwrite=True, write=write)
 
-    def open(self) -> tuple[RowsFile, Spec]:
-        """Open the file for reading, after it was written; return it with the spec of its rows."""
+    def _checked(self, x: object) -> object:
+        """Return an element of which a reader can restore the classes: the file has none."""
+        seen = spec_of(x)
+        if not has_only_classes(seen, self.classes):
+            known = self.specs[1]
+            spec = "is unknown before a run" if known == UNKNOWN else f"says {known}"
+            raise SpecMismatch(
+                f"the element is {seen}, and the flow's spec {spec}; a file has no classes, so "
+                f"they must be in the spec: annotate the function that makes the elements, or "
+                f"pass a source that can be read again, as in from_iterable(lambda: ...)"
+            )
+        return x
+
+    @property
+    def classes(self) -> Spec:
+        """The classes of the elements, and where; all else may differ from the first element."""
+        return only_classes(self.specs[1])
+
+    def open(self) -> tuple[RowsFile, LmdbHeader]:
+        """Open the file for reading, after it was written; return it with its header."""
         self.write()
         file = RowsFile(self.path, self.trusted)
-        _, stored = file.header()
-        return file, stored
+        header, _ = file.header()
+        return file, header
 
 
 def _header(path: str) -> LmdbHeader | None:

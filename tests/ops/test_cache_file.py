@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import attrs
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -50,6 +51,99 @@ def path(tmp_path: Path) -> Path:
 def test_a_cache_in_a_file_is_a_source_that_keeps_the_laws(path: Path) -> None:
     rows = list(range(12))
     check_source(lambda: fl.from_items(rows).cache(path), rows, examples=8)
+
+
+@attrs.frozen
+class Sentence:
+    words: NDArray[np.int64]
+    label: str | None = None
+
+
+def words(i: int) -> NDArray[np.int64]:
+    return np.arange(i)
+
+
+VARYING: dict[str, Callable[[int], object]] = {
+    "lengths": words,
+    "dtypes": lambda i: np.float32(i) if i else np.float64(i),
+    "types": lambda i: i or "none",
+    "missing": lambda i: i or None,
+    "lists": lambda i: [i] * i,
+    "keys": lambda i: {"a": i} if i else {"b": words(i)},
+    "order of keys": lambda i: {"a": i, "b": 2} if i else {"b": 2, "a": i},
+    "named tuple": lambda i: Row(i, np.zeros(i, np.float32)),
+    "record": lambda i: Sentence(words(i), "x" * i if i else None),
+    "record or none": lambda i: Sentence(words(i)) if i != 2 else None,
+    "records in a list": lambda i: (i, [Sentence(words(k)) for k in range(1, i + 2)]),
+    "record in a dict": lambda i: {"s": Sentence(words(i)), "more": i or None},
+}
+
+
+def described(x: object) -> object:
+    """A value that is equal for elements of equal classes, dtypes, shapes and values."""
+    if isinstance(x, np.ndarray | np.generic):
+        return type(x), str(x.dtype), x.shape, x.tolist()
+    if isinstance(x, Sentence):
+        return Sentence, described((x.words, x.label))
+    if isinstance(x, dict):
+        return [(key, described(value)) for key, value in x.items()]
+    if isinstance(x, tuple | list):
+        return type(x), [described(part) for part in x]
+    return type(x), x
+
+
+@pytest.mark.parametrize("name", VARYING)
+@pytest.mark.parametrize("filtered", [False, True])
+def test_rows_may_differ_from_the_first_one(name: str, filtered: bool, path: Path) -> None:
+    flow = fl.from_range(4).map(VARYING[name])
+    expected = [described(x) for x in flow]
+    cached = flow.filter(lambda x: True).cache(path) if filtered else flow.cache(path)
+    for _ in range(2):
+        assert [described(x) for x in cached] == expected
+    assert [described(x) for x in cached.prefetch(procs=1)] == expected
+
+
+def row_or(other: object, i: int) -> object:
+    return Row(i, np.zeros(i, np.float32)) if i != 2 else other
+
+
+def rows_once() -> Flow[Row, Any]:
+    return fl.from_iterable(Row(i, np.zeros(i, np.float32)) for i in range(3))
+
+
+@pytest.mark.parametrize(
+    ("flow", "message"),
+    [
+        (
+            fl.from_range(4).map(functools.partial(row_or, 5)),
+            r"row 2: the element is int, .* Row\(",
+        ),
+        (fl.from_range(4).map(functools.partial(row_or, (1, 2))), r"row 2: the element is \(int"),
+        (
+            fl.from_range(4).map(lambda i: Sentence(words(i)) if i else None),
+            r"row 1: .* is Sentence\(",
+        ),
+        (
+            fl.from_range(4).map(lambda i: {"a": Sentence(words(i)) if i else 0}),
+            r"row 1: .* is {a: Sentence",
+        ),
+        (rows_once(), "row 0: .* spec is unknown before a run; .* annotate the function"),
+    ],
+)
+def test_a_class_that_a_reader_could_not_restore_is_refused(
+    flow: Flow[object, fl.Finite], message: str, path: Path
+) -> None:
+    with pytest.raises(SpecMismatch, match=message):
+        flow.cache(path).collect()
+    assert os.listdir(path.parent) == []
+
+
+def test_an_annotation_is_enough_to_restore_classes(path: Path) -> None:
+    def same(row: Row) -> Row:
+        return row
+
+    cached = rows_once().map(same).cache(path)
+    assert [type(row) for row in cached] == [Row] * 3
 
 
 class TestRuns:
