@@ -269,10 +269,11 @@ class Caching(FlowBase[T, E]):
         other programs, read the file, in workers too, and any row by its number. Of several
         programs that begin at the same time, one writes and the others wait. The file is complete,
         or it is not there: a program that is killed leaves none. It is written again if the flow
-        below has changed: an operator, an argument, the code of a function or a value that it
-        refers to. (A change in an installed package is not noticed, nor one in data that a function
-        reads.) It has the format of ``write_lmdb``, and holds the same elements; ``trusted=True``
-        also pickles other Python objects.
+        below has changed: an operator, an argument, a file that it reads, the code of a function or
+        a value that it refers to. (A change in an installed package is not noticed, nor one in data
+        that a function or a dataset reads, in a module that a function imports itself, or in an
+        object that ``copy`` refuses.) It has the format of ``write_lmdb``, and holds the same
+        elements; ``trusted=True`` also pickles other Python objects.
 
         **In memory.** The first complete pass is kept. A pass that was ended early or failed is not
         cached: write ``take(n).cache()``, and not ``cache().take(n)``. The elements are kept for

@@ -6,13 +6,19 @@ A pickle has the code of a function only if it is of the main program, and its b
 processes.
 
 The choice: follow what a function refers to. A function is its bytecode, its defaults, the values
-in its closure, and the global names that it uses: other functions of the user's program and plain
-values. Of an installed module only the name counts. So a digest may change although the elements do
+in its closure, and the global names that it uses: functions and values of the user's program, also
+those that it reads from a module, as in ``helpers.f(x)``. An object is what ``copy`` and ``pickle``
+ask it for (``__reduce_ex__``), so a data set of an installed class counts with the user's functions
+in it. Of an installed module only the name counts. So a digest may change although the elements do
 not, for another version of Python for example, which costs one computation.
+
+An object that neither can be reduced nor is one of the kinds below, such as a lock or a dataset of
+TensorFlow, counts with its class alone.
 """
 
 from __future__ import annotations
 
+import copyreg
 import functools
 import hashlib
 import pickle
@@ -22,23 +28,38 @@ from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from functools import partial
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import attrs
 import numpy as np
+from numpy.typing import NDArray
 
+from flowdsl.elements.structure import is_tensor
 from flowdsl.nodes import AnyNode, Node
 
 _PLAIN = (str, bytes, int, float, complex, bool, type(None), type(...))
 _CACHED = type(functools.lru_cache(len))
+_PROTOCOL = 4
+"""The protocol of ``__reduce_ex__``: from 5 on, arrays are reduced to views of their memory."""
 _WRAPPED = ("__wrapped__", "__func__", "func", "fget", "fset", "fdel", "dispatcher")
 """Attributes that hold the function of a method, a property or a wrapper of ``functools``."""
 _WRAPPERS = (
     *(staticmethod, classmethod, property, functools.cached_property, _CACHED),
     functools.singledispatchmethod,
 )
+_MOST_NESTED = 100
+"""Deeper, an object counts with its pickle: the objects that one is reduced to could go on."""
 _IGNORED_IN_CLASSES = ("__dict__", "__weakref__", "__doc__", "__annotations__", "_abc_impl")
 """Attributes of a class that do not affect its objects, or differ between processes."""
+
+
+@runtime_checkable
+class Stamped(Protocol):
+    """A source whose fingerprint has the names of its files alone."""
+
+    def stamp(self) -> str:
+        """Return a text that changes with the content of the files."""
+        ...
 
 
 def chain_digest(node: AnyNode) -> str:
@@ -57,9 +78,9 @@ class _Digests:
     """The digests of values; a value that refers to itself counts once."""
 
     def __init__(self) -> None:
-        self._known = dict[
-            int, tuple[Any, bytes]
-        ]()  # keeps the value, so that its id stays its own
+        # It keeps each value, so that the id stays its own.
+        self._known = dict[int, tuple[Any, bytes]]()
+        self._depth = 0
 
     def of(self, x: Any) -> bytes:
         if id(x) in self._known:
@@ -67,8 +88,10 @@ class _Digests:
         kind = type(x)
         found = hashlib.blake2b(f"{kind.__module__}.{kind.__qualname__}".encode(), digest_size=16)
         self._known[id(x)] = x, b"itself"
+        self._depth += 1
         for part in self._parts(x, kind):
             found.update(len(part).to_bytes(8, "little") + part)
+        self._depth -= 1
         if kind in _PLAIN:
             del self._known[id(x)]
             return found.digest()
@@ -79,7 +102,8 @@ class _Digests:
         if kind in _PLAIN:
             return [repr(x).encode()]
         if isinstance(x, Node):
-            return [x.fingerprint.encode(), *self._attributes(x)]
+            stamp = x.stamp() if isinstance(x, Stamped) else ""
+            return [x.fingerprint.encode(), stamp.encode(), *self._attributes(x)]
         if isinstance(x, np.ndarray):
             content = pickle.dumps(x) if x.dtype.hasobject else np.ascontiguousarray(x).tobytes()
             return [repr((x.dtype, x.shape)).encode(), content]
@@ -91,8 +115,10 @@ class _Digests:
             return self._all([x.__func__, x.__self__])
         if isinstance(x, partial):
             return self._all([x.func, x.args, x.keywords])
-        if isinstance(x, BuiltinFunctionType | ModuleType):
-            return [f"{getattr(x, '__module__', '')}.{x.__name__}".encode()]
+        if isinstance(x, BuiltinFunctionType):  # also a method such as ``words.get``
+            return [f"{x.__module__}.{x.__name__}".encode(), self.of(x.__self__)]
+        if isinstance(x, ModuleType):
+            return [x.__name__.encode()]
         if isinstance(x, type):
             return self._class(x)
         if isinstance(x, _WRAPPERS):
@@ -105,6 +131,10 @@ class _Digests:
             return self._all(part for item in x.items() for part in item)
         if isinstance(x, AbstractSet):
             return sorted(self._all(x))
+        if isinstance(x, memoryview):
+            return [bytes(x)]
+        if is_tensor(kind) and (array := _array_of(x)) is not None:
+            return [self.of(array)]
         return self._object(x)
 
     def _all(self, parts: Iterable[Any]) -> Iterator[bytes]:
@@ -118,20 +148,32 @@ class _Digests:
 
     def _function(self, x: FunctionType) -> Iterator[bytes]:
         yield x.__qualname__.encode()
+        for cell in x.__closure__ or ():  # an installed function may wrap one of the user
+            try:
+                yield self.of(cell.cell_contents)
+            except ValueError:  # it has no value yet
+                yield b"empty"
         if _is_installed(x.__module__):
             return
         yield from self._code(x.__code__)
         # The attributes of a function of ``singledispatch`` have its implementations.
         yield from self._all([x.__defaults__, x.__kwdefaults__, vars(x)])
-        for cell in x.__closure__ or ():
-            try:
-                yield self.of(cell.cell_contents)
-            except ValueError:  # it has no value yet
-                yield b"empty"
-        for name in sorted(_names(x.__code__)):
-            if name in x.__globals__:
-                yield name.encode()
-                yield self.of(x.__globals__[name])
+        yield from self._named(x.__globals__, sorted(_names(x.__code__)), set())
+
+    def _named(
+        self, namespace: dict[str, Any], names: list[str], modules: set[str]
+    ) -> Iterator[bytes]:
+        """The values of these names in a module, and in the user's modules that it has by name."""
+        for name in names:
+            if name not in namespace:
+                continue
+            value = namespace[name]
+            yield name.encode()
+            yield self.of(value)
+            if isinstance(value, ModuleType) and value.__name__ not in modules:
+                modules.add(value.__name__)
+                if not _is_installed(value.__name__):
+                    yield from self._named(vars(value), names, modules)
 
     def _code(self, x: CodeType) -> Iterator[bytes]:
         yield x.co_code
@@ -158,10 +200,28 @@ class _Digests:
         if values and not _is_installed(type(x).__module__):
             yield self.of(dict(sorted(values.items())))
             return
+        if (wrapped := getattr(x, "__wrapped__", None)) is not None:  # as of ``jax.jit``
+            yield self.of(wrapped)
+            return
         try:
-            yield pickle.dumps(x)
+            if self._depth > _MOST_NESTED:
+                yield pickle.dumps(x)
+                return
+            reduce = copyreg.dispatch_table.get(type(x))
+            reduced = reduce(x) if reduce is not None else x.__reduce_ex__(_PROTOCOL)
         except Exception:  # such as a lock: only its class counts
             return
+        # A name; or a function, its arguments, a state, and iterators of items.
+        parts = [reduced] if isinstance(reduced, str) else list(reduced)
+        yield from self._all(list(part) if isinstance(part, Iterator) else part for part in parts)
+
+
+def _array_of(tensor: Any) -> NDArray[Any] | None:
+    """The values of another library's tensor; None if NumPy cannot have them."""
+    try:
+        return np.asarray(tensor.detach() if hasattr(tensor, "detach") else tensor)
+    except Exception:  # each library has its own errors
+        return None
 
 
 def _names(code: CodeType) -> set[str]:

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import copy
 import functools
+import operator
 import os
+import re
 import signal
 import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
+from fractions import Fraction
+from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import attrs
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from PIL import Image
 
 import flowdsl as fl
 from flowdsl import ElementError, Flow, InvalidFlow, SpecMismatch
@@ -302,6 +310,73 @@ class TestDigests:
         a, b = np.zeros(3), np.ones(3)
         assert digest(lambda i: a[i]) != digest(lambda i: b[i])
         assert chain_digest(fl.from_items([1, 2]).node) != chain_digest(fl.from_items([1, 3]).node)
+
+    def test_values_of_the_programs_modules_count(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """As of ``import helpers`` and ``helpers.scale * package.inner.f(i)``."""
+        inner, helpers, package = ModuleType("inner"), ModuleType("helpers"), ModuleType("package")
+        for module in (inner, helpers, package):
+            monkeypatch.setitem(sys.modules, module.__name__, module)
+            vars(module)["__file__"] = f"/home/me/{module.__name__}.py"
+        vars(package).update(inner=inner, package=package)
+
+        def program(scale: int, code: str, unused: int = 0) -> str:
+            vars(helpers).update(scale=scale, unused=unused)
+            exec(f"def f(i): return {code}", vars(inner))
+            main: dict[str, Any] = {"helpers": helpers, "package": package, "__name__": "__main__"}
+            exec("def g(i): return helpers.scale * package.inner.f(i)", main)
+            return digest(main["g"])
+
+        before = program(1, "i + 1")
+        assert program(1, "i + 1", unused=5) == before
+        assert program(2, "i + 1") != before
+        assert program(1, "i + 2") != before
+
+    @pytest.mark.parametrize(
+        ("one", "other"),
+        [
+            ({"a": 1}.get, {"a": 2}.get),
+            ([1, 2].__getitem__, [3, 4].__getitem__),
+            (re.compile("a").findall, re.compile("b").findall),
+            ("-".join, "+".join),
+            (np.vectorize(adder(1)), np.vectorize(adder(2))),
+            (functools.lru_cache(adder(1)), functools.lru_cache(adder(2))),
+            (partial(adder(1), 1), partial(adder(2), 1)),
+            (deque([adder(1)]).append, deque([adder(2)]).append),
+            (Fraction(1, 2).__mul__, Fraction(1, 3).__mul__),
+            (fl.parse_example(Row), fl.parse_example(Sentence)),
+        ],
+    )
+    def test_values_within_installed_objects_count(self, one: Any, other: Any) -> None:
+        assert digest(one) != digest(other)
+        assert digest(one) == digest(copy.copy(one))
+
+    @pytest.mark.parametrize("library", ["pyarrow", "pandas"])
+    def test_values_of_tables_count(self, library: str) -> None:
+        make = {"pyarrow": "table", "pandas": "DataFrame"}[library]
+        table = getattr(pytest.importorskip(library), make)
+        flows = [fl.from_items(table({"a": [1, k]})) for k in (2, 2, 3)]
+        digests = [chain_digest(flow.node) for flow in flows]
+        assert digests[0] == digests[1] != digests[2]
+
+    def test_values_of_tensors_count(self) -> None:
+        torch = pytest.importorskip("torch")
+        weights = [torch.full((3,), k, requires_grad=True) for k in (1.0, 1.0, 2.0)]
+        digests = [digest(partial(operator.getitem, w)) for w in weights]
+        assert digests[0] == digests[1] != digests[2]
+        data = torch.utils.data
+        sets = [data.Subset(data.TensorDataset(w.detach()), [0, 1]) for w in weights]
+        digests = [chain_digest(fl.from_dataset(dataset).node) for dataset in sets]
+        assert digests[0] == digests[1] != digests[2]
+
+    def test_the_content_of_images_counts(self, tmp_path: Path) -> None:
+        file = tmp_path / "image.png"
+        digests = []
+        for value in (1, 1, 200):
+            if value != 1 or not file.exists():
+                Image.new("RGB", (4, 4), (value, 0, 0)).save(file)
+                os.utime(file, (value, value))
+            digests.append(chain_digest(fl.from_images([file]).node))
+        assert digests[0] == digests[1] != digests[2]
 
     def test_functions_that_refer_to_each_other_have_a_digest(self) -> None:
         def even(i: int) -> bool:

@@ -39,6 +39,14 @@ if TYPE_CHECKING:
     from flowdsl.flow import Flow
 
 
+def _stamp(file: str) -> str:
+    try:
+        stat = os.stat(file)
+    except OSError:  # a pass reports it
+        return "missing"
+    return f"{stat.st_size}-{stat.st_mtime_ns}"
+
+
 @frozen_node
 class FromImages(IndexedSource[Image]):
     """The source of ``from_images``: the pixels of image files, in the order of the files."""
@@ -54,6 +62,10 @@ class FromImages(IndexedSource[Image]):
     @cached_per_node
     def fingerprint(self) -> str:
         return f"{self.title} {names_digest(self.files)}"
+
+    def stamp(self) -> str:
+        """See ``chain_digest.Stamped``: the sizes and times of the files; a URL has none."""
+        return " ".join(_stamp(file) for file in self.files if not is_url(file))
 
     @property
     def length(self) -> int:
