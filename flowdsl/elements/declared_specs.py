@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from inspect import isabstract
-from types import NoneType
-from typing import Annotated, Any, NotRequired, Required, get_args, get_origin, is_typeddict
+from typing import Annotated, Any, NotRequired, Required, cast, get_args, get_origin, is_typeddict
 
 import attrs
 import numpy as np
@@ -14,7 +13,14 @@ from typing_extensions import ReadOnly, TypeForm, is_protocol
 from flowdsl.elements.hints import hints_of
 from flowdsl.elements.matching_specs import names_agree
 from flowdsl.elements.specs import UNKNOWN, ArraySpec, ListSpec, Spec, StructSpec, ValueSpec
-from flowdsl.elements.structure import arguments_of, assemble, is_tensor, names_with_defaults
+from flowdsl.elements.structure import (
+    arguments_of,
+    assemble,
+    components,
+    form_of,
+    is_tensor,
+    names_with_defaults,
+)
 from flowdsl.errors import InvalidFlow, SpecMismatch
 
 
@@ -226,20 +232,34 @@ def only_classes(spec: Spec) -> Spec:
     return UNKNOWN
 
 
-def has_only_classes(spec: Spec, classes: Spec) -> bool:
-    """Return True if elements of a spec have the classes of ``only_classes``, or None there."""
-    if isinstance(classes, ListSpec) and isinstance(spec, ListSpec):
-        return spec.item == UNKNOWN or has_only_classes(spec.item, classes.item)
-    if isinstance(classes, StructSpec) and isinstance(spec, StructSpec):
-        parts, expected = dict(spec.fields), dict(classes.fields)
+def has_only_classes(x: object, classes: Spec) -> bool:
+    """Return True if ``restore_classes`` makes an equal value of what is stored of a value.
+
+    ``classes`` is the result of ``only_classes``.
+    """
+    if x is None:
+        return True
+    if isinstance(x, list):
+        if not isinstance(classes, ListSpec) and classes != UNKNOWN:
+            return False
+        item = classes.item if isinstance(classes, ListSpec) else UNKNOWN
+        plain = item == UNKNOWN and {*map(type, cast("list[object]", x))} <= {*_STACKABLE_SCALARS}
+        return plain or all(has_only_classes(part, item) for part in cast("list[object]", x))
+    parts, form = components(x), form_of(x)
+    if parts is None or classes == UNKNOWN:
+        is_plain = parts is None or form in (tuple, dict)
         return (
-            spec.form is classes.form
-            and parts.keys() == expected.keys()
-            and all(has_only_classes(part, expected[name]) for name, part in parts.items())
+            is_plain
+            and classes == UNKNOWN
+            and all(has_only_classes(part, UNKNOWN) for _, part in parts or ())
         )
-    if classes == UNKNOWN:
-        return not names_classes(spec)
-    return spec == ValueSpec(NoneType)
+    expected = dict(classes.fields) if isinstance(classes, StructSpec) else {}
+    return (
+        isinstance(classes, StructSpec)
+        and form is classes.form
+        and {name for name, _ in parts} == expected.keys()
+        and all(has_only_classes(part, expected[name]) for name, part in parts)
+    )
 
 
 def restore_classes(x: Any, spec: Spec) -> Any:

@@ -151,7 +151,8 @@ class FromIterable(Node[T, Unsized], Generic[T]):
             raise
         except Exception as error:
             raise SourceError(
-                f"{self.title}: the function failed to make an iterator for epoch {epoch}: {error}"
+                f"{self.title}: the function failed to make an iterator for epoch {epoch}: "
+                f"{error!r}"
             ) from error
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Never, TypeVar, overload
 
 import attrs
 
@@ -41,10 +41,14 @@ from flowdsl.nodes.validation import brief
 from flowdsl.ops.mapping import Truth
 
 if TYPE_CHECKING:
+    from collections import Counter, deque
+
     from flowdsl.flow import Flow
 
 B = TypeVar("B")
 S = TypeVar("S")
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 @frozen_node
@@ -187,8 +191,30 @@ class SkipWhile(_While[T, E | Unsized], Resumable[T, E | Unsized], Generic[T, E]
 class Scanning(FlowBase[T, E]):
     """Operators that look at the elements in order."""
 
+    @overload  # this and the next four: mypy knows no types of an empty container's items
+    def scan(
+        self, func: Callable[[dict[K, V], T], tuple[dict[K, V], B]], state: dict[Never, Never]
+    ) -> Flow[B, E]: ...
+    @overload
+    def scan(
+        self, func: Callable[[Counter[V], T], tuple[Counter[V], B]], state: Counter[Never]
+    ) -> Flow[B, E]: ...
+    @overload
+    def scan(
+        self, func: Callable[[list[V], T], tuple[list[V], B]], state: list[Never]
+    ) -> Flow[B, E]: ...
+    @overload
+    def scan(
+        self, func: Callable[[set[V], T], tuple[set[V], B]], state: set[Never]
+    ) -> Flow[B, E]: ...
+    @overload
+    def scan(
+        self, func: Callable[[deque[V], T], tuple[deque[V], B]], state: deque[Never]
+    ) -> Flow[B, E]: ...
+    @overload
+    def scan(self, func: Callable[[S, T], tuple[S, B]], state: S) -> Flow[B, E]: ...
     @rejects_keywords(initial_state="write scan(f, {})", scan_func="write scan(f, state)")
-    def scan(self, func: Callable[[S, T], tuple[S, B]], state: S) -> Flow[B, E]:
+    def scan(self, func: Callable[[Any, T], tuple[Any, B]], state: Any) -> Flow[B, E]:
         """Carry a state from element to element: ``state, y = func(state, x)`` yields each ``y``.
 
         Every pass begins with a copy of ``state``. ``func`` may change the state that it receives;

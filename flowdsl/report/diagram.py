@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeAlias
 import attrs
 
 from flowdsl.effects import Endless, describe
+from flowdsl.elements.specs import UNKNOWN
 from flowdsl.nodes import AnyNode, Copying, Identity
 from flowdsl.plan.plan import AheadInThread, Base, Hosted, Lookup, Plan, Stage
 from flowdsl.plan.tree import Step, runs_in_worker
@@ -35,6 +36,8 @@ class Operator:
     """The index in ``Diagram.entries`` of the figures that include the operator."""
     step: int = 0
     """The operator's number in ``flow.explain()``."""
+    yields: str = ""
+    """The declared spec of its elements; empty if it is unknown without computing one."""
 
 
 @attrs.frozen
@@ -51,6 +54,11 @@ class Box:
     """True if a separate thread runs it ahead of the boxes above."""
     entry: int | None = None
     """The index in ``Diagram.entries`` of the figures of the elements that leave the box."""
+
+    @property
+    def yields(self) -> str:
+        """The declared spec of the elements that leave the box; empty if it is unknown."""
+        return self.operators[-1].yields
 
     def by_entry(self) -> dict[int, tuple[Operator, ...]]:
         """Return the operators of each entry in this box and its sources."""
@@ -199,7 +207,15 @@ def _lines(steps: Iterable[Step], top: Step, entry: int | None) -> Iterator[Oper
     """Yield the lines of a box, each with its depth relative to the box's last operator."""
     for step in steps:
         node, depth = step.node, step.depth - top.depth
-        yield Operator(node.title, _note(node), depth, entry, step.number)
+        yield Operator(node.title, _note(node), depth, entry, step.number, _declared(node))
+
+
+def _declared(node: AnyNode) -> str:
+    try:
+        spec = node.spec(probe=False)
+    except Exception:  # of an operator that is half written, or whose input has another spec
+        return ""
+    return "" if spec == UNKNOWN else str(spec)
 
 
 def _note(node: AnyNode) -> str:

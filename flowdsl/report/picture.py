@@ -222,8 +222,8 @@ class _Picture:
         on, x = self._on, center - _WIDTH / 2
         on.arrow(center, top, center, top + _GAP_DOWN)
         run = self._figures.statistics if self._figures else None
-        rate = f"{number(run.rate)} elements/s" if run else "elements"
-        self._label(center, top + _GAP_DOWN / 2 + 2, rate)
+        flow = f"{number(run.rate)} elements/s" if run else self._flow(self._plan.root)
+        self._label(center, top + _GAP_DOWN / 2 + 2, flow)
         y = top + _GAP_DOWN
         if self._figures is None:
             on.box(x, y, _WIDTH, _HEAD, "box", 8)
@@ -269,7 +269,7 @@ class _Picture:
     def _label(self, x: float, y: float, text: str, before: bool = False) -> None:
         """Draw a label beside an arrow, on the side away from its target."""
         kind = "small faint end" if before else "small faint"
-        self._on.text(x - 10 if before else x + 10, y, text, kind)
+        self._on.text(x - 10 if before else x + 10, y, cut(text, _WIDTH / 2 - 10, kind), kind, text)
 
     # -- figures -------------------------------------------------------------------------------
 
@@ -279,6 +279,8 @@ class _Picture:
         return self._figures.statistics.stages[box.entry]
 
     def _flow(self, box: Box) -> str:
+        if self._figures is None:
+            return box.yields or "elements"
         stage = self._stage(box)
         return f"{number(stage.rate)} elements/s" if stage and stage.delivered else "elements"
 

@@ -136,8 +136,8 @@ class PassFile:
 
     def _checked(self, x: object) -> object:
         """Return an element of which a reader can restore the classes: the file has none."""
-        seen = spec_of(x)
-        if not has_only_classes(seen, self.classes):
+        if not has_only_classes(x, self.classes):
+            seen = spec_of(x)
             known = self.specs[1]
             spec = "is unknown before a run" if known == UNKNOWN else f"says {known}"
             raise SpecMismatch(

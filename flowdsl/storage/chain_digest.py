@@ -12,8 +12,8 @@ ask it for (``__reduce_ex__``), so a data set of an installed class counts with 
 in it. Of an installed module only the name counts. So a digest may change although the elements do
 not, for another version of Python for example, which costs one computation.
 
-An object that neither can be reduced nor is one of the kinds below, such as a lock or a dataset of
-TensorFlow, counts with its class alone.
+An object that neither can be reduced nor is one of the kinds below, such as a lock, counts with its
+class alone; if it can be called, the digest differs in each run.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from __future__ import annotations
 import copyreg
 import functools
 import hashlib
+import os
 import pickle
 import sys
 import weakref
@@ -36,6 +37,8 @@ from numpy.typing import NDArray
 
 from flowdsl.elements.structure import is_tensor
 from flowdsl.nodes import AnyNode, Node
+from flowdsl.resources.any_depth import any_depth
+from flowdsl.resources.logs import logger
 
 _PLAIN = (str, bytes, int, float, complex, bool, type(None), type(...))
 _CACHED = type(functools.lru_cache(len))
@@ -80,18 +83,17 @@ class _Digests:
     def __init__(self) -> None:
         # It keeps each value, so that the id stays its own.
         self._known = dict[int, tuple[Any, bytes]]()
-        self._depth = 0
+        self._reductions = 0
 
+    @any_depth
     def of(self, x: Any) -> bytes:
         if id(x) in self._known:
             return self._known[id(x)][1]
         kind = type(x)
         found = hashlib.blake2b(f"{kind.__module__}.{kind.__qualname__}".encode(), digest_size=16)
         self._known[id(x)] = x, b"itself"
-        self._depth += 1
         for part in self._parts(x, kind):
             found.update(len(part).to_bytes(8, "little") + part)
-        self._depth -= 1
         if kind in _PLAIN:
             del self._known[id(x)]
             return found.digest()
@@ -204,16 +206,24 @@ class _Digests:
             yield self.of(wrapped)
             return
         try:
-            if self._depth > _MOST_NESTED:
-                yield pickle.dumps(x)
-                return
             reduce = copyreg.dispatch_table.get(type(x))
             reduced = reduce(x) if reduce is not None else x.__reduce_ex__(_PROTOCOL)
-        except Exception:  # such as a lock: only its class counts
-            return
-        # A name; or a function, its arguments, a state, and iterators of items.
-        parts = [reduced] if isinstance(reduced, str) else list(reduced)
-        yield from self._all(list(part) if isinstance(part, Iterator) else part for part in parts)
+            if isinstance(reduced, str) or self._reductions >= _MOST_NESTED:
+                yield pickle.dumps(x)
+                return
+        except Exception:
+            if callable(x):  # as of ``np.frompyfunc``
+                logger(__name__).warning(
+                    "cache: the file is written in every run, as %r cannot be compared with that "
+                    "of an earlier run; call it in a function instead",
+                    x,
+                )
+                yield os.urandom(16)
+            return  # such as a lock: only its class counts
+        self._reductions += 1
+        # A function, its arguments, a state, and iterators of items.
+        yield from self._all(list(part) if isinstance(part, Iterator) else part for part in reduced)
+        self._reductions -= 1
 
 
 def _array_of(tensor: Any) -> NDArray[Any] | None:
@@ -240,5 +250,7 @@ def _is_installed(module: str | None) -> bool:
     top = module.partition(".")[0]
     if top in sys.stdlib_module_names:
         return True
-    file = getattr(sys.modules.get(module), "__file__", None)
-    return file is None or "site-packages" in file or "dist-packages" in file or top == "flowdsl"
+    if top == "flowdsl":
+        return True
+    file = getattr(sys.modules.get(module), "__file__", None)  # None of a module made by a program
+    return file is not None and ("site-packages" in file or "dist-packages" in file)

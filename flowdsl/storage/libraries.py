@@ -7,6 +7,9 @@ from typing import Any
 
 from flowdsl.errors import MissingLibrary
 
+_NAMES = {"google": "protobuf", "google_crc32c": "google-crc32c"}
+"""The names of libraries whose modules are called otherwise."""
+
 
 def library(module: str, operator: str, extra: str) -> Any:
     """Import a module of an optional dependency.
@@ -23,7 +26,8 @@ pip install "flowdsl[parquet]"
     try:
         return import_module(module)
     except ImportError as error:
-        missing = module.partition(".")[0]
+        top = module.partition(".")[0]
+        missing = _NAMES.get(top, top)
         known = isinstance(error, ModuleNotFoundError)
         why = "is not installed" if known else f"cannot be imported ({error})"
         raise MissingLibrary(

@@ -7,6 +7,7 @@ import functools
 import operator
 import os
 import re
+import runpy
 import signal
 import subprocess
 import sys
@@ -83,6 +84,8 @@ VARYING: dict[str, Callable[[int], object]] = {
     "record": lambda i: Sentence(words(i), "x" * i if i else None),
     "record or none": lambda i: Sentence(words(i)) if i != 2 else None,
     "records in a list": lambda i: (i, [Sentence(words(k)) for k in range(1, i + 2)]),
+    "mixed list": lambda i: [1, "a", None, {"x": i}, (i, [words(i), None])],
+    "record or none in a list": lambda i: [Sentence(words(i))] * (i + 1) + [None] * (i == 2),
     "record in a dict": lambda i: {"s": Sentence(words(i)), "more": i or None},
 }
 
@@ -135,6 +138,12 @@ def rows_once() -> Flow[Row, Any]:
             fl.from_range(4).map(lambda i: {"a": Sentence(words(i)) if i else 0}),
             r"row 1: .* is {a: Sentence",
         ),
+        (fl.from_range(4).map(lambda i: [Sentence(words(i)), 1]), "row 0: .* is list"),
+        (
+            fl.from_range(4).map(lambda i: [Sentence(words(i)), Row(1, np.zeros(1, np.float32))]),
+            "row 0: ",
+        ),
+        (fl.from_range(4).map(lambda i: {"l": [[1, Sentence(words(i))], [i]]}), "row 0: "),
         (rows_once(), "row 0: .* spec is unknown before a run; .* annotate the function"),
     ],
 )
@@ -277,6 +286,11 @@ class Scale:
         return x * self.factor
 
 
+def locked_by(lock: threading.Lock, i: int) -> int:
+    with lock:
+        return i
+
+
 def digest(function: Callable[[int], Any]) -> str:
     return chain_digest(fl.from_range(3).map(function).node)
 
@@ -377,6 +391,35 @@ class TestDigests:
                 os.utime(file, (value, value))
             digests.append(chain_digest(fl.from_images([file]).node))
         assert digests[0] == digests[1] != digests[2]
+
+    def test_functions_of_files_that_are_no_modules_count(self, tmp_path: Path) -> None:
+        def loaded(text: str) -> Any:
+            (tmp_path / "config.py").write_text(text)
+            return runpy.run_path(str(tmp_path / "config.py"))["f"]
+
+        one, again, other = map(loaded, ["def f(i): return i + 1"] * 2 + ["def f(i): return i + 2"])
+        assert digest(one) == digest(again) != digest(other)
+
+    def test_a_callable_that_cannot_be_compared_is_never_the_same(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        add = np.frompyfunc(adder(1), 1, 1)
+        assert digest(add) != digest(add)
+        assert "call it in a function instead" in caplog.text
+        locked = [partial(locked_by, threading.Lock()) for _ in range(2)]
+        assert digest(locked[0]) == digest(locked[1])
+        assert digest(np.sqrt) == digest(np.sqrt)
+
+    def test_values_may_be_nested_to_any_depth(self) -> None:
+        nested: list[Any] = []
+        chain: fl.Flow[Any, Any] = fl.from_range(3)
+        for _ in range(2000):
+            nested = [nested]
+            chain = chain.map(abs)
+        assert digest(partial(operator.contains, nested)) == digest(
+            partial(operator.contains, nested)
+        )
+        assert chain_digest(chain.node) != chain_digest(chain.map(abs).node)
 
     def test_functions_that_refer_to_each_other_have_a_digest(self) -> None:
         def even(i: int) -> bool:

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 from xml.etree import ElementTree
 
 import attrs
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 import flowdsl as fl
 from flowdsl.effects import Exact
@@ -58,6 +60,28 @@ def test_a_flow_shows_its_plan() -> None:
     assert flow._repr_html_() == bundle["text/html"]
     texts = {element.text for element in ElementTree.fromstring(bundle["text/html"]).iter()}
     assert {"from_range(9)", "map(abs)", "batch(2)", "2 worker processes"} <= texts
+
+
+class Sample(NamedTuple):
+    image: NDArray[np.uint8]
+    label: int
+
+
+def draw(i: int) -> Sample:
+    return Sample(np.zeros((8, 8), np.uint8), i)
+
+
+def scaled(sample: Sample) -> NDArray[np.float32]:
+    return sample.image.astype(np.float32)
+
+
+def test_arrows_have_the_declared_types_of_the_elements() -> None:
+    flow = fl.from_range(9).map(draw).prefetch(procs=2).shuffle(4).map(scaled)
+    texts = [element.text for element in ElementTree.fromstring(flow._repr_html_() or "").iter()]
+    assert "Sample(image: uint8[...], label: int)" in texts
+    assert "float32[...]" in texts
+    unknown = fl.from_iterable(lambda: refuse())._repr_html_() or ""
+    assert "elements" in [element.text for element in ElementTree.fromstring(unknown).iter()]
 
 
 def test_showing_a_flow_runs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -575,7 +575,7 @@ def test_writing_to_a_url_is_refused(elsewhere: Any) -> None:
 def test_missing_library_is_reported(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path.write_bytes(record(b"a"))
     monkeypatch.setitem(sys.modules, "google_crc32c", None)
-    command = r'google_crc32c, which is not installed: pip install "flowdsl\[tfrecord\]"'
+    command = r'google-crc32c, which is not installed: pip install "flowdsl\[tfrecord\]"'
     with pytest.raises(MissingLibrary, match=f"from_tfrecord needs {command}"):
         fl.from_tfrecord(path)
     with pytest.raises(MissingLibrary, match=f"write_tfrecord needs {command}"):

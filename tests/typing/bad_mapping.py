@@ -112,7 +112,7 @@ samples.inspect(depth=2)  # E: call-arg
 samples.inspect().map(lambda s: s.imgae)  # E: attr-defined
 
 # -- in order --------------------------------------------------------------------------------------
-numbers.scan(0, is_even)  # E: arg-type
+numbers.scan(0, is_even)  # E: call-overload
 numbers.take_while(1)  # E: call-overload
 numbers.take_while(is_even).size()  # E: misc
 numbers.skip_while()  # E: call-overload

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter, deque
 from collections.abc import Iterator
 from typing import Any, assert_type
 
@@ -33,6 +34,28 @@ from tests.typing.good import (
 
 def noisy(x: U8, rng: np.random.Generator) -> F32:
     return scale(x) + rng.random(dtype=np.float32)
+
+
+def counted(counts: dict[str, int], text: str) -> tuple[dict[str, int], int]:
+    counts[text] = counts.get(text, 0) + 1
+    return counts, counts[text]
+
+
+def repeated(counts: Counter[str], text: str) -> tuple[Counter[str], bool]:
+    return counts + Counter([text]), text in counts
+
+
+def first_time(seen: set[str], text: str) -> tuple[set[str], bool]:
+    return seen | {text}, text not in seen
+
+
+def latest(texts: list[str], text: str) -> tuple[list[str], tuple[str, ...]]:
+    return [*texts, text], tuple(texts)
+
+
+def latest_of_three(texts: deque[str], text: str) -> tuple[deque[str], list[str]]:
+    texts.append(text)
+    return texts, list(texts)
 
 
 def halved(i: int) -> float | None:
@@ -163,6 +186,12 @@ assert_type(
 
 assert_type(numbers.scan(lambda total, i: (total + i, str(total)), 0), Flow[str, Exact])
 assert_type(stream.scan(lambda seen, t: (seen | {t}, len(seen)), set[str]()), Flow[int, Unsized])
+assert_type(texts.scan(counted, {}), Flow[int, Exact])
+assert_type(texts.scan(counted, {"a": 1}), Flow[int, Exact])
+assert_type(texts.scan(repeated, Counter()), Flow[bool, Exact])
+assert_type(texts.scan(first_time, set()), Flow[bool, Exact])
+assert_type(texts.scan(latest, []), Flow[tuple[str, ...], Exact])
+assert_type(texts.scan(latest_of_three, deque(maxlen=3)), Flow[list[str], Exact])
 assert_type(numbers.take_while(is_even), Flow[int, Exact | Unsized])
 assert_type(numbers.skip_while(lambda i: i < 3), Flow[int, Exact | Unsized])
 assert_type(

@@ -106,6 +106,10 @@ def load(path: Path) -> Costs:
                 f"{reference.VERSION}: save it again"
             )
         return msgspec.json.decode(content, type=Costs)
+    except FileNotFoundError as error:
+        raise InvalidArgument(
+            f"bench: no file {str(path)!r}; write one first, by bench --save {path}"
+        ) from error
     except (OSError, msgspec.MsgspecError) as error:
         raise InvalidArgument(
             f"bench: {str(path)!r} is not a file of costs, which bench --save writes: {error}"

@@ -71,11 +71,11 @@ MISTAKES: dict[str, Callable[[], object]] = {
     ),
     "PeriodicTrigger: callback must be a callback, got the class ModelSaver; write "
     "ModelSaver(...)": (
-        lambda: train.PeriodicTrigger(train.ModelSaver, 1)  # type: ignore[arg-type]
+        lambda: train.PeriodicTrigger(train.ModelSaver, 1)  # type: ignore[call-overload]
     ),
     "PeriodicTrigger: pass every_k_steps, every_k_epochs, or both, as in "
     "PeriodicTrigger(ModelSaver(...), every_k_epochs=5)": (
-        lambda: train.PeriodicTrigger(train.ModelSaver())
+        lambda: train.PeriodicTrigger(train.ModelSaver())  # type: ignore[call-overload]
     ),
     "Curves: names must be a list of names, got 'loss'; write ['loss']": (
         lambda: train.Curves(names="loss")  # type: ignore[arg-type]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
 from flowdsl.errors import InvalidArgument
 from flowdsl.nodes import checked, checked_int
@@ -25,6 +25,16 @@ class PeriodicTrigger(Callback):
     Source: ``PeriodicTrigger`` in tensorpack.
     """
 
+    @overload
+    def __init__(
+        self, callback: Callback, every_k_steps: int, every_k_epochs: int | None = None
+    ) -> None: ...
+    @overload
+    def __init__(
+        self, callback: Callback, every_k_steps: int | None = None, *, every_k_epochs: int
+    ) -> None: ...
+    @overload
+    def __init__(self, callback: Callback, every_k_steps: None, every_k_epochs: int) -> None: ...
     def __init__(
         self,
         callback: Callback,
