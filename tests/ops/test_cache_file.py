@@ -143,6 +143,8 @@ def rows_once() -> Flow[Row, Any]:
             fl.from_range(4).map(lambda i: [Sentence(words(i)), Row(1, np.zeros(1, np.float32))]),
             "row 0: ",
         ),
+        (fl.from_range(4).map(lambda i: Sentence(words(i)) if i else [1]), "row 1: .* is Sentence"),
+        (fl.from_range(4).map(lambda i: [1] if i else Sentence(words(i))), "row 1: .* is list"),
         (fl.from_range(4).map(lambda i: {"l": [[1, Sentence(words(i))], [i]]}), "row 0: "),
         (rows_once(), "row 0: .* spec is unknown before a run; .* annotate the function"),
     ],
@@ -378,6 +380,10 @@ class TestDigests:
         digests = [digest(partial(operator.getitem, w)) for w in weights]
         assert digests[0] == digests[1] != digests[2]
         data = torch.utils.data
+        halves = [w.detach().bfloat16() for w in weights]  # which NumPy cannot have
+        assert digest(partial(operator.getitem, halves[0])) != digest(
+            partial(operator.getitem, halves[2])
+        )
         sets = [data.Subset(data.TensorDataset(w.detach()), [0, 1]) for w in weights]
         digests = [chain_digest(fl.from_dataset(dataset).node) for dataset in sets]
         assert digests[0] == digests[1] != digests[2]
@@ -391,6 +397,9 @@ class TestDigests:
                 os.utime(file, (value, value))
             digests.append(chain_digest(fl.from_images([file]).node))
         assert digests[0] == digests[1] != digests[2]
+        flow = fl.from_images([file])
+        file.unlink()
+        assert chain_digest(flow.node) not in digests
 
     def test_functions_of_files_that_are_no_modules_count(self, tmp_path: Path) -> None:
         def loaded(text: str) -> Any:
