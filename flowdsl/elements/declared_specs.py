@@ -245,21 +245,18 @@ def has_only_classes(x: object, classes: Spec) -> bool:
         item = classes.item if isinstance(classes, ListSpec) else UNKNOWN
         plain = item == UNKNOWN and {*map(type, cast("list[object]", x))} <= {*_STACKABLE_SCALARS}
         return plain or all(has_only_classes(part, item) for part in cast("list[object]", x))
-    parts, form = components(x), form_of(x)
-    if parts is None or classes == UNKNOWN:
-        is_plain = parts is None or form in (tuple, dict)
-        return (
-            is_plain
-            and classes == UNKNOWN
-            and all(has_only_classes(part, UNKNOWN) for _, part in parts or ())
-        )
-    expected = dict(classes.fields) if isinstance(classes, StructSpec) else {}
-    return (
-        isinstance(classes, StructSpec)
-        and form is classes.form
-        and {name for name, _ in parts} == expected.keys()
-        and all(has_only_classes(part, expected[name]) for name, part in parts)
-    )
+    parts = components(x)
+    if parts is None:
+        return classes == UNKNOWN
+    if classes == UNKNOWN:
+        is_plain = form_of(x) in (tuple, dict)
+        return is_plain and all(has_only_classes(part, UNKNOWN) for _, part in parts)
+    if not isinstance(classes, StructSpec) or form_of(x) is not classes.form:
+        return False
+    expected = dict(classes.fields)
+    if {name for name, _ in parts} != expected.keys():
+        return False
+    return all(has_only_classes(part, expected[name]) for name, part in parts)
 
 
 def restore_classes(x: Any, spec: Spec) -> Any:

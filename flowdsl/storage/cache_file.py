@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -130,13 +131,14 @@ class PassFile:
             _log.info("cache: %r is of another flow, and is written again", self.name)
 
         def write(path: Path, elements: Iterable[object]) -> None:
-            write_rows(self.trusted, path, map(self._checked, elements), chain=self.chain)
+            checked = map(partial(self._checked, self.classes), elements)
+            write_rows(self.trusted, path, checked, chain=self.chain)
 
         write_file("cache", flow(node), self.path, overwrite=True, write=write)
 
-    def _checked(self, x: object) -> object:
+    def _checked(self, classes: Spec, x: object) -> object:
         """Return an element of which a reader can restore the classes: the file has none."""
-        if not has_only_classes(x, self.classes):
+        if not has_only_classes(x, classes):
             seen = spec_of(x)
             known = self.specs[1]
             spec = "is unknown before a run" if known == UNKNOWN else f"says {known}"

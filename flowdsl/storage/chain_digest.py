@@ -51,7 +51,8 @@ _WRAPPERS = (
     functools.singledispatchmethod,
 )
 _MOST_NESTED = 100
-"""Deeper, an object counts with its pickle: the objects that one is reduced to could go on."""
+"""The limit on reductions within each other, which never end for some objects: an object that is
+nested deeper counts with its pickle."""
 _IGNORED_IN_CLASSES = ("__dict__", "__weakref__", "__doc__", "__annotations__", "_abc_impl")
 """Attributes of a class that do not affect its objects, or differ between processes."""
 
@@ -215,7 +216,7 @@ class _Digests:
             if callable(x):  # as of ``np.frompyfunc``
                 logger(__name__).warning(
                     "cache: the file is written in every run, as %r cannot be compared with that "
-                    "of an earlier run; call it in a function instead",
+                    "of an earlier run; use the Python function that it is made of",
                     x,
                 )
                 yield os.urandom(16)
