@@ -31,7 +31,8 @@ class TaskFailure:
     """The exception that stopped a task, and where it was raised."""
 
     path: Path | None
-    """The path of the operator that failed; None if ``cause`` is the whole error."""
+    """The path of the operator that failed, ``()`` for the last one of the program; None if
+    ``cause`` is the whole error."""
     epoch: int
     position: int
     cause: BaseException

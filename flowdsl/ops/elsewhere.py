@@ -121,7 +121,7 @@ _METHODS: Final = {
     "unique": "scan(f, frozenset()).filter_map(g), or set(flow)",
     "unlisted": "unbatch()",
     "until": "take_while(f)",
-    "unzip": "map(c0) and map(c1): a flow can be read several times",
+    "unzip": "map(itemgetter(0)) and map(itemgetter(1)): a flow can be read several times",
     "where": "filter(f)",
     "window_shuffle": "shuffle(buffer=n)",
     "with_epoch": "fixed_size(n)",

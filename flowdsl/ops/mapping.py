@@ -165,8 +165,8 @@ class Filter(CodeTemplate[A, A, E | Unsized], Generic[A, E]):
 
     @cached_per_node
     def spec(self, probe: bool) -> Spec:
-        # Also without a probe, the source's spec may come from its first element, which may be left
-        # out here.
+        # Without a probe, a spec states what was declared. The source's may come from its first
+        # element instead, as in from_items, and this element may be left out here.
         return self.source.spec(True) if probe else UNKNOWN
 
 

@@ -71,7 +71,11 @@ def _step(node: AnyNode, numbers: Iterator[int], depth: int) -> Step:
 
 
 def is_of_prefetch(node: AnyNode) -> bool:
-    """Return True if the node represents an argument of ``prefetch``, and not an operator."""
+    """Return True if the node represents an argument of ``prefetch``, and not an operator.
+
+    A call of ``prefetch`` becomes several nodes, one for the workers and one for each argument such
+    as ``ordered`` or ``on_error``. They do not compute elements, so they get no numbers.
+    """
     return isinstance(node, Identity) or (isinstance(node, Elementwise) and node.cheap)
 
 

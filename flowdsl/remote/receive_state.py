@@ -350,7 +350,7 @@ class ReceiveState:
         read, delivered = self.tally.senders, self.tally.acknowledged
         return "; ".join(
             f"of the sender {name}, {delivered[name]} elements were delivered, and the "
-            f"{read[name] - delivered[name]} more that had been read ahead are still there"
+            f"{read[name] - delivered[name]} more that had been read ahead stay with the sender"
             for name in (record.name for record in self.records.values())
         )
 

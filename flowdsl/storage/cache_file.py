@@ -45,6 +45,7 @@ class PassFile:
     """The number of elements; None if it is unknown until the file is written."""
     effects: frozenset[Tag]
     depth: int
+    """The depth of the flow's node, which seeds the operators above it."""
     in_any_order: bool
     """True if another pass of the flow may have another order."""
     specs: tuple[Spec, Spec]

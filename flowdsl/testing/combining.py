@@ -68,6 +68,7 @@ def _into_one_form(recipe: Recipe) -> Recipe:
 
 def zip_(draw: Draw, recipe: Recipe, named: bool = False) -> Recipe:
     """Add a zip with another flow; if ``named``, of a dict of both."""
+    # large elements would become larger; an order that may differ gives no pairs to compare
     if recipe.has_large_elements or Reordered in recipe.flow.effects:
         return enumerate_(draw, recipe)
     catalogue, one_pass = recipe.drawn_from, draw(st.integers(0, 5)) == 0
@@ -82,8 +83,8 @@ def zip_(draw: Draw, recipe: Recipe, named: bool = False) -> Recipe:
         other = other.then("map(rename)", lambda f, _: f.map(func), lambda m: models.map_(m, func))
     n, n_other = recipe.flow.node.length, other.flow.node.length
     choice = draw(st.integers(0, 7))
-    if choice == 0 and (n is None or n_other is None):  # the lengths may turn out to differ
-        pass
+    if choice == 0 and (n is None or n_other is None):
+        pass  # the lengths may differ, which is an error in the flow and in its model
     elif choice < 4 and n_other != 0 and not other.endless:
         other = other.then("repeat()", lambda f, _: f.repeat(), models.repeat, repeats=True)
     elif n is not None or n_other is not None or recipe.endless != other.endless:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 
-def _array_made_of(array: Any) -> tuple[Any, ...]:
+def _array_reduction(array: Any) -> tuple[Any, ...]:
     reduced: tuple[Any, ...] = array.__reduce_ex__(5)
     # Without a state, the contents are a buffer, which pickle restores as read-only as it was.
     if array.flags.writeable or len(reduced) < 3:
@@ -28,7 +28,7 @@ def _set_state_of_read_only(array: Any, state: Any) -> None:
     array.setflags(write=False)
 
 
-def _entry_made_of(entry: Any) -> tuple[Any, ...]:
+def _entry_reduction(entry: Any) -> tuple[Any, ...]:
     if entry.dtype.names is None or not entry.dtype.itemsize:  # it has no fields to write to
         return tuple(entry.__reduce__())
     array = np.array([entry])
@@ -41,9 +41,9 @@ def _entry_of(array: Any) -> Any:
 
 
 ARRAYS: dict[type, Callable[[Any], tuple[Any, ...]]] = {
-    np.ndarray: _array_made_of,
-    np.recarray: _array_made_of,
-    np.void: _entry_made_of,
+    np.ndarray: _array_reduction,
+    np.recarray: _array_reduction,
+    np.void: _entry_reduction,
 }
 """The functions that return the ``__reduce__`` tuples of arrays, by class."""
 
@@ -55,4 +55,4 @@ def add_masked_arrays() -> None:
     needs of flowdsl.
     """
     if kind := getattr(sys.modules.get("numpy.ma"), "MaskedArray", None):
-        ARRAYS[kind] = _array_made_of
+        ARRAYS[kind] = _array_reduction

@@ -39,7 +39,7 @@ _METHOD: Any = _Dispatching().method
 """A bound ``singledispatchmethod``: a function with a closure, and a class since Python 3.14."""
 
 
-def made_of(value: Any) -> tuple[Any, ...] | None:
+def reduction_of(value: Any) -> tuple[Any, ...] | None:
     """Return the ``__reduce__`` tuple of a value; None if pickle's default applies."""
     kind = type(value)
     if kind is type(_METHOD) and _code_of(value) is _code_of(_METHOD):
@@ -66,7 +66,7 @@ def is_struct(value: object) -> bool:
     return isinstance(value, type) and hasattr(value, "__struct_config__")
 
 
-def code_made_of(code: CodeType) -> tuple[Any, ...]:
+def code_reduction(code: CodeType) -> tuple[Any, ...]:
     """Return the ``__reduce__`` tuple of a code object, with the name of its file."""
     _, made = cloudpickle.Pickler.dispatch_table[CodeType](code)
     return _code_in, (code.co_filename, *made)

@@ -23,7 +23,7 @@ _SETTINGS = (
 )
 
 
-def struct_made_of(kind: Any) -> tuple[Any, ...]:
+def struct_reduction(kind: Any) -> tuple[Any, ...]:
     """Return the ``__reduce__`` tuple of a class of Structs."""
     own = [n for n in kind.__struct_fields__ if n in vars(kind).get("__annotations__", {})]
     settings = {name: getattr(kind.__struct_config__, name) for name in _SETTINGS}

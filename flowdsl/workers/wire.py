@@ -33,10 +33,10 @@ from flowdsl.workers.columns import columns_of
 from flowdsl.workers.importing import send_by_value_unless_found
 from flowdsl.workers.modules import SCRIPTS, installed, module_of
 from flowdsl.workers.pickling import (
-    code_made_of,
+    code_reduction,
     is_importable,
     is_struct,
-    made_of,
+    reduction_of,
     send_the_script,
 )
 from flowdsl.workers.shared_arrays import LARGE, pickled_as_array, pickled_as_file
@@ -188,7 +188,7 @@ class _Pickler(cloudpickle.Pickler):
     """Pickles objects by value if no other process can import them."""
 
     dispatch_table = cloudpickle.Pickler.dispatch_table.new_child(ARRAYS).new_child(
-        {CodeType: code_made_of}
+        {CodeType: code_reduction}
     )
 
     def __init__(
@@ -207,9 +207,9 @@ class _Pickler(cloudpickle.Pickler):
             raise TypeError("cannot pickle a memoryview; bytes(view) makes a copy that can be sent")
         send_by_value_unless_found(obj)
         if is_struct(obj) and not is_importable(obj):
-            from flowdsl.workers.structs import struct_made_of  # here: it imports msgspec
+            from flowdsl.workers.structs import struct_reduction  # here: it imports msgspec
 
-            return struct_made_of(obj)
+            return struct_reduction(obj)
         return super().reducer_override(obj)
 
 
@@ -232,7 +232,7 @@ class _ProgramPickler(_Pickler):
             warn_of_hash(obj)
         if isinstance(obj, np.memmap) and (how := pickled_as_file(obj)) is not None:
             return how
-        if (how := pickled_as_array(obj) or made_of(obj)) is not None:
+        if (how := pickled_as_array(obj) or reduction_of(obj)) is not None:
             return how
         return super().reducer_override(obj)
 

@@ -83,7 +83,7 @@ class Setup:
     environment: ProcessEnvironment
     """The environment of the consumer when it started this worker."""
     classes: frozenset[str]
-    """The names of the classes in the consumer's ``__main__``."""
+    """The names of the classes in the consumer's ``__main__``, whose instances it can unpickle."""
     threads: int
     """The number of threads of its numerical libraries, unless the environment sets it."""
 

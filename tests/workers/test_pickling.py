@@ -15,7 +15,7 @@ import pytest
 
 import flowdsl as fl
 from flowdsl.resources.worker_kinds import PROCESSES
-from flowdsl.workers.pickling import made_of
+from flowdsl.workers.pickling import reduction_of
 from flowdsl.workers.wire import ship
 
 SCRIPT = """
@@ -229,7 +229,7 @@ class Holder:
 
 
 def made_again(value: Any) -> Any:
-    how = made_of(value)
+    how = reduction_of(value)
     assert how is not None
     made = how[0](*how[1])
     if len(how) == 3:
@@ -239,7 +239,7 @@ def made_again(value: Any) -> Any:
 
 @pytest.mark.parametrize("value", [importable, kind_of, Age, Holder.two])
 def test_importable_objects_are_sent_by_name(value: Any) -> None:
-    assert made_of(value) is None
+    assert reduction_of(value) is None
 
 
 def test_objects_of_modules_sent_by_value_are_sent_by_value(
@@ -248,9 +248,9 @@ def test_objects_of_modules_sent_by_value_are_sent_by_value(
     monkeypatch.setattr(
         cloudpickle, "list_registry_pickle_by_value", lambda: {__name__.rpartition(".")[0]}
     )
-    assert made_of(importable) is not None
+    assert reduction_of(importable) is not None
     monkeypatch.setattr(cloudpickle, "list_registry_pickle_by_value", lambda: {__name__[:-1]})
-    assert made_of(importable) is None
+    assert reduction_of(importable) is None
 
 
 def test_restored_objects_are_equal(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -268,7 +268,9 @@ def test_restored_objects_are_equal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_no_such_object_uses_the_default_pickling() -> None:
-    assert [made_of(value) for value in (len, Holder, Holder.two.__wrapped__, 3, "x")] == [None] * 5
+    assert [reduction_of(value) for value in (len, Holder, Holder.two.__wrapped__, 3, "x")] == [
+        None
+    ] * 5
 
 
 def test_a_flow_is_pickled_equally_twice() -> None:

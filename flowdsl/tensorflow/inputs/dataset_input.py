@@ -74,7 +74,7 @@ class TFDatasetInput(QueuedInput):
                 f"TFDatasetInput: dataset must be a tf.data.Dataset or a Flow, got "
                 f"{type(dataset).__name__}"
             )
-        super().__init__(signature, None, capacity)
+        super().__init__(signature, queue=None, capacity=capacity)
 
     def size(self) -> int:
         if self._dataset is None:

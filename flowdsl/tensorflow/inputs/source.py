@@ -170,7 +170,7 @@ class InputSource(ABC):
 
 
 def epoch_and_run(name: str, state: State) -> tuple[int, Mapping[str, object] | None]:
-    """Parse the state of a source of runs: the epoch and the run's state, None if not resumable.
+    """Return the epoch and the run's state in an input source's state; None if not resumable.
 
     Raises:
         StateMismatch: The state is not valid; the message begins with ``name``.
