@@ -217,7 +217,7 @@ def _reason(cause: BaseException) -> str:
 
 
 def _advice(cause: BaseException) -> str:
-    """What to write instead, if a function has written to a read-only array."""
+    """Return the advice for a function that has written to a read-only array."""
     of_an_array = isinstance(cause, (ValueError, TypeError)) or type(cause).__module__ == "cv2"
     if not of_an_array or re.search(r"\bread-?only\b", _text(cause)) is None:
         return ""

@@ -155,7 +155,7 @@ class Flow(
 
     @cached_property
     def _loops(self) -> set[str]:
-        """What has happened in loops over this flow: one has ended, or the user was warned."""
+        """A record of loops over this flow: one has ended, or the user was warned."""
         return set()
 
     def epoch(self, k: int) -> Run[T]:

@@ -22,7 +22,7 @@ from flowdsl.storage.progress import bar
 
 _PROCESSES_TO_SAVE, _PROCESSES_TO_COMPARE = 10, 5
 _MAX_ROUNDS = 3
-"""How often a part is measured, at most, while it seems to be slower."""
+"""The maximum number of measurements of a part while it seems to be slower."""
 
 _FILE = OutputPath(dir_okay=False, path_type=Path)
 

@@ -45,7 +45,7 @@ from flowdsl.resources.any_depth import any_depth
 from flowdsl.runtime.random_access import element_at, part_read_once
 
 SECONDS = 10.0
-"""How long a first element is looked for in a stream: a filter may leave all elements out."""
+"""The time limit of the search for a first element: a filter may leave all elements out."""
 
 
 class NotComputed(Exception):

@@ -257,7 +257,7 @@ _MAKE_EQUAL = (
 
 
 def _remedy_of_numbers(a: object, b: object) -> str:
-    """What to do if one of two values is a scalar of NumPy, and the other a number of Python."""
+    """Return the advice for a NumPy scalar beside a Python number."""
     scalar, number = (a, b) if isinstance(a, np.generic) else (b, a)
     dtype = dtype_of_scalar(number)
     if dtype is None or not isinstance(scalar, np.number | np.bool_):

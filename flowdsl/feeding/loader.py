@@ -47,7 +47,7 @@ class Ranks:
     n: int = 1
     i: int = 0
     even: Even | None = "drop"
-    """How the passes of all ranks get one length, as in ``flow.shard``; None if they may differ."""
+    """The way to equal lengths on all ranks, as in ``flow.shard``; None if they may differ."""
 
     @classmethod
     def of_arguments(cls, name: str, shard: tuple[int, int], even: Even | None) -> Ranks:
@@ -354,7 +354,7 @@ class _Converted(Sink[Any], Generic[X]):
 
 
 class PassStart(NamedTuple):
-    """Where a pass begins, for all ranks together."""
+    """The start of a pass, for all ranks together."""
 
     epoch: int
     position: int

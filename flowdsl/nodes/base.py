@@ -218,7 +218,7 @@ class Node(ABC, Generic[T, E]):
     order, as after ``cache``; None if that depends on the sources."""
 
     resume_advice: ClassVar[str] = ""
-    """What to write instead, for a flow that has no state because it is ``in_any_order``."""
+    """Advice for a flow that has no state because it is ``in_any_order``."""
 
     draws: ClassVar[bool] = False
     """True if its elements depend on the epoch, as the elements of ``random_map`` do."""
@@ -329,7 +329,7 @@ class Node(ABC, Generic[T, E]):
 
     @property
     def looks_back(self) -> int | None:
-        """How many of the latest source elements may still be used for later elements.
+        """The number of the latest source elements that may still be used for later elements.
 
         None if any element read so far may be used. A source of messages acknowledges a row when
         every element made from it has been delivered, and no later one can be made from it.

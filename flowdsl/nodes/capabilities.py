@@ -25,7 +25,7 @@ from flowdsl.resources.any_depth import any_depth
 
 
 class SourcePosition(NamedTuple):
-    """How far an operator has read its source."""
+    """The position up to which an operator has read its source."""
 
     ended_passes: int
     """The number of passes over the source before the current one."""
@@ -63,7 +63,7 @@ class Resumable(Node[T, E], Generic[T, E]):
         return self.rows_after(epoch, yielded=0, ended_passes=0, sources=sources)
 
     def source_position(self, yielded: int) -> SourcePosition:
-        """How far the source has been read once the operator has yielded ``yielded`` elements.
+        """The position up to which the source is read once ``yielded`` elements were yielded.
 
         The runtime asks only where no operator below leaves elements out: there it is arithmetic.
         """
@@ -210,7 +210,7 @@ class Receipts:
     when_left_out: Callable[[], object] | None = None
     """Called when a row is requested and earlier rows were not reported; it may report them."""
     _rest: Generator[None] | None = None
-    """What the source still does after its last row, such as waiting for acknowledgements."""
+    """Work of the source after its last row, such as waiting for acknowledgements."""
     _closed: bool = False
     # Two threads may run ``_rest``: the one that reads the source, and the consumer's.
     # Reentrant, since the garbage collector may close a run in either of them.
@@ -342,7 +342,7 @@ class SkippedByProbe(Node[T, E], Generic[T, E]):
 # -- to be traced ----------------------------------------------------------------------------------
 
 OriginPlaces: TypeAlias = tuple[Any, ...]
-"""Where the rows in an element come from, in the order of the rows. For each row it has an operator
+"""The origins of the rows in an element, in the order of the rows. For each row it has an operator
 of the flow, with the epoch and position of its element. Only the runtime makes and reads them."""
 
 

@@ -37,7 +37,7 @@ MAX_ROWS_TO_MIX = 10**9
 """NumPy can draw hypergeometric numbers only from populations smaller than this."""
 
 _DOUBLINGS = 19
-"""How often the block length of an ``Independent`` sequence doubles, from ``LEAF``."""
+"""The doublings of the block length of an ``Independent`` sequence, from ``LEAF``."""
 
 _MAX_PER_BLOCK = LEAF << _DOUBLINGS
 _LEAVES_HELD = 4096

@@ -211,7 +211,7 @@ class _Fork:
     """The share of the left subtree."""
 
     def left_turns(self, n: Positions) -> Positions:
-        """How many of the first ``n`` turns the left subtree has: the share of ``n``, rounded."""
+        """The left subtree's number of the first ``n`` turns: the share of ``n``, rounded."""
         share, whole = self.share.numerator, self.share.denominator
         cycles, rest = np.divmod(n, whole)
         rounded: Positions = (2 * rest * share + whole) // (2 * whole)  # rest * share / whole

@@ -172,7 +172,7 @@ class Batch(Stacking[A, U, E], Generic[A, U, E]):
 
 
 Remainder: TypeAlias = Literal["fill"]
-"""What happens to a last batch with too few rows."""
+"""The treatment of a last batch with too few rows."""
 
 
 @frozen_node

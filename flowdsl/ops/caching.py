@@ -134,7 +134,7 @@ class Cache(KeepsPass[T, E], Traceable[T, E], SkippedByProbe[T, E], Generic[T, E
 
 
 def _about_draws(node: AnyNode) -> str | None:
-    """What a cache does to an operator below it that draws in each epoch; None if all draw once."""
+    """Say how a cache changes operators below it that draw in each epoch; None if all draw once."""
     drawing = _varying(node)
     if drawing is None:
         return None

@@ -61,7 +61,7 @@ B = TypeVar("B")
 
 
 Key: TypeAlias = Hashable
-"""What the elements of a group share."""
+"""The value that the elements of a group have in common."""
 
 
 def key_of(x: A, function: Callable[[A], Key]) -> Key:

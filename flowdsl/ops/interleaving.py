@@ -225,7 +225,7 @@ class _Turns(Generic[A, U]):
 
 
 class _Result(Generic[U]):
-    """What ``func`` returned for an element."""
+    """The result of ``func`` for an element."""
 
     def __init__(
         self,

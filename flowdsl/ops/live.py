@@ -56,7 +56,7 @@ ROWS_AHEAD = 64
 _BYTES_AHEAD = 1 << 28
 """The limit in bytes of what is read ahead of each stream; one element may be larger."""
 _SECONDS_TO_CANCEL = 0.1
-"""How often a reader that waits checks whether the pass was cancelled."""
+"""The seconds between a waiting reader's checks whether the pass was cancelled."""
 
 
 class _Arrivals:

@@ -93,7 +93,7 @@ class Shard(IndexTransform[T, E], Resumable[T, E], Reshardable[T, E], Generic[T,
 
 
 Even: TypeAlias = Literal["drop", "pad"]
-"""How shards become equally long: without the last elements, or with repeated first elements."""
+"""The way to equally long shards: without the last elements, or with repeated first elements."""
 
 
 @frozen_node

@@ -17,7 +17,7 @@ from flowdsl.errors import InvalidFlow
 from flowdsl.nodes import AnyNode, at_least, format_call, keyword_unless_default
 
 Remainder: TypeAlias = Literal["drop", "keep", "fill"]
-"""What happens to the windows at the end of a pass that have fewer than ``size`` elements."""
+"""The treatment of windows at the end of a pass that have fewer than ``size`` elements."""
 
 MOST_IN_SPEC = 1000
 """The spec of a window of more elements does not list each of them."""

@@ -129,7 +129,7 @@ def held_above(root: Part, stage: Stage) -> int:
 
 
 class _Above(NamedTuple):
-    """What the operators from a stage up to some part do with the stage's elements."""
+    """The changes to a stage's elements by the operators from the stage up to some part."""
 
     size: int
     """The number of the stage's elements in one element of the part."""
@@ -139,7 +139,7 @@ class _Above(NamedTuple):
 
 @any_depth
 def _above(part: Base, stage: Stage) -> _Above | None:
-    """What the operators from the stage up to the part do; None if the stage is elsewhere."""
+    """Return the changes from the stage up to the part; None if the stage is elsewhere."""
     if part is stage:
         return _Above(size=1, kept=0)
     if isinstance(part, Lookup):

@@ -124,7 +124,7 @@ class Stage:
 
     @cached_property
     def copies(self) -> Literal["rows", "passes"] | None:
-        """How the workers of a ``replicate`` share its copies: by rows, or a whole pass each."""
+        """The division of a ``replicate`` among its workers: by rows, or a whole pass each."""
         if self.end_to_end:
             return "passes"
         return "rows" if isinstance(self.meaning, Copying) else None
@@ -155,7 +155,7 @@ class Stage:
 
 Part: TypeAlias = Stage | Hosted | AheadInThread
 Base: TypeAlias = Part | Lookup
-"""What this process reads and sends to the workers of a stage."""
+"""The input that this process reads and sends to the workers of a stage."""
 
 
 @attrs.frozen(eq=False)

@@ -38,13 +38,13 @@ from flowdsl.workers.wire import PackedStage, frames_of_rows, nbytes_of_frames
 _log = logger()
 
 SECONDS_TO_RESERVE = 5.0
-"""How long to wait for CPUs that are being released, before too few free CPUs are an error."""
+"""The wait for CPUs that are being released, before too few free CPUs are an error."""
 
 SECONDS_WITHOUT_WORKERS = 30.0
-"""How long to wait for a machine with a free CPU if all workers have died."""
+"""The wait for a machine with a free CPU if all workers have died."""
 
 SECONDS_OF_LAG = 2.0
-"""How long after the start of an actor Ray may still show its CPUs as free."""
+"""The time after the start of an actor for which Ray may still show its CPUs as free."""
 
 MAX_LOST_HOSTS = 3
 """The pass fails if this many hosts in a row end before one of their workers is ready."""

@@ -35,7 +35,7 @@ class Lease:
     job: str | None = attrs.field(factory=session)
     """The connection to Ray that the actor belongs to."""
     released: float = 0.0
-    """When it was released, by ``time.monotonic``."""
+    """The time of its release, by ``time.monotonic``."""
 
     def hold(self) -> None:
         """Keep the actor until ``rest``."""

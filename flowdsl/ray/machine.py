@@ -120,7 +120,7 @@ class Machine:
         """The number of reserved CPUs without a worker."""
         self.workers: dict[int, RemoteWorker] = {}
         self.dead: str | None = None
-        """How the machine died; None if it is alive."""
+        """The cause of the machine's death; None if it is alive."""
         self._lease, self._host, self._inbox = lease, lease.actor, inbox
         self._asked, self._answered = time.monotonic(), 0.0
         """The times of the last ping and of the last answer, by ``time.monotonic``."""

@@ -17,7 +17,7 @@ class Reservation:
 
     def __init__(self) -> None:
         self.idle_since: float | None = time.monotonic()
-        """When it was released, by ``time.monotonic``; None if it is in use."""
+        """The time of its release, by ``time.monotonic``; None if it is in use."""
         self._actor = ray.get_runtime_context().current_actor
         threading.Thread(target=self._end_when_idle, name="flowdsl-idle", daemon=True).start()
 

@@ -111,7 +111,7 @@ class MessageHeader:
     sender: bytes
     receiver: bytes = NO_RECEIVER
     attempt: int = 0
-    """How many times the sender went back; ``AGAIN`` repeats it, so that an old one is ignored."""
+    """The number of times the sender went back; ``AGAIN`` repeats it, so old ones are ignored."""
     number: int = 0
     upto: int = 0
     room: int = 0

@@ -61,7 +61,7 @@ class SendBuffer:
     cursor: int = attrs.field(default=attrs.Factory(lambda self: self.first, takes_self=True))
     """The number of the next element to send."""
     attempt: int = 0
-    """How many times this sender went back. Receivers repeat it in ``AGAIN``, so that an old
+    """The number of times this sender went back. Receivers repeat it in ``AGAIN``, so that an old
     request is recognised."""
     room: int = 0
     """The number of elements that the receiver can store after those that its flow holds."""

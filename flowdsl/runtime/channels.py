@@ -345,7 +345,7 @@ class HostedChannel:
 
     @property
     def occupancy(self) -> Occupancy | None:
-        """How much of the operator's elements is not padding; None if it does not pad them."""
+        """The share of the operator's elements that is not padding; None if it does not pad."""
         if not isinstance(self.step.node, Padded):
             return None
         return Occupancy(self.step.node.title, self._occupied, self._entries, self.step.number)

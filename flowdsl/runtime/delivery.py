@@ -74,7 +74,7 @@ used up."""
 
 @attrs.frozen(eq=False)
 class Delivered:
-    """What a channel has delivered of a source's rows, between two rows of the channel."""
+    """The rows of a source that a channel has delivered, between two rows of the channel."""
 
     used_up: Callable[[], Offsets]
     """Returns how many rows at the beginning of each partition are delivered."""
@@ -104,7 +104,7 @@ class RowNotes:
 
     rows_below: PassFactory
     end: WholePass = attrs.field(factory=WholePass)
-    """Whether the thread has read the pass to its end."""
+    """True if the thread has read the pass to its end."""
     every: int = 1
     """The number of rows from one note to the next."""
     leave_out: int = 0
@@ -244,7 +244,7 @@ class _Held:
     """The answers of the channel."""
     retained: Retained
     _coming: Offsets | None = None
-    """What was used up before the row that is being read; None while none is being read."""
+    """The rows used up before the row that is being read; None while none is being read."""
     _rows: list[deque[tuple[int, int]]] = attrs.field(factory=list[Any])
     """In each partition, the position of each row made from it, and the offset before that row."""
     # The consumer asks for the answer, and so may the thread of an operator that reads ahead.

@@ -117,7 +117,7 @@ class Execution(Generic[T]):
         self._current_places: Placing | None = None
         """Returns the places of the operators that have one, the flow's last operator first."""
         self._followers: list[Follower] = []
-        """What reports delivered rows to the sources that acknowledge them."""
+        """The part that reports delivered rows to the sources that acknowledge them."""
         self.auto_commit = True
         """True if an element is delivered when the next one is requested."""
         self._when_ended = when_ended

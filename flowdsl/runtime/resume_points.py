@@ -204,7 +204,7 @@ def passes_on(node: AnyNode) -> bool:
 
 
 class _Restart(NamedTuple):
-    """Where a ``Restartable`` operator can begin again."""
+    """A position at which a ``Restartable`` operator can begin again."""
 
     yielded: int
     """The number of elements yielded before it."""

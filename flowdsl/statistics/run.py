@@ -24,7 +24,7 @@ class Skip:
 
 @attrs.frozen
 class Occupancy:
-    """How much of an operator's elements is not padding."""
+    """The share of an operator's elements that is not padding."""
 
     title: str
     occupied: int
@@ -52,7 +52,7 @@ DROPPED_IN_A_ROW = 100_000
 
 @attrs.frozen
 class Filtered:
-    """How many elements are kept by some filters that run together.
+    """The number of elements that filters that run together keep.
 
     >>> print(Filtered("filter(is_odd)", kept=3, seen=12_000))
     filter(is_odd) kept 3 of 12,000 elements
@@ -98,9 +98,9 @@ class RunStatistics:
     hosted: tuple[OperatorCost, ...] = ()
     """The costs of operators outside of stages, if profiled; the consumer's thread runs them."""
     occupancy: tuple[Occupancy, ...] = ()
-    """How much is not padding in the elements of operators such as ``pack``, outside of stages."""
+    """The share that is not padding for operators such as ``pack``, outside of stages."""
     filtered: tuple[Filtered, ...] = ()
-    """What the filters of each stage keep, and what each filter outside of stages keeps."""
+    """The elements that the filters of each stage keep, and each filter outside of stages."""
     waited_for_core: float = 0.0
     """Seconds in which the consumer's thread was ready to run, and other threads or programs used
     the cores; 0 if unknown: only a profile measures it, on Linux."""

@@ -106,7 +106,7 @@ class _Decompressor:
 
 @attrs.frozen
 class _Damage:
-    """Why a file cannot be decompressed."""
+    """An error in a compressed file, which cannot be decompressed."""
 
     why: str
     near: int | None
@@ -142,7 +142,7 @@ class Inflated:
         self._latest = 0, b""
         """The number of the last piece that was read, and its content."""
         self._end: int | None = None
-        """Where the content ends, or is damaged, once that is known."""
+        """The end of the content, or of its undamaged part, once that is known."""
         self._damage: _Damage | None = None
         self._lock = threading.Lock()
         _open[id(self)] = self

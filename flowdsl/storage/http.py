@@ -44,7 +44,7 @@ class _NoParts(SourceError):
 
 @attrs.frozen
 class _Version:
-    """What a server says of the version of a file."""
+    """The version of a file, as its server states it."""
 
     etag: str | None
     time: str | None

@@ -1,4 +1,4 @@
-"""Where the arrays are in encoded elements of one layout.
+"""The places of the arrays in encoded elements of one layout.
 
 The problem: the rows of a file mostly have arrays of the same dtypes and shapes, and each row
 describes them again. Decoding such a description takes longer than reading a kilobyte. And a row

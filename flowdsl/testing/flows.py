@@ -43,14 +43,14 @@ _MOST_TRACED = 20
 
 @attrs.frozen
 class Finding:
-    """Whether a flow keeps a law."""
+    """The result of checking a law on a flow."""
 
     law: str
     """The law, as a sentence."""
     holds: bool | None
     """None if the law says nothing about this flow."""
     detail: str = ""
-    """Where and how the law is broken; or why it does not apply."""
+    """A description of how the law is broken; or why it does not apply."""
 
     def __str__(self) -> str:
         mark = {True: "holds", False: "BROKEN", None: "-"}[self.holds]

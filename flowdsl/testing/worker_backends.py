@@ -86,7 +86,7 @@ class Trial:
     living: Callable[[], Iterable[object]] = tuple
     """Lists the workers that are alive, if they are not threads or children of this process."""
     repeats: int = 1
-    """How often laws of deaths are repeated: messages that are lost with a worker are rare."""
+    """The repetitions of laws of deaths: messages that are lost with a worker are rare."""
 
     def __attrs_post_init__(self) -> None:
         if self.kind.mortal and self.die is None:

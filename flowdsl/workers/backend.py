@@ -74,7 +74,7 @@ class Result:
     """The number of the task's elements that were returned, filtered or skipped; the rest is for
     another task."""
     unsent: Exception | None = None
-    """Why the task's rows, or its first element, could not be sent; None if they were."""
+    """The reason why the task's rows, or its first element, were not sent; None if they were."""
 
 
 def result_of(outcome: TaskOutcome, task: Task) -> Result:
@@ -135,7 +135,7 @@ class Died:
 
     worker: Worker
     how: str
-    """How the worker ended, for messages, such as ``signal SIGKILL``."""
+    """The end of the worker, for messages, such as ``signal SIGKILL``."""
     begun: int | None = None
     """The number of the last task that the worker began; None if it began none."""
 

@@ -103,7 +103,7 @@ class _Structures:
 
     restore: Callable[..., list[Any]]
     form: object
-    """What ``restore`` needs besides the columns: the class or the keys."""
+    """The argument of ``restore`` besides the columns: the class or the keys."""
     columns: list[Any]
 
     def __reduce__(self) -> tuple[Any, ...]:

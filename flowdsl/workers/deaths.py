@@ -20,7 +20,7 @@ from flowdsl.workers.backend import Died
 from flowdsl.workers.tasks import Task, TaskInput, TaskSource
 
 MAX_FAILED_STARTS = 3
-"""When this many workers in a row end before they are ready, the pass fails."""
+"""The pass fails when this many workers in a row end before they are ready."""
 
 
 @attrs.define

@@ -164,7 +164,7 @@ class Pool:
 
     @property
     def rows_delivered(self) -> int:
-        """How many rows at the beginning of the stream are finished.
+        """The number of rows at the beginning of the stream that are finished.
 
         A row is finished if every element made from it was yielded or left out.
         """

@@ -35,9 +35,9 @@ class PoolFigures:
     _times: Times = attrs.field(factory=Times)
     _costs: Costs = attrs.field(factory=dict)
     _began: float | None = None
-    """When the first pass began."""
+    """The time at which the first pass began."""
     _ended: float | None = None
-    """When the last pass ended; None while one is under way."""
+    """The time at which the last pass ended; None while one is running."""
 
     @property
     def totals(self) -> Totals:

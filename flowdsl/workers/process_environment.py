@@ -152,7 +152,7 @@ def _set_decimal_context(settings: dict[str, Any]) -> None:
 
 
 def _floating_point_errors() -> dict[str, Any]:
-    """How NumPy handles each kind of them, unless it calls a function of this process."""
+    """NumPy's handling of each kind of them, unless it calls a function of this process."""
     handled: dict[str, Any] = dict(np.geterr())
     return {kind: how for kind, how in handled.items() if how not in ("call", "log")}
 
@@ -182,8 +182,9 @@ SETTINGS = {
         _print_options, lambda options: np.set_printoptions(**options)
     ),
 }
-"""What a worker takes on when it starts, besides what it inherits. A change between two passes
-starts new workers. The working folder, standard output and standard error are sent as descriptors.
+"""The state that a worker takes on when it starts, besides what it inherits. A change between two
+passes starts new workers. The working folder, standard output and standard error are sent as
+descriptors.
 """
 
 

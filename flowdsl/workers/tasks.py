@@ -108,7 +108,7 @@ class RowAlone:
 
     content: bytes
     skipped_as: Failed | None
-    """What takes the row's place if the worker cannot load it: a failure, whose cause the worker
+    """The row's replacement if the worker cannot load it: a failure, whose cause the worker
     sets. None if no operator above skips failures, so that the pass ends."""
 
 

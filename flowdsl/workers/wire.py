@@ -83,7 +83,7 @@ class _Mark:
 
 
 class _Loading(threading.local):
-    """What this thread is loading."""
+    """The object that this thread is loading."""
 
     is_under_way = False
     argument: tuple[str, str] = ("", "")

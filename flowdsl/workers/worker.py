@@ -57,7 +57,7 @@ LENGTH = struct.Struct("<Q")
 
 THREADS_OF_ZMQ = 2
 FILES_OF_ZMQ = 9
-"""What a context of libzmq with one socket starts and opens."""
+"""The threads and files of a libzmq context with one socket."""
 
 
 @attrs.frozen

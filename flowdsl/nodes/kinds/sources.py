@@ -30,7 +30,7 @@ class ReadsInPlace(Protocol):
     """A reader that can read the arrays of a row into the arrays of a batch."""
 
     next_row: NextRow
-    """Where in a batch the row that is read next belongs, if it belongs in one."""
+    """The place in a batch of the row that is read next, if it belongs in one."""
 
 
 class IndexedSource(Node[T, Exact], Generic[T]):
@@ -41,7 +41,7 @@ class IndexedSource(Node[T, Exact], Generic[T]):
 
     @property
     def rows_together(self) -> int | None:
-        """How many rows are read together even if one is wanted; None if each is read alone."""
+        """The number of rows read together if one is wanted; None if each is read alone."""
         return None
 
     @property

@@ -31,7 +31,7 @@ class Change:
 
     @property
     def contention(self) -> tuple[float, str]:
-        """How much slower a kind of work has become, compared to the reference; and which kind.
+        """The largest slowdown of a kind of work, compared to the reference; and the kind.
 
         It is the kind that has become slowest: other programs, or another speed of the core, slow
         a part by up to this factor. 1 if none is slower.

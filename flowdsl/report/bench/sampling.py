@@ -60,7 +60,7 @@ class Part(msgspec.Struct, frozen=True):
 
 
 class Size(msgspec.Struct, frozen=True):
-    """How much of a flow a repetition runs."""
+    """The part of a flow that a repetition runs."""
 
     turns: int
     elements: int

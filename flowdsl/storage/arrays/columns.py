@@ -96,7 +96,7 @@ class Extent(NamedTuple):
     first: int
     end: int
     offset: int
-    """Where the value of the first row is in the file."""
+    """The offset in the file of the value of the first row."""
 
 
 @attrs.define(eq=False)

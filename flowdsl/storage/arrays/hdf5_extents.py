@@ -1,4 +1,4 @@
-"""Where the values of datasets are in an HDF5 file.
+"""The places of datasets' values in an HDF5 file.
 
 The HDF5 library takes 200 microseconds to read a row, or the chunk that contains it, and does not
 check the heaps that hold texts. So rows that are stored as they are in memory are read without the
@@ -94,7 +94,7 @@ _HEAP = b"GCOL\x01"
 _HEAP_HEAD = 16
 _HEAP_ENTRY = struct.Struct("<HHIQ")
 _TEXT_REFERENCE = np.dtype([("length", "<u4"), ("heap", "<u8"), ("entry", "<u4")])
-"""What a dataset stores for each variable-length text, in files with eight-byte offsets."""
+"""The entry in a dataset for each variable-length text, in files with eight-byte offsets."""
 
 
 def check_heaps(path: str, dataset: Any) -> None:

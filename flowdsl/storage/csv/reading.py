@@ -615,7 +615,7 @@ def _as_declared(
 
 
 ROWS_CHECKED = 10
-"""When a flow is built, one of this many first rows must match the declared element."""
+"""The number of first rows of which one must match the declared element, in a new flow."""
 
 
 def _check_first_rows(source: FromCsv[Any], declared: DeclaredCells | None) -> None:

@@ -24,7 +24,7 @@ _CROP_SIDES = (("top", 0), ("left", 0), ("height", 1), ("width", 1))
 
 @attrs.frozen
 class ImageOptions:
-    """How images are decoded; ``decode_image`` describes each option."""
+    """Options of decoding images; ``decode_image`` describes each."""
 
     channels: Channels = 3
     size: tuple[int, int] | None = None

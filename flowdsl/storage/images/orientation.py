@@ -17,7 +17,7 @@ _ENTRY = 12
 
 @attrs.frozen
 class Turn:
-    """How stored pixels are turned for display: transposed first, then flipped."""
+    """A turn of stored pixels for display: transposed first, then flipped."""
 
     transposed: bool = False
     upside_down: bool = False

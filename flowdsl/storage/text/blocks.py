@@ -81,7 +81,7 @@ class Parser(Protocol[T_co]):
 
 @attrs.frozen
 class _RowInFile:
-    """Where a row is, as messages say it."""
+    """The place of a row, for messages."""
 
     path: str
     line: int
@@ -146,7 +146,7 @@ class _Blocks(Generic[T]):
         self._opened = lru_cache(most)(lambda k: _read_ahead(name, files[k]))
         self._latest_row = -1
         self._count = 1
-        """How many blocks the next read in order parses; it doubles, up to ``_MAX_BLOCKS``."""
+        """The number of blocks that the next read in order parses; it doubles, up to the limit."""
 
     def with_row(self, i: int) -> tuple[int, Rows[T]]:
         """Return consecutive rows that include row ``i``, and the index of the first.

@@ -1,4 +1,4 @@
-"""Where rows of text end: newlines outside of quoted cells, comments and escapes.
+"""The ends of rows of text: newlines outside of quoted cells, comments and escapes.
 
 The bytes of a file are searched without decoding them, which is fast. ``checked_encoding`` admits
 only encodings in which the bytes of these characters occur in no other character.

@@ -73,7 +73,7 @@ class StagingInput(InputOver):
         self._puts: dict[int, Callable[..., object]] = {}
         """By the number of elements of a step, the function that stages them."""
         self._calls: weakref.WeakKeyDictionary[object, int] = weakref.WeakKeyDictionary()
-        """How often ``tensors`` was called while each graph was traced."""
+        """The number of calls of ``tensors`` while each graph was traced."""
         self._eager_calls = 0
         self._forget()
 

@@ -294,7 +294,7 @@ def maybe_shuffle_batch_join(
 
 
 class _Shuffled(NamedTuple):
-    """How examples are drawn from the queue at random."""
+    """The arguments of a batch that is drawn from the queue at random."""
 
     least: int
     """The number of examples that stay in the queue until its end."""

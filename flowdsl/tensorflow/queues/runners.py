@@ -22,7 +22,7 @@ _used: ContextVar[list[FilledQueue] | None] = ContextVar("_used", default=None)
 """The queues from which a function dequeues while it is traced."""
 
 _FILLS_PER_CALL = 100
-"""How often a thread fills its queue in one call; returning to Python takes long."""
+"""The number of times a thread fills its queue in one call; returning to Python takes long."""
 
 _SECONDS_TO_END = 5.0
 _SECONDS_AFTER_CTRL_C = 0.3
