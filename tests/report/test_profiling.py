@@ -304,7 +304,7 @@ def test_replicated_rows_are_advised_a_prefetch() -> None:
     right = ("workers", 0, "map(slow)")
     verdict = judged(lambda: flow, right).verdict
     assert "prefetch(procs=" in verdict.advice
-    assert "after replicate(procs=2) would give about" in verdict.advice
+    assert "after replicate(procs=2) would give" in verdict.advice  # fewer, if cores are busy
 
 
 def test_replicated_streams_are_not_advised_more_workers() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import numpy as np
@@ -15,10 +16,11 @@ from flowdsl.report.bench.sampling import Kind, Part, Sample, Size, sample
 TICK, SLOW = 1e-6, 1e-3
 
 
-class Clock:
+class Clock(threading.local):
     """A clock that advances by a tick at each look, and by what functions say they take.
 
-    The machine's clock also counts what other programs take, so exact costs need this one.
+    The machine's clock also counts what other programs take, so exact costs need this one. Each
+    thread has its own: threads of earlier tests may still look at it.
     """
 
     now = 0.0
