@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import numpy as np
@@ -10,17 +9,17 @@ import pytest
 
 import flowdsl as fl
 from flowdsl.errors import InvalidFlow
+from flowdsl.executor import codegen
 from flowdsl.nodes import AnyNode
 from flowdsl.report.bench.sampling import Kind, Part, Sample, Size, sample
 
 TICK, SLOW = 1e-6, 1e-3
 
 
-class Clock(threading.local):
+class Clock:
     """A clock that advances by a tick at each look, and by what functions say they take.
 
-    The machine's clock also counts what other programs take, so exact costs need this one. Each
-    thread has its own: threads of earlier tests may still look at it.
+    The machine's clock also counts what other programs take, so exact costs need this one.
     """
 
     now = 0.0
@@ -36,7 +35,9 @@ CLOCK = Clock()
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("time.perf_counter", CLOCK)
-    monkeypatch.setattr("flowdsl.executor.codegen.perf_counter", CLOCK)
+    monkeypatch.setattr(codegen, "perf_counter", CLOCK)
+    uncached = vars(codegen)["_loop"].__wrapped__  # compiled loops keep the clock
+    monkeypatch.setattr(codegen, "_loop", uncached)
     monkeypatch.setattr("flowdsl.report.bench.reference.waited_for_core", lambda: 0.0)
 
 
