@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 import flowdsl as fl
 from flowdsl.testing import functions, models
 from flowdsl.testing.catalogue import Draw
-from flowdsl.testing.combining import zip_
+from flowdsl.testing.combining import concat, zip_
 from flowdsl.testing.elements import make
 from flowdsl.testing.functions import make_rows
 from flowdsl.testing.model import Model
+from flowdsl.testing.operators import can_skip, skip_bad
 from flowdsl.testing.recipes import AnyFlow, Recipe, Source
 from tests.sampling import examples
 from tests.strategies import CATALOGUE
@@ -75,6 +76,55 @@ def test_a_reordered_source_is_not_zipped() -> None:
     @settings(max_examples=examples(300))
     @given(zipped())
     def check(recipe: Recipe) -> None:
+        assert recipe.build()
+
+    check()
+
+
+def _numbered(n: int) -> Recipe:
+    rows = [make("dict", k) for k in range(n)]
+    return Recipe.of("rows", lambda: fl.from_items(rows), lambda: models.rows(rows), "dict")
+
+
+@pytest.mark.hypothesis
+def test_an_endless_flow_is_limited_before_others_follow_it() -> None:
+    endless = attrs.evolve(
+        _numbered(3).then("repeat()", lambda f, _: f.repeat(), models.repeat, repeats=True),
+        catalogue=CATALOGUE,
+    )
+    assert endless.endless
+
+    @st.composite
+    def followed(draw: Draw) -> Recipe:
+        return concat(draw, endless)
+
+    @settings(max_examples=examples(20))
+    @given(followed())
+    def check(recipe: Recipe) -> None:
+        assert "repeat() > take(" in str(recipe)
+
+    check()
+
+
+@pytest.mark.hypothesis
+def test_failures_are_not_skipped_where_the_number_of_rows_is_needed() -> None:
+    # a shuffle of all batches needs their number, which is unknown if rows are left out
+    shuffled = _numbered(5).then(
+        "batch(2), shuffle()",
+        lambda f, _: f.batch(2).shuffle(),
+        lambda m: models.groups(m, 2, False, list),
+    )
+    assert can_skip(_numbered(5))
+    assert not can_skip(shuffled)
+
+    @st.composite
+    def skipping(draw: Draw) -> Recipe:
+        return skip_bad(draw, shuffled)
+
+    @settings(max_examples=examples(20))
+    @given(skipping())
+    def check(recipe: Recipe) -> None:
+        assert "skip" not in str(recipe)
         assert recipe.build()
 
     check()

@@ -212,21 +212,25 @@ def _yields_read_only(items: object) -> bool:
     return isinstance(items, ArrayRows | range | str)
 
 
-def _columns(items: Any) -> Any:
-    """The dict or tuple, with tensors of other libraries replaced by arrays."""
+def _columns(items: Any, path: str = "items") -> Any:
+    """The dict or tuple, with tensors of other libraries replaced by arrays.
+
+    Raises:
+        SpecMismatch: NumPy cannot read a tensor; the message begins with its path.
+    """
     if type(items) is dict:
         not_text = [key for key in items if not isinstance(key, str)]
         if not_text:
             raise InvalidFlow(f"from_items: the keys of a dict must be text, got {not_text[0]!r}")
-        return {name: _columns(part) for name, part in items.items()}
+        return {name: _columns(part, f"{path}[{name!r}]") for name, part in items.items()}
     if type(items) is tuple:
-        return tuple(map(_columns, items))
+        return tuple(_columns(part, f"{path}[{k}]") for k, part in enumerate(items))
     if is_tensor(type(items)):
         try:
             return read_only(from_dlpack(items))
-        except SpecMismatch:  # for an array of Arrow, ``refuse_tables`` has better advice
+        except SpecMismatch as error:  # for an array of Arrow, ``refuse_tables`` has better advice
             if not _is_of_arrow(items):
-                raise
+                raise SpecMismatch(f"from_items: {path}: {error}") from error.__cause__
     return read_only(items) if isinstance(items, np.ndarray) else items
 
 

@@ -138,3 +138,15 @@ def test_without_a_spec_keys_in_another_order_are_refused() -> None:
     assert flatten({"a": 1, "b": 2}) == [1, 2]
     with pytest.raises(fl.SpecMismatch, match=r"its keys are b, a, the keys of the first .* a, b"):
         flatten({"b": 2, "a": 1})
+
+
+def different(a: Any, b: Any) -> list[str]:
+    return [path for path, _, _ in differences(spec_of(a), spec_of(b))]
+
+
+def test_differences_of_specs_name_the_component() -> None:
+    assert different({"x": 1, "y": [2]}, {"x": 1, "y": [2, 3]}) == []
+    assert different({"x": 1, "y": [2]}, {"x": 1.0, "y": ["a"]}) == ["element.x", "element.y"]
+    assert different({"x": 1}, {"z": 1}) == ["element"]
+    assert different((1, 2), (1, 2, 3)) == ["element"]
+    assert different((1, (2, "a")), (1, (2, 3))) == ["element.1.1"]

@@ -71,3 +71,10 @@ def test_whole_numbers_of_turns_are_exact_after_each_cycle() -> None:
     turns = proportional((Fraction(5), Fraction(3), Fraction(2)))
     assert list(islice(turns.parts(), 10)) == [0, 1, 0, 2, 0, 1, 0, 2, 0, 1]
     assert turns.counts_before(10**17).tolist() == [5 * 10**16, 3 * 10**16, 2 * 10**16]
+
+
+def test_equal_shares_take_turns_from_the_first_part() -> None:
+    for n in (2, 4, 8):
+        turns = Halved((Fraction(1),) * n)
+        assert {*islice(turns.parts(), n)} == {*range(n)}
+        assert next(turns.parts()) == 0

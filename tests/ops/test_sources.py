@@ -15,7 +15,16 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import flowdsl as fl
-from flowdsl import ElementError, Exact, Flow, FlowError, InvalidFlow, SourceError, Unsized
+from flowdsl import (
+    ElementError,
+    Exact,
+    Flow,
+    FlowError,
+    InvalidFlow,
+    SourceError,
+    SpecMismatch,
+    Unsized,
+)
 from flowdsl.plan.lower import plan_of
 from flowdsl.plan.plan import Stage
 from flowdsl.testing.elements import same
@@ -406,3 +415,15 @@ class TestTablesAndLabels:
             fl.from_items({"x": arrow.chunked_array([[1], [2]])})
         with pytest.raises(InvalidFlow, match=r"column x.0 must .* Arrow's scalars"):
             fl.from_items({"x": (arrow.array(["a", None]), np.arange(2))})
+
+    def test_a_column_that_numpy_cannot_read_is_named(self) -> None:
+        class OnAnotherDevice:
+            def __dlpack__(self, **options: object) -> object:
+                raise BufferError("it is on cuda:0")
+
+        tensor: Any = OnAnotherDevice()
+        with pytest.raises(SpecMismatch) as caught:
+            fl.from_items({"x": (np.arange(2), tensor)})
+        assert str(caught.value).startswith(
+            "from_items: items['x'][1]: NumPy cannot read this OnAnotherDevice: it is on cuda:0; "
+        )

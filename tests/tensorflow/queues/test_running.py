@@ -159,6 +159,29 @@ class Swapped(NamedTuple):
     image: float
 
 
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ([], r"^Expected at least one input in batch_join\(\)"),
+        ([7], r"^batch_join\(\) takes a list or dict of tensors, got 7"),
+        ([[]], r"^Expected at least one tensor in batch_join\(\)"),
+        ([[1.0], {"x": 1.0}], r"^batch_join\(\): some inputs are dicts, and some are lists"),
+        ([{"x": 1.0}, {"y": 1.0}], r"other keys: \['x'\] and \['y'\]"),
+        ([[1.0], [1.0, 2.0]], r"^batch_join\(\): the inputs have other numbers of tensors"),
+    ],
+)
+def test_inputs_of_different_structure_are_refused(inputs: Any, message: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=message):
+        queues.batch_join(inputs, 1)
+
+
+def test_a_producer_of_no_names_is_refused() -> None:
+    with pytest.raises(
+        ValueError, match=r"^string_input_producer requires a non-null input tensor"
+    ):
+        queues.string_input_producer([])
+
+
 def test_named_tuples_with_other_names_are_not_joined() -> None:
     with pytest.raises(ValueError, match=r"other names: \['image', 'label'\] and \['label', "):
         queues.batch_join([Pair(1.0, 2.0), Swapped(2.0, 1.0)], 1)
