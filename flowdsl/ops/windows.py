@@ -335,6 +335,28 @@ class Windowing(FlowBase[T, E]):
         stack: Literal[False] = False,
         key: Callable[[T], Key],
     ) -> Flow[tuple[tuple[T, ...], NDArray[np.bool_]], E | Reordered | Resampled | Unsized]: ...
+    @overload  # a flag whose value the types do not know
+    def window(
+        self,
+        size: int,
+        stride: int = 1,
+        *,
+        dilation: int = 1,
+        remainder: Remainder = "drop",
+        stack: bool,
+        key: None = None,
+    ) -> Flow[Any, E | Resampled]: ...
+    @overload
+    def window(
+        self,
+        size: int,
+        stride: int = 1,
+        *,
+        dilation: int = 1,
+        remainder: Remainder = "drop",
+        stack: bool,
+        key: Callable[[T], Key],
+    ) -> Flow[Any, E | Reordered | Resampled | Unsized]: ...
     @rejects_keywords(
         shift="write window(size, stride={n})",
         step="write window(size, stride={n})",

@@ -192,6 +192,16 @@ def from_svmlight(
     multilabel: Literal[True],
     query_id: Literal[True],
 ) -> Flow[tuple[NDArray[np.float64], NDArray[np.float64], int], Exact]: ...
+@overload  # flags whose values the types do not know
+def from_svmlight(
+    paths: Paths,
+    *,
+    n_features: int | None = None,
+    zero_based: bool | Literal["auto"] = "auto",
+    compression: TextCompression = "infer",
+    multilabel: bool = False,
+    query_id: bool = False,
+) -> Flow[Any, Exact]: ...
 @rejects_keywords(**READER_KEYWORD_ADVICE)
 def from_svmlight(
     paths: Paths,

@@ -650,6 +650,19 @@ def test_moving_average() -> None:
     assert prices.window(3).map(np.array).map(np.mean).batch(2).collect()[0].tolist() == [2.0, 3.0]
 
 
+def count_windows(stacked: bool, by_sign: bool) -> int:
+    prices = fl.from_items([1.0, 3.0, 2.0])
+    if by_sign:
+        signs = prices.window(2, stack=stacked, key=lambda price: price > 0)
+        return len(signs.collect())
+    return len(prices.window(2, stack=stacked).collect())
+
+
+def test_flags_of_a_program() -> None:
+    assert count_windows(stacked=False, by_sign=True) == 2
+    assert count_windows(stacked=True, by_sign=False) == 2
+
+
 # -- text, sound, pictures -------------------------------------------------------------------------
 
 
