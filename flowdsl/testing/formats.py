@@ -91,7 +91,7 @@ FormatLaw: TypeAlias = Callable[[Format, Path], None]
 
 
 def rows_come_back(format_: Format, folder: Path) -> None:
-    """Check that the rows read are those written: order, dtypes, shapes and number."""
+    """The rows read are the rows written: their order, dtypes, shapes and number."""
     names = count()
 
     @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -191,4 +191,4 @@ def test_every_law_can_fail() -> None:
 def test_check_format_names_the_violated_law() -> None:
     with pytest.raises(AssertionError, match="write returned") as failed:
         check_format(one_too_many, read)
-    assert failed.value.__notes__[-1].startswith("the law: What is read is what was written")
+    assert failed.value.__notes__[-1].startswith("the law: The rows read are the rows written")

@@ -180,6 +180,8 @@ class TestInterrupts:
     def test_work_while_workers_start(self) -> None:
         process = start("""
             import flowdsl as fl
+            # imports all that is needed: Python turns an interrupt in some imports into other errors
+            list(fl.from_range(9).map(abs).prefetch(procs=1))
             print("ready", flush=True)
             try:
                 for _ in fl.from_range(10**9).map(abs).prefetch(procs=4): pass
@@ -189,8 +191,7 @@ class TestInterrupts:
         assert first_line(process) == "ready"
         time.sleep(0.05)
         out, err = interrupted(process)
-        assert (process.returncode, out.strip()) == (0, "interrupted")
-        assert err == "" or err.startswith("Exception ignored in: <function _get_module_lock")
+        assert (process.returncode, out.strip(), err) == (0, "interrupted", "")
 
     def test_work_repeatedly(self) -> None:
         process = start("""
