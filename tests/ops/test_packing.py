@@ -326,3 +326,10 @@ def test_titles() -> None:
         ),
     }
     assert {x.node.title for x in titles.values()} == set(titles)
+
+
+def test_many_and_few_sequences_in_a_row_are_numbered_alike() -> None:
+    for count in (3, 40):
+        (row,) = fl.from_items(sequences([2] * count)).pack(2 * count).collect()
+        assert row.segment_ids.tolist() == [1 + k // 2 for k in range(2 * count)]
+        assert row.positions.tolist() == [0, 1] * count

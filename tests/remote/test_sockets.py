@@ -628,6 +628,9 @@ class TestStates:
     def test_on_state_needs_a_flow_that_has_states(self, ipc: str) -> None:
         with pytest.raises(fl.NotResumable, match="from_queue"):
             fl.from_queue(queue.Queue()).send_zmq(ipc, on_state=print)
+        flow = fl.from_range(3)
+        with pytest.raises(fl.StateMismatch, match="sender='xyz', which is not the id of a sender"):
+            flow.send_zmq(ipc, state={**iter(flow).state_dict(), "sender": "xyz"})
         with pytest.raises(fl.StateMismatch):
             fl.from_range(3).send_zmq(ipc, state=iter(fl.from_range(4)).state_dict())
         with pytest.raises(fl.InvalidFlow, match="on_state must be a function or None, got 3"):

@@ -31,6 +31,7 @@ from flowdsl.errors import (
     SourceError,
     StateMismatch,
 )
+from flowdsl.storage.images.headers import jpeg_header
 from flowdsl.storage.images.scratch import Scratch
 from flowdsl.testing import check_source
 from tests.sampling import examples
@@ -909,3 +910,13 @@ def test_encoded_images_from_other_formats_are_decoded(tmp_path: Path) -> None:
     images, labels = stored.map_component(small, 0).prefetch(procs=2).batch(4).collect()[0]
     assert images.shape == (4, 4, 4, 3)
     assert np.abs(images[:, 0, 0, 0] - 30.0 * labels).max() <= 3
+
+
+def test_markers_of_a_jpeg_without_content_are_skipped() -> None:
+    image = sampled_jpeg(16, 8, [(1, 1)])
+    filled = image[:2] + b"\xff\x01" + b"\xff\xff\xff" + image[2:]  # a marker, and fill bytes
+    assert jpeg_header(memoryview(filled)) == jpeg_header(memoryview(image))
+    with pytest.raises(SourceError, match="damaged: expected a marker at byte 2"):
+        jpeg_header(memoryview(image[:2] + b"\0" + image[2:]))
+    with pytest.raises(SourceError, match="cut off: it has 30 bytes, and no pixels"):
+        jpeg_header(memoryview(image[:30]))

@@ -831,3 +831,19 @@ def test_the_fingerprint_contains_values_of_folders(tmp_path: Path) -> None:
     nodes = [fl.from_parquet(listed).node for listed in (paths, files, files[::-1])]
     first, same_files, reversed_files = [node.fingerprint for node in nodes]
     assert first == same_files != reversed_files
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (2**63, "9223372036854775808 cannot be written: ints must fit into 64 bits"),
+        ("\ud800", "text that is not Unicode cannot be written"),
+    ],
+)
+def test_values_that_parquet_cannot_store_are_refused(
+    value: Any, message: str, tmp_path: Path
+) -> None:
+    for element in ({"x": value}, {"x": [value]}):
+        with pytest.raises(FlowError, match=message):
+            fl.from_items([element]).write_parquet(tmp_path / "x.parquet")
+    assert not list(tmp_path.iterdir())

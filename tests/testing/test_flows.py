@@ -136,3 +136,14 @@ def test_elements_without_equality_are_compared_by_their_content() -> None:
     assert alike(Point(1), Point(1))
     assert not alike(Point(1), Point(2))
     assert not alike(1, 1.0)
+
+
+def test_elements_that_cannot_be_compared_differ() -> None:
+    class Odd:
+        def __eq__(self, other: object) -> bool:
+            raise ValueError("no single truth value")
+
+        __hash__ = None  # type: ignore[assignment]  # as in arrays
+
+    assert not alike(Odd(), Odd())  # a local class cannot be pickled either
+    assert not alike(lambda: 1, lambda: 1)

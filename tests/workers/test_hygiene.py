@@ -180,7 +180,7 @@ class TestInterrupts:
     def test_work_while_workers_start(self) -> None:
         process = start("""
             import flowdsl as fl
-            # imports all that is needed: Python turns an interrupt in some imports into other errors
+            # imports what is needed: Python turns an interrupt in some imports into other errors
             list(fl.from_range(9).map(abs).prefetch(procs=1))
             print("ready", flush=True)
             try:
