@@ -847,3 +847,77 @@ def test_values_that_parquet_cannot_store_are_refused(
         with pytest.raises(FlowError, match=message):
             fl.from_items([element]).write_parquet(tmp_path / "x.parquet")
     assert not list(tmp_path.iterdir())
+
+
+class Inner(NamedTuple):
+    a: int
+
+
+class InnerOrNone(NamedTuple):
+    a: int | None
+
+
+NESTED: dict[str, tuple[Any, Any, list[Any] | str]] = {
+    "a null in a list": ([[1], [2, None]], list[int], r"row 1 of .*x\[1\] is null"),
+    "a declared null in a list": ([[1], [2, None]], list[int | None], [[1], [2, None]]),
+    "a null in a list of lists": ([[[1], [None]]], list[list[int]], r"row 0 .*x\[1\]\[0\] is null"),
+    "a null list in a list": ([[[1], None]], list[list[int]], r"row 0 .*x\[1\] is null"),
+    "a null in a struct": ([{"a": 1}, {"a": None}], Inner, r"row 1 .*x\.a is null"),
+    "a declared null in a struct": ([{"a": None}], InnerOrNone, [InnerOrNone(None)]),
+    "a null in structs in a list": ([[{"a": 1}, {"a": None}]], list[Inner], r"x\[1\]\.a is null"),
+    "a null struct, declared": ([None, {"a": 1}], Inner | None, [None, Inner(1)]),
+    "whole numbers as truth values": ([[1, 0]], list[bool], r"x\[\]: declared bool, got int"),
+    "whole numbers in a struct": ([{"a": True}], Inner, [Inner(True)]),
+    "a list as a tuple": ([[1, 0]], tuple[int, ...], "x: declared tuple.*; declare a list"),
+    "a list as a set": ([["a"]], set[str], "x: declared set.*; declare a list"),
+}
+
+
+@pytest.mark.parametrize("case", NESTED)
+def test_values_within_lists_and_structs_are_as_declared(case: str, tmp_path: Path) -> None:
+    values, hint, expected = NESTED[case]
+    pq.write_table(pa.table({"x": values}), tmp_path / "x.parquet")
+    make: Any = TypedDict  # which type checkers accept only with annotations that they know
+    element = make("element", {"x": hint})
+    if isinstance(expected, list):
+        flow = fl.from_parquet(tmp_path / "x.parquet", element)
+        assert [row["x"] for row in flow.collect()] == expected
+    else:
+        with pytest.raises(FlowError, match=expected):
+            fl.from_parquet(tmp_path / "x.parquet", element).collect()
+
+
+def test_a_null_in_a_list_spares_the_other_rows(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"x": [[1, 2], [3, None], None, [5]]}), tmp_path / "x.parquet")
+    flow = fl.from_parquet(tmp_path / "x.parquet")
+    rows = flow.prefetch(on_error="skip").collect()
+    assert [None if row["x"] is None else row["x"].tolist() for row in rows] == [[1, 2], None, [5]]
+    with pytest.raises(ElementError, match=r"row 1 of .*null; declare list\[int \| None\]"):
+        flow.collect()
+    column = pa.FixedSizeListArray.from_arrays(pa.array([1.0, 2.0, None, 4.0]), 2)
+    pq.write_table(pa.table({"x": column}), tmp_path / "y.parquet")
+    with pytest.raises(ElementError, match=r"row 1 of .*null; declare list\[float \| None\]"):
+        fl.from_parquet(tmp_path / "y.parquet").collect()
+
+
+class OfMap(NamedTuple):
+    sizes: dict[str, int]
+
+
+def test_a_map_is_a_list_of_pairs_or_a_declared_dict(tmp_path: Path) -> None:
+    kind = pa.map_(pa.string(), pa.int64())
+    twice = [[("a", 1), ("b", 2)], [("a", 1), ("a", 2)]]
+    pq.write_table(pa.table({"sizes": pa.array(twice, kind)}), tmp_path / "x.parquet")
+    assert [row["sizes"] for row in fl.from_parquet(tmp_path / "x.parquet")] == twice
+    flow = fl.from_parquet(tmp_path / "x.parquet", OfMap)
+    assert flow[0] == OfMap({"a": 1, "b": 2})
+    with pytest.raises(ElementError, match=r"row 1 of .*two entries of one key"):
+        flow.collect()
+
+
+def test_times_in_nanoseconds_are_not_rounded(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"x": pa.array([1_000], pa.time64("ns"))}), tmp_path / "x.parquet")
+    assert fl.from_parquet(tmp_path / "x.parquet").collect() == [{"x": time(0, 0, 0, 1)}]
+    pq.write_table(pa.table({"x": pa.array([1_001], pa.time64("ns"))}), tmp_path / "x.parquet")
+    with pytest.raises(FlowError, match=r"column 'x' cannot be read: .*lose data"):
+        fl.from_parquet(tmp_path / "x.parquet").collect()

@@ -121,7 +121,7 @@ def in_python(form: Any) -> Spec:
     form = _storage(form)
     if types.is_dictionary(form):
         return in_python(form.value_type)
-    if _is_list(form):
+    if is_list(form):
         size = form.list_size if types.is_fixed_size_list(form) else None
         return ListSpec(in_python(form.value_type), size)
     if types.is_struct(form):
@@ -173,6 +173,11 @@ def _python_time(form: Any) -> type | None:
     return date if types.is_date(form) else datetime if types.is_timestamp(form) else None
 
 
+def is_map(form: Any) -> bool:
+    """Return True for lists of keys with their values."""
+    return bool(library("pyarrow.types", "from_parquet", "parquet").is_map(form))
+
+
 def python_number(form: Any) -> type | None:
     """Return the Python class of the numbers of a column; None for other columns."""
     dtype = _dtype(form)
@@ -180,7 +185,8 @@ def python_number(form: Any) -> type | None:
     return None if kind is NoneType else kind
 
 
-def _is_list(form: Any) -> bool:
+def is_list(form: Any) -> bool:
+    """Return True for lists of any length, and of one."""
     types = library("pyarrow.types", "from_parquet", "parquet")
     return bool(types.is_list(form) or types.is_large_list(form) or types.is_fixed_size_list(form))
 
@@ -194,7 +200,7 @@ def _shape(form: Any) -> tuple[int | None, ...] | None:
     """Return the shape of a column of arrays; None for other columns."""
     types = library("pyarrow.types", "from_parquet", "parquet")
     stored = _storage(form)
-    if not _is_list(stored) or _dtype(stored.value_type) is None:
+    if not is_list(stored) or _dtype(stored.value_type) is None:
         return None
     if not types.is_fixed_size_list(stored):
         return (None,)
@@ -208,8 +214,7 @@ def _shape(form: Any) -> tuple[int | None, ...] | None:
 def decoded(column: Any, wanted: Spec, fill: Any = None) -> Decoded:
     """Decode a column; ``fill``, unless None, replaces nulls.
 
-    Raises:
-        SourceError: An array contains a null.
+    Its values raise a SourceError for an array with an item that is null.
     """
     pa = library("pyarrow", "from_parquet", "parquet")
     if pa.types.is_dictionary(column.type):
@@ -226,9 +231,11 @@ def decoded(column: Any, wanted: Spec, fill: Any = None) -> Decoded:
     array = getattr(array, "storage", array)
     if isinstance(spec, ArraySpec) and spec.shape != ():
         return _arrays(array, spec, _present(array))
+    # Python has no nanoseconds; a cast that would lose some is an error.
     if isinstance(spec, ValueSpec) and spec.type is datetime:
-        # Python has no nanoseconds; a cast that would lose some is an error.
         array = array.cast(pa.timestamp("us", array.type.tz))
+    elif pa.types.is_time64(array.type):
+        array = array.cast(pa.time64("us"))
     elif _dtype(array.type) is not None and spec != ValueSpec(date):
         return _numbers(array, spec, fill)
     if fill is not None:
@@ -344,12 +351,33 @@ def _arrays(array: Any, spec: ArraySpec, present: Any) -> Decoded:
     assert spec.dtype is not None
     assert spec.shape is not None
     items = array.flatten()  # without the items of null rows
-    if items.null_count:
-        raise SourceError("it has an array with an item that is null")
     flat = _flat(items, spec.dtype)
+    lengths = array.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
     if pa.types.is_fixed_size_list(array.type):
-        return _of_one_shape(flat.reshape(-1, *spec.shape), present)
-    return _of_any_length(flat, array.value_lengths().fill_null(0).to_numpy(), present)
+        arrays = _of_one_shape(flat.reshape(-1, *spec.shape), present)
+    else:
+        arrays = _of_any_length(flat, lengths, present)
+    if not items.null_count:
+        return arrays
+    has_null = np.zeros(len(array), np.bool_)
+    rows = np.repeat(np.arange(len(array)), lengths)
+    has_null[rows[~items.is_valid().to_numpy(zero_copy_only=False)]] = True
+    return _without(arrays, has_null, _python(spec.dtype) if len(spec.shape) == 1 else NoneType)
+
+
+def _without(arrays: Decoded, has_null: NDArray[np.bool_], kind: type) -> Decoded:
+    """Refuse the rows that have an array with an item that is null."""
+
+    def values(start: int, end: int) -> list[Any]:
+        if has_null[start:end].any():
+            advice = f"; declare list[{kind.__name__} | None]" if kind is not NoneType else ""
+            raise SourceError(f"it has an array with an item that is null{advice}")
+        return arrays.values(start, end)
+
+    def stacked(start: int, end: int) -> Any:
+        return None if has_null[start:end].any() else arrays.stacked(start, end)
+
+    return Decoded(values, stacked)
 
 
 def _of_one_shape(table: Any, present: Any) -> Decoded:

@@ -15,8 +15,8 @@ from typing_extensions import TypeForm
 
 from flowdsl import nodes
 from flowdsl.effects import Exact
-from flowdsl.elements.declared_specs import spec_of_type
-from flowdsl.elements.hints import hints_of, without_none
+from flowdsl.elements.declared_specs import as_declared, names_classes, spec_of_type
+from flowdsl.elements.hints import hints_of
 from flowdsl.elements.matching_specs import meet
 from flowdsl.elements.specs import UNKNOWN, Spec, StructSpec
 from flowdsl.elements.stacking import stack
@@ -40,10 +40,18 @@ from flowdsl.storage.parquet.columns import (
     decoded,
     in_python,
     is_instant,
+    is_map,
     joined,
     python_number,
     spec_of_column,
     spec_of_filled,
+)
+from flowdsl.storage.parquet.declarations import (
+    Declaration,
+    as_dicts,
+    in_classes,
+    may_have_nulls_within,
+    without_nulls_within,
 )
 from flowdsl.storage.parquet.files import ParquetFile
 from flowdsl.storage.parquet.folders import Keys, keys_of, spec_of_key, values_of_key
@@ -65,15 +73,6 @@ _ROWS_AT_ONCE, _BYTES_AT_ONCE = 1024, 1 << 20
 
 
 @attrs.frozen
-class DeclaredColumns:
-    """The declared spec of a column's values."""
-
-    spec: Spec = UNKNOWN
-    optional: bool = True
-    """True if values may be None."""
-
-
-@attrs.frozen
 class Column:
     """A column that is read."""
 
@@ -86,6 +85,10 @@ class Column:
     """The value in each file, if it is in the name of the file's folder."""
     fill: Any = None
     """The value that replaces nulls; None to keep them."""
+    declared: Spec = UNKNOWN
+    """The declared spec, which says where lists and structs may contain nulls."""
+    of_dicts: bool = False
+    """True if the entries of a map are read as a dict."""
 
     def __str__(self) -> str:
         text = self.name if self.of_files is None else f"{self.name}={self.of_files}"
@@ -237,14 +240,23 @@ class _Rows:
         stored = table.column(column.name)
         try:
             own = decoded(stored, column.wanted, column.fill)
+            has_nulls = any(may_have_nulls_within(k, column.declared) for k in stored.chunks)
         except _UNREADABLE as error:
             raise _unreadable(file.path, column.name, error) from error
 
+        unchecked = as_dicts(own.values) if column.of_dicts else own.values
+        if has_nulls:
+            unchecked = without_nulls_within(unchecked, column.declared, column.name)
+        if column.optional and names_classes(column.declared):  # others are restored with the row
+            unchecked = in_classes(unchecked, column.declared)
+
         def values(start: int, end: int) -> list[Any]:
             try:  # a context manager would take as long as the row
-                return own.values(start, end)
+                return unchecked(start, end)
             except _UNREADABLE as error:
                 raise _unreadable(file.path, column.name, error) from error
+            except SpecMismatch as error:
+                raise SpecMismatch(f"from_parquet: {file.path!r}: {error}") from error
 
         if column.optional or column.fill is not None or not stored.null_count:
             return Decoded(values, own.stacked)
@@ -351,9 +363,11 @@ def from_parquet(
     it. If Python's ``int``, ``float``, ``bool``, ``date`` or ``datetime`` is declared, rows have
     these types; a ``datetime`` has a time zone if the column has one. Text is ``str``, binary
     ``bytes``, a time ``np.datetime64``; a list of numbers is an array of one dimension (or a list,
-    if declared), a tensor an array of its shape, a struct a dict.
+    if declared), a tensor an array of its shape, a struct a dict, a map a list of pairs (or a dict,
+    if declared).
 
-    Nulls are None, which must be declared, ``name: str | None``, and does not stack in a batch.
+    Nulls are None, which must be declared, ``name: str | None``, also within lists and structs,
+    ``sizes: list[int | None]``, and does not stack in a batch.
     ``fill={"age": 0.0, "name": ""}`` puts a value in the place of the nulls of a column, which then
     has none.
 
@@ -407,7 +421,7 @@ def from_parquet(
     declared = _declared(element, form, chosen)
     fills = checked_fill("from_parquet", fill, chosen)
     columns_and_specs = [
-        _column(files, keys, name, declared.get(name, DeclaredColumns()), fills.get(name))
+        _column(files, keys, name, declared.get(name, Declaration()), fills.get(name))
         for name in chosen
     ]
     unnamed = form == "tuple" and all(name.isdecimal() for name in chosen)
@@ -521,34 +535,28 @@ def _check_nothing_more(files: Sequence[ParquetFile], keys: Sequence[Keys], elem
             )
 
 
-def _declared(element: Any, form: str, names: Sequence[str]) -> dict[str, DeclaredColumns]:
+def _declared(element: Any, form: str, names: Sequence[str]) -> dict[str, Declaration]:
     """Return the declaration of each column, for the columns that have one."""
     if element is object:
         return {}
     if form == "value":
-        return dict.fromkeys(names, _of_hint(element))
+        return dict.fromkeys(names, Declaration.of(element))
     if get_origin(element) is tuple and Ellipsis not in get_args(element):
-        return dict(zip(names, map(_of_hint, get_args(element)), strict=False))
+        return dict(zip(names, map(Declaration.of, get_args(element)), strict=False))
     whole, cls = spec_of_type(element), get_origin(element) or element
     if not isinstance(whole, StructSpec) or not isinstance(cls, type):
         return {}
     hints = hints_of(element)
     fields = [name for name, _ in whole.fields]
     pairs = zip(names if form == "tuple" else fields, fields, strict=False)
-    return {name: _of_hint(hints[field]) for name, field in pairs if field in hints}
-
-
-def _of_hint(hint: Any) -> DeclaredColumns:
-    inner, optional = without_none(hint)
-    spec = spec_of_type(inner)
-    return DeclaredColumns(spec, optional or spec == UNKNOWN)
+    return {name: Declaration.of(hints[field]) for name, field in pairs if field in hints}
 
 
 def _column(
     files: Sequence[ParquetFile],
     keys: Sequence[Keys],
     name: str,
-    declared: DeclaredColumns,
+    declared: Declaration,
     fill: Any,
 ) -> tuple[Column, Spec]:
     """Return the description of a column to read, and the spec of its values.
@@ -590,15 +598,24 @@ def _column(
         path = next(file.path for file, n in zip(files, missing, strict=True) if n)
         raise SpecMismatch(_null_message(path, name))
     has_no_nulls = not optional or all(n == 0 for n in missing)
-    return Column(name, wanted, optional, fill=fill), spec if has_no_nulls else UNKNOWN
+    column = Column(
+        name,
+        wanted,
+        optional,
+        fill=fill,
+        declared=declared.spec,
+        of_dicts=declared.is_mapping and is_map(form),
+    )
+    return column, spec if has_no_nulls else UNKNOWN
 
 
-def _check_declared(path: str, name: str, spec: Spec, declared: DeclaredColumns) -> None:
-    if declared.spec != UNKNOWN and declared.optional:
-        try:
-            meet(declared.spec, spec, name)
-        except SpecMismatch as error:
-            raise SpecMismatch(f"from_parquet: {path!r}: {error}") from error
+def _check_declared(path: str, name: str, spec: Spec, declared: Declaration) -> None:
+    try:
+        declared.check(spec, name)
+        if declared.spec != UNKNOWN and declared.optional:
+            meet(declared.spec, as_declared(spec, declared.spec), name)
+    except SpecMismatch as error:
+        raise SpecMismatch(f"from_parquet: {path!r}: {error}") from error
 
 
 def _differs(files: Sequence[ParquetFile], name: str, wanted: Spec) -> SourceError:
