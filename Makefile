@@ -31,7 +31,7 @@ help:
 	echo 'make fuzz      damaged files, killed writers, altered messages and states (SEED=0 FILES= KILLS=)'
 	echo 'make faults    what a user sees when files, queues and processes fail'
 	echo 'make faults-peers  the same faults in DataLoader, Grain and tf.data, for the page'
-	echo 'make docs      write docs/operators.md and docs/reliability.md'
+	echo 'make docs      write docs/operators.md, docs/reliability.md and the pictures of the gallery'
 	echo 'make bench     time flowdsl beside others: make bench OPTIONS=--quick for a minute of it'
 	echo '  make bench-storage  time the readers of files beside others'
 	echo '  make bench-graph  time the ways into a step of TensorFlow beside others'
@@ -147,9 +147,10 @@ faults-peers: $(VENV)/dev
 	$(BIN)/python docs/generate_reliability.py
 
 docs: $(VENV)/dev
-	$(say) 'Writing docs/operators.md'
+	$(say) 'Writing docs/operators.md, docs/reliability.md and the pictures of the gallery'
 	$(BIN)/python docs/generate_operators.py
 	$(BIN)/python docs/generate_reliability.py
+	TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/python docs/generate_gallery.py
 
 # Without warnings: a link within the pages that leads nowhere is one.
 site: $(VENV)/site/ready

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
+
+import attrs
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
@@ -32,8 +35,8 @@ include_patterns = ["*.md", "bench/README.md", "changes/README.md", "docs/*.md",
 myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 4  # as many levels as pages link to
 suppress_warnings = ["misc.highlighting_failure"]  # shortened code, as readers see it elsewhere
-pygments_style = "friendly"
-pygments_dark_style = "github-dark"
+
+highlight_options = {"python": {"stripnl": True}}  # the blank line that ends a doctest
 
 # The reference is made without the frameworks: only their names appear in it.
 autodoc_mock_imports = [
@@ -74,6 +77,27 @@ def shorten(
         del lines[lines.index("") :]
 
 
+def with_defaults(
+    app: object,
+    what: str,
+    name: str,
+    obj: Any,
+    options: object,
+    signature: str | None,
+    returns: str,
+) -> tuple[str, str] | None:
+    """Show the defaults of a class of attrs: its source, which Sphinx reads, has none."""
+
+    def default(found: re.Match[str]) -> str:
+        value = attrs.fields_dict(obj)[found[1]].default
+        return getattr(value, "__name__", repr(value))
+
+    if signature is None or not attrs.has(obj):
+        return None
+    return re.sub(r"attr_dict\['(\w+)'\]\.default", default, signature), returns
+
+
 def setup(app: Any) -> None:
     """Connect to Sphinx."""
     app.connect("autodoc-process-docstring", shorten)
+    app.connect("autodoc-process-signature", with_defaults)
