@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from inspect import isabstract
+from inspect import formatannotation, isabstract
 from typing import Annotated, Any, NotRequired, Required, cast, get_args, get_origin, is_typeddict
 
 import attrs
 import numpy as np
 from typing_extensions import ReadOnly, TypeForm, is_protocol
 
-from flowdsl.elements.hints import hints_of
+from flowdsl.elements.hints import hints_of, without_none
 from flowdsl.elements.matching_specs import names_agree
 from flowdsl.elements.specs import UNKNOWN, ArraySpec, ListSpec, Spec, StructSpec, ValueSpec
 from flowdsl.elements.structure import (
@@ -158,15 +158,24 @@ def _declared_names(cls: type) -> list[str] | None:
     return list(cls.__annotations__) if is_typeddict(cls) else None
 
 
-def spec_declared(owner: str, form: Any) -> Spec:
+def spec_declared(owner: str, form: Any, optional_parts: bool = False) -> Spec:
     """The spec that an annotation declares, for checking elements; ``object`` allows any element.
 
     For ``dict[str, A]`` and ``tuple[A, ...]`` only the container is checked, not its items.
-    Messages begin with ``owner``, the owner of the elements.
+    Messages begin with ``owner``, the owner of the elements. With ``optional_parts``, a component
+    may be None, or of a class.
 
     Raises:
-        InvalidFlow: Elements cannot be checked against it.
+        InvalidFlow: Elements cannot be checked against it, or it names a class where a value may be
+            of several types: stored without its class, the value would stay a tuple or dict.
     """
+    found = _class_among_types(form, owner.rpartition(" ")[2].removesuffix("s"), optional_parts)
+    if found is not None:
+        raise InvalidFlow(
+            f"{owner} cannot be checked against {formatannotation(form)}: {found}, and a class is "
+            f"not restored where values may be of several types; declare a tuple, a dict or a "
+            f"TypedDict there, and make the class in .map"
+        )
     spec = spec_of_type(form)
     if spec != UNKNOWN or form is object:
         return spec
@@ -177,6 +186,44 @@ def spec_declared(owner: str, form: Any) -> Spec:
             f"TypedDict, tuple[A, B], or the type of a single value"
         )
     return ValueSpec(kind)
+
+
+def _class_among_types(form: Any, path: str, optional_parts: bool = False) -> str | None:
+    """Return the first class that is declared where values may be of several types, with its path.
+
+    >>> from typing import NamedTuple
+    >>> class Sample(NamedTuple):
+    ...     image: bytes
+    >>> _class_among_types(tuple[Sample, list[Sample]], "row")
+    >>> str(_class_among_types(tuple[Sample, list[Sample | None]], "row")).split()
+    ['row.1[]', 'is', 'declared', 'flowdsl.elements.declared_specs.Sample', '|', 'None']
+    """
+    if (alias := getattr(get_origin(form) or form, "__value__", None)) is not None:
+        args = get_args(form)
+        return _class_among_types(alias[args] if args else alias, path)
+    if get_origin(form) in (Annotated, Required, NotRequired, ReadOnly):
+        return _class_among_types(get_args(form)[0], path)
+    spec = spec_of_type(form)
+    if isinstance(spec, StructSpec):
+        hints = hints_of(form)
+        if spec.form is tuple:
+            hints = {str(k): hint for k, hint in enumerate(get_args(form))}
+        if optional_parts:
+            hints = {name: without_none(hint)[0] for name, hint in hints.items()}
+        parts = [(hints.get(name, object), f"{path}.{name}") for name, _ in spec.fields]
+    elif isinstance(spec, ListSpec):
+        parts = [(get_args(form)[0], f"{path}[]")]
+    elif any(map(_names_class, get_args(form))):
+        return f"{path} is declared {formatannotation(form)}"
+    else:
+        return None
+    return next((found for part in parts if (found := _class_among_types(*part))), None)
+
+
+def _names_class(form: Any) -> bool:
+    """Return True if values of this type are stored without a class that the type names."""
+    spec = spec_of_type(form)
+    return names_classes(spec) or (spec == UNKNOWN and any(map(_names_class, get_args(form))))
 
 
 def as_declared(seen: Spec, declared: Spec) -> Spec:

@@ -15,13 +15,17 @@ from flowdsl.elements.specs import UNKNOWN, Spec, spec_of
 from flowdsl.errors import SpecMismatch
 
 
-def checked_against(reader: str, path: str, element: Any, stored: Spec) -> Spec:
+def checked_against(
+    reader: str, path: str, element: Any, stored: Spec, optional_parts: bool = False
+) -> Spec:
     """Return the spec of a file's rows as ``element`` declares them, with its classes.
+
+    With ``optional_parts``, the reader restores the classes of components that may be None.
 
     Raises:
         SpecMismatch: The rows do not match the declaration; the message has both sides.
     """
-    declared = spec_declared(f"{reader}: rows", element)
+    declared = spec_declared(f"{reader}: rows", element, optional_parts)
     try:
         return meet(declared, as_declared(stored, declared), "row")
     except SpecMismatch as error:

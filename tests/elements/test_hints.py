@@ -155,3 +155,52 @@ def test_cells_that_csv_cannot_hold_are_refused(tmp_path: Path) -> None:
         InvalidFlow, match=r"component 'a' must be declared str, .* got list\[int\]"
     ):
         fl.from_csv(path, Row[list[int]])
+
+
+@attrs.frozen
+class Inner:
+    a: int
+
+
+class MayBeNone(NamedTuple):
+    x: Inner | None
+
+
+class Listed(TypedDict):
+    x: list[Inner | Pair[int, int]]
+
+
+class Keyed(NamedTuple):
+    x: Annotated[dict[str, Inner], "by name"]
+
+
+class Several(NamedTuple):
+    x: tuple[int, int] | None
+    y: dict[str, int]
+    z: list[Item[int] | None]
+
+
+@pytest.mark.parametrize(
+    ("element", "path"), [(MayBeNone, "row.x"), (Listed, r"row.x\[\]"), (Keyed, "row.x")]
+)
+def test_a_class_that_a_reader_cannot_restore_is_refused(
+    element: Any, path: str, tmp_path: Path
+) -> None:
+    rows = fl.from_items([{"x": None}])
+    readers: dict[str, Callable[[], fl.Flow[Any]]] = {
+        "write_lmdb": lambda: fl.from_lmdb(tmp_path / "write_lmdb", element),
+        "write_tfrecord": lambda: fl.from_tfrecord(tmp_path / "write_tfrecord", element),
+        "write_arrayrecord": lambda: fl.from_arrayrecord(tmp_path / "write_arrayrecord", element),
+    }
+    for write, read in readers.items():
+        getattr(rows, write)(tmp_path / write)
+        with pytest.raises(InvalidFlow, match=rf"{path} is declared .*Inner.* is not restored"):
+            read()
+    with pytest.raises(InvalidFlow, match=rf"{path.replace('row', 'element')} is declared"):
+        fl.from_zmq("ipc:///tmp/none", element)
+
+
+def test_values_of_several_types_without_classes_are_declared(tmp_path: Path) -> None:
+    row = Several(None, {"a": 1}, [{"a": 1, "b": [2]}, None])
+    fl.from_items([row]).write_lmdb(tmp_path / "rows")
+    assert fl.from_lmdb(tmp_path / "rows", Several).collect() == [row]

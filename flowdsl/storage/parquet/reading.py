@@ -431,7 +431,7 @@ def from_parquet(
     stored: Spec = StructSpec(tuple if form == "tuple" else dict, fields)
     if form == "value":
         stored = fields[0][1] if fields else UNKNOWN
-    spec = checked_against("from_parquet", names[0], element, stored)
+    spec = checked_against("from_parquet", names[0], element, stored, optional_parts=True)
     versions = iter(versions_of([file.file for file in files if not file.is_verified]))
     parts = tuple(
         ParquetPart(
