@@ -11,7 +11,7 @@ PAGES := $(wildcard *.md docs/*.md docs/*.py)
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .SILENT:
-.PHONY: help site release-check demo test lint types contract doctest unit long explore chaos fuzz docs bench bench-storage bench-graph bench-training bench-frameworks bench-gpu bench-cores bench-texts bench-shards bench-tables bench-cluster bench-regression bench-gate bench-baseline \
+.PHONY: help site other-checkers release-check demo test lint types contract doctest unit long explore chaos fuzz docs bench bench-storage bench-graph bench-training bench-frameworks bench-gpu bench-cores bench-texts bench-shards bench-tables bench-cluster bench-regression bench-gate bench-baseline \
 	chaos-cluster faults faults-peers format lock lowest newest clean
 
 say = printf '==> %s\n'
@@ -24,6 +24,7 @@ help:
 	echo '  make contract  the import contract'
 	echo '  make doctest   the examples in the docstrings and the pages'
 	echo '  make unit      the tests, in four processes (JOBS=4)'
+	echo 'make other-checkers  what ty, pyrefly and zuban say of the tests of the types, for the page'
 	echo 'make long      the samples that take too long for every day'
 	echo 'make explore   the tests that draw, at random seeds until one fails (MINUTES=10)'
 	echo 'make chaos     10,000 random pipelines in random trouble (SEED=0 PIPELINES=10000 MINUTES=60)'
@@ -75,6 +76,11 @@ types: $(VENV)/dev
 	$(BIN)/mypy $(CODE) & mypy=$$!; \
 		$(BIN)/basedpyright $(CODE); pyright=$$?; \
 		wait $$mypy && exit $$pyright
+
+# Prints the table that docs/types.md shows.
+other-checkers: $(VENV)/dev $(VENV)/checkers/ready
+	$(say) 'Other type checkers over the tests of the types'
+	$(BIN)/python -m tests.typing.others $(VENV)/checkers/bin
 
 contract: $(VENV)/dev
 	$(say) 'import contract'
@@ -248,6 +254,7 @@ lock: $(VENV)/dev
 	$(LOCK) pyproject.toml --extra all --group dev -c requirements/demo.txt -o requirements/dev.txt
 	$(LOCK) pyproject.toml --extra all --extra tensorflow --group bench -c requirements/demo.txt -o requirements/bench.txt
 	$(LOCK) pyproject.toml --group site -c requirements/demo.txt -o requirements/site.txt
+	$(LOCK) --group checkers -o requirements/checkers.txt
 
 # What pip may install for others: each in an environment of its own, resolved afresh. The default is
 # the tests that reach into dependencies, without the slow ones, which are mostly long random chains of
@@ -312,6 +319,15 @@ $(VENV)/site/ready: requirements/site.txt | $(BIN)/python
 	$(BIN)/python -m venv --clear $(VENV)/site
 	$(VENV)/site/bin/python -m pip install --quiet --disable-pip-version-check \
 		--only-binary :all: --require-hashes -r requirements/site.txt
+	touch $@
+
+# Type checkers beside mypy and pyright, in an environment of their own; what the programs import is
+# read from .venv.
+$(VENV)/checkers/ready: requirements/checkers.txt | $(BIN)/python
+	$(say) 'Installing other type checkers into .venv/checkers'
+	$(BIN)/python -m venv --clear $(VENV)/checkers
+	$(VENV)/checkers/bin/python -m pip install --quiet --disable-pip-version-check \
+		--only-binary :all: --require-hashes -r requirements/checkers.txt
 	touch $@
 
 # TensorFlow, as locked, has wheels for Python 3.11 to 3.13.
