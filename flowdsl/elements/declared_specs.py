@@ -161,7 +161,8 @@ def _declared_names(cls: type) -> list[str] | None:
 def spec_declared(owner: str, form: Any, optional_parts: bool = False) -> Spec:
     """The spec that an annotation declares, for checking elements; ``object`` allows any element.
 
-    For ``dict[str, A]`` and ``tuple[A, ...]`` only the container is checked, not its items.
+    For ``list[A]``, ``dict[str, A]`` and ``tuple[A, ...]`` only the container is checked, not its
+    items.
     Messages begin with ``owner``, the owner of the elements. With ``optional_parts``, a component
     may be None, or of a class.
 

@@ -19,7 +19,8 @@ import attrs
 
 from flowdsl.effects import Finite
 from flowdsl.elements.nbytes import nbytes_of
-from flowdsl.errors import EndlessFlow, InvalidFlow, SourceError, SpecMismatch
+from flowdsl.elements.specs import UNKNOWN, Spec
+from flowdsl.errors import EndlessFlow, FlowError, InvalidFlow, SourceError, SpecMismatch
 from flowdsl.nodes import FlowBase, T
 from flowdsl.storage.open_files import not_a_file
 from flowdsl.storage.paths import URL_REMEDY, OnePath, local_path
@@ -33,6 +34,17 @@ _SAMPLED_ROWS = 64
 """The number of rows from which the size of all rows is estimated."""
 NO_SPACE = errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO
 """Error codes of a full disk; some libraries report an incomplete write as EIO."""
+
+
+def spec_without_rows(flow: FlowBase[object, Finite]) -> Spec:
+    """Return the spec of a flow whose pass had no rows; unknown if it cannot be computed.
+
+    The spec of a filter, for example, comes from the first element below it.
+    """
+    try:
+        return flow.node.spec(probe=flow.node.replayable)
+    except FlowError:
+        return UNKNOWN
 
 
 def write_file(

@@ -10,7 +10,7 @@ import tracemalloc
 import zipfile
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 import pytest
@@ -231,3 +231,27 @@ def test_threads_that_open_files_at_the_same_time_read_their_headers(
     for thread in threads:
         thread.join()
     assert not failed
+
+
+class Train(NamedTuple):
+    y_train: np.int64
+    x_train: NDArray[np.float64]
+
+
+class Images(TypedDict):
+    x_test: NDArray[np.float64]
+
+
+def test_some_arrays_of_a_file_are_read(tmp_path: Path) -> None:
+    """As in the file of MNIST: arrays of two lengths, for training and for tests."""
+    x, y = np.random.default_rng(0).random((7, 2)), np.arange(7)
+    for save in (np.savez, np.savez_compressed):
+        path = tmp_path / f"{save.__name__}.npz"
+        save(path, x_train=x, x_test=x[:3], y_train=y, y_test=y[:3])
+        flow = fl.from_npz(path, Train)
+        assert same(flow.prefetch(procs=1).collect(), [*map(Train, y, x)])
+        assert same(fl.from_npz(path, Images).collect(), [{"x_test": row} for row in x[:3]])
+        with pytest.raises(
+            SourceError, match=r"'x_train' has 7 rows and 'x_test' has 3.*declare a"
+        ):
+            fl.from_npz(path)

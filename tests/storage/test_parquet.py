@@ -921,3 +921,12 @@ def test_times_in_nanoseconds_are_not_rounded(tmp_path: Path) -> None:
     pq.write_table(pa.table({"x": pa.array([1_001], pa.time64("ns"))}), tmp_path / "x.parquet")
     with pytest.raises(FlowError, match=r"column 'x' cannot be read: .*lose data"):
         fl.from_parquet(tmp_path / "x.parquet").collect()
+
+
+def test_a_file_of_an_empty_flow_without_columns_is_read_beside_others(tmp_path: Path) -> None:
+    rows = fl.from_items([("a", 1), ("b", 2)])
+    paths = [tmp_path / f"{k}.parquet" for k in range(3)]
+    for path, flow in zip(paths, [rows.take(0), rows, rows.take(0)], strict=True):
+        flow.write_parquet(path)
+    assert fl.from_parquet(paths).collect() == rows.collect()
+    assert fl.from_parquet(paths[::2]).collect() == []

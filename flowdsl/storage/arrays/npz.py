@@ -146,7 +146,7 @@ class RowsFile:
             self._zip = zipfile.ZipFile(io.BufferedReader(_Stream(self._file)))
             self._members = self._by_name()
             self.header = self._header()
-        self.names, self.form = self._names_and_form()
+        self.names, self.form = self._names_and_form(declared)
         self._place_names = self.names if self.form != "single" else [""]
         if self.form == "tuple":
             self._place_names = [str(k) for k in range(len(self.names))]
@@ -157,7 +157,8 @@ class RowsFile:
             if array.length != self.length:
                 raise SourceError(
                     f"from_npz: {path!r}: {self.names[0]!r} has {self.length} rows and {name!r} "
-                    f"has {array.length}: they must have equally many"
+                    f"has {array.length}: they must have equally many; to read some of the arrays, "
+                    f"declare a NamedTuple, record or TypedDict with their names"
                 )
         self.digest = self._digest()
         if self.header is None:
@@ -220,7 +221,8 @@ class RowsFile:
             raise ValueError(f"{info.filename!r} is cut off")
         return data
 
-    def _names_and_form(self) -> tuple[list[str], str]:
+    def _names_and_form(self, declared: Spec) -> tuple[list[str], str]:
+        """Return the names of the arrays to read, and the form of a row."""
         if self.header is not None:
             return self.header.names, self.header.form
         names = []
@@ -232,8 +234,12 @@ class RowsFile:
             raise SourceError(f"from_npz: {self.path!r} holds no array")
         if _UNNAMED.fullmatch(" ".join(names)):
             return sorted(names, key=lambda name: int(name[4:])), "tuple"
-        tensorpack = self._trusted and names == ["buffer"]
-        return names, "single" if tensorpack else "dict"
+        if self._trusted and names == ["buffer"]:  # of tensorpack
+            return names, "single"
+        if isinstance(declared, StructSpec) and declared.form is not tuple:
+            chosen = [name for name, _ in declared.fields]
+            names = chosen if {*chosen} <= {*names} else names
+        return names, "dict"
 
     def _dtypes(self, declared: Spec) -> dict[str, np.dtype[Any]]:
         """Return the dtypes that the header names, or else the declaration, by array."""
@@ -366,8 +372,10 @@ def from_npz(path: OnePath, element: Any = object, *, trusted: bool = False) -> 
     ``path`` is a file or a URL. Rows written by ``write_npz`` have the form in which they were
     written. Rows of ``np.savez(path, x=..., y=...)`` are dicts; rows of ``np.savez(path, a, b)``
     are tuples. ``element`` declares the type of a row, e.g. ``tuple[NDArray[np.uint8], np.int64]``,
-    or a NamedTuple or record class to build from its components. Arrays are read-only. NumPy stores
-    only the size of the dtypes of ml_dtypes, such as bfloat16: declare them for ``np.savez``.
+    or a NamedTuple or record class to build from its components; of a file of ``np.savez``, it may
+    name some of the arrays: only these are read, and the others may have other lengths. Arrays are
+    read-only. NumPy stores only the size of the dtypes of ml_dtypes, such as bfloat16: declare them
+    for ``np.savez``.
 
     Each process opens the file itself and reads only the rows it works on, so the file may be
     larger than memory. An array of ``np.savez_compressed``, or in Fortran order, is loaded into

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import cast
 
@@ -21,20 +21,21 @@ from flowdsl.storage.csv.times import text_of_time
 from flowdsl.storage.paths import OnePath
 from flowdsl.storage.text.lines import BOM, encoded
 from flowdsl.storage.values import components_to_store
-from flowdsl.storage.writing import write_file
+from flowdsl.storage.writing import spec_without_rows, write_file
 
 
 def write(flow: FlowBase[object, Finite], path: OnePath, overwrite: bool = False) -> int:
     """Write the elements of a flow, as its method ``write_csv`` does."""
-    known = _names_known(flow.node.spec(False))
 
     def writes(partial: Path, elements: Iterable[object]) -> None:
-        _write(partial, elements, known)
+        _write(partial, elements, lambda: _names_known(spec_without_rows(flow)))
 
     return write_file("write_csv", flow, path, overwrite, writes)
 
 
-def _write(path: Path, elements: Iterable[object], known: tuple[str, ...]) -> None:
+def _write(
+    path: Path, elements: Iterable[object], names_without_rows: Callable[[], tuple[str, ...]]
+) -> None:
     table: _Table | None = None
     with created(path, compression_of_name(path.name)) as file:
         for element in elements:
@@ -42,7 +43,7 @@ def _write(path: Path, elements: Iterable[object], known: tuple[str, ...]) -> No
                 table = _Table(*_columns_of(element))
                 file.write(table.header)
             file.write(table.record(element))
-        if table is None and known:  # there are no rows, but the spec has the header's names
+        if table is None and (known := names_without_rows()):
             file.write(_Table(known, is_named=True).header)
 
 

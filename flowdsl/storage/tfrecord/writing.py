@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import cast
 
@@ -17,7 +17,7 @@ from flowdsl.storage.compression import Compression, Output, check_compression, 
 from flowdsl.storage.paths import OnePath
 from flowdsl.storage.tfrecord.ending import END, VERSION, End
 from flowdsl.storage.tfrecord.framing import Checksum, checksum_for, framed
-from flowdsl.storage.writing import write_file
+from flowdsl.storage.writing import spec_without_rows, write_file
 
 
 def write(
@@ -32,15 +32,20 @@ def write(
 
     def written(partial_path: Path, elements: Iterable[object]) -> None:
         with created(partial_path, compression) as file:
-            _write(file, elements, checksum, flow.node.spec(probe=False) == ValueSpec(bytes))
+            _write(file, elements, checksum, lambda: spec_without_rows(flow))
 
     return write_file("write_tfrecord", flow, path, overwrite, written)
 
 
-def _write(out: Output, elements: Iterable[object], checksum: Checksum, raw: bool) -> None:
-    """Write rows; ``raw`` says whether they would be bytes, and is used only if there are none."""
+def _write(
+    out: Output,
+    elements: Iterable[object],
+    checksum: Checksum,
+    without_rows: Callable[[], Spec],
+) -> None:
+    """Write rows; without any, the spec decides whether the file is one of bytes."""
     spec: Spec | None = None
-    length, tuple_names = 0, SameTupleNames()
+    length, raw, tuple_names = 0, False, SameTupleNames()
     for row in elements:
         if length == 0:
             raw = type(row) is bytes
@@ -58,6 +63,8 @@ def _write(out: Output, elements: Iterable[object], checksum: Checksum, raw: boo
             tuple_names.check(seen)
             spec = seen if spec is None else join(spec, seen)
         length += 1
+    if length == 0:
+        raw = without_rows() == ValueSpec(bytes)
     if not raw:
         end = End(VERSION, length, spec_to_plain(spec or UNKNOWN))
         out.write(framed(END + msgspec.msgpack.encode(end), checksum))
