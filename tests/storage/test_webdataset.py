@@ -269,7 +269,7 @@ def test_a_compressed_file_is_refused_with_the_reason(path: Path) -> None:
 
 def test_two_files_of_one_name_are_an_error(path: Path) -> None:
     write_tar(path, [("a.jpg", b"x"), ("a.JPG", b"y")])
-    with pytest.raises(SourceError, match="sample 'a' has two components 'jpg'"):
+    with pytest.raises(SourceError, match=r"tar': sample 'a' has two components 'jpg'"):
         fl.from_webdataset(path)
 
 
@@ -373,3 +373,31 @@ def test_repeated_key_is_refused(path: Path) -> None:
     with pytest.raises(SpecMismatch, match=r"row 2: element.__key__: 'x' is the key of an earlier"):
         fl.from_items(rows).write_webdataset(path)
     assert not list(path.parent.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("headers", "message"),
+    [
+        ({"path": "b.txt"}, "names or sizes of all files are set at byte 512, which is not"),
+        ({"comment": "by hand"}, None),
+    ],
+)
+def test_headers_for_all_files(headers: dict[str, str], message: str | None, path: Path) -> None:
+    with tarfile.open(path, "w", format=tarfile.PAX_FORMAT, pax_headers=headers) as file:
+        file.addfile(tarfile.TarInfo("a.txt"))
+    if message is None:
+        assert fl.from_webdataset(path).collect() == [{"__key__": "a", "txt": b""}]
+    else:
+        with pytest.raises(SourceError, match=rf"tar': {message}"):
+            fl.from_webdataset(path)
+
+
+def test_sparse_files_are_not_supported(path: Path) -> None:
+    member = tarfile.TarInfo("a.txt")
+    member.pax_headers = {"GNU.sparse.size": "9"}
+    with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as file:
+        file.addfile(member)
+    with pytest.raises(
+        SourceError, match=r"tar': 'a.txt' is a sparse file, which is not supported"
+    ):
+        fl.from_webdataset(path)

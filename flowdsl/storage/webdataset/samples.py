@@ -26,7 +26,15 @@ from flowdsl.storage.file_source import ShardedSource
 from flowdsl.storage.index import Index, index_of
 from flowdsl.storage.paths import OnePath, Paths, all_paths, title_of
 from flowdsl.storage.values import components_to_store
-from flowdsl.storage.webdataset.tar import END, compression, digest_of, member, members, padding
+from flowdsl.storage.webdataset.tar import (
+    END,
+    Unsupported,
+    compression,
+    digest_of,
+    member,
+    members,
+    padding,
+)
 from flowdsl.storage.writing import write_file
 
 if TYPE_CHECKING:
@@ -109,8 +117,8 @@ def _split(name: str) -> tuple[str | None, str]:
     return (match[1], match[2].lower()) if match is not None else (None, "")
 
 
-class _SampleNotContiguous(Exception):
-    """The files of a sample are not consecutive."""
+class _NotSamples(Exception):
+    """An intact tar file whose files are not samples."""
 
 
 def _scan(file: ByteFile) -> Index:
@@ -132,7 +140,7 @@ def _scan(file: ByteFile) -> Index:
                 continue
             if own_key != key:
                 if own_key in keys:
-                    raise _SampleNotContiguous(
+                    raise _NotSamples(
                         f"sample {own_key!r} is in two places: {entry.name!r} comes after files of "
                         f"other samples; write the files of a sample one after the other, as "
                         f"tar --sort=name does, and each sample under a key of its own"
@@ -142,10 +150,10 @@ def _scan(file: ByteFile) -> Index:
                 ends.append(0)
                 key, extensions = own_key, set()
             if extension in extensions or extension == KEY:
-                raise ValueError(f"sample {key!r} has two components {extension!r}")
+                raise _NotSamples(f"sample {key!r} has two components {extension!r}")
             extensions.add(extension)
             ends[-1] = min(entry.end + padding(entry.size), file.size)
-    except _SampleNotContiguous as error:
+    except (_NotSamples, Unsupported) as error:
         raise SourceError(f"from_webdataset: {file.path!r}: {error}") from error
     except ValueError as error:
         raise SourceError(

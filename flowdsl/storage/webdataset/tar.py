@@ -38,6 +38,10 @@ class Member:
         return self.start + self.size
 
 
+class Unsupported(ValueError):
+    """A part of an intact tar file that is not supported."""
+
+
 def members(read: Callable[[int, int], bytes], at: int, end: int) -> Iterator[Member]:
     """Yield the files between two offsets; members that are not files are skipped.
 
@@ -45,6 +49,7 @@ def members(read: Callable[[int, int], bytes], at: int, end: int) -> Iterator[Me
 
     Raises:
         ValueError: A header is missing or damaged.
+        Unsupported: A member is sparse, or a global header sets names or sizes.
     """
     first, extended, long_name = at, dict[bytes, bytes](), None
     while at < end:
@@ -63,11 +68,13 @@ def members(read: Callable[[int, int], bytes], at: int, end: int) -> Iterator[Me
             extended = _records(read(start, size), start)
         elif kind == b"g":
             if {b"path", b"size"} & _records(read(start, size), start).keys():
-                raise ValueError(f"the names or sizes of all files are set at byte {start}")
+                raise Unsupported(
+                    f"names or sizes of all files are set at byte {start}, which is not supported"
+                )
         elif kind == b"L":
             long_name = read(start, size).rstrip(b"\0")
         elif kind == b"S" or any(key.startswith(b"GNU.sparse") for key in extended):
-            raise ValueError(f"{_text(name, first)!r} is a sparse file, which is not supported")
+            raise Unsupported(f"{_text(name, first)!r} is a sparse file, which is not supported")
         else:
             if kind in _FILES:
                 text = _text(extended.get(b"path") or long_name or name, first)
