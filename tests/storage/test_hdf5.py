@@ -337,7 +337,23 @@ def test_a_file_that_is_cut_short_while_it_is_checked_does_not_end_the_process(
     def cut(dataset: object) -> None:
         os.truncate(path, size // 3)
 
-    hdf5_extents.check_heaps(path, h5py.File(path)["text"])
+    dataset = h5py.File(path)["text"]
+    hdf5_extents.check_heaps(path, dataset)
     monkeypatch.setattr(hdf5_extents, "_stored_parts", cut)
     with suppress(ValueError):  # whether it ends within a heap depends on the place
-        hdf5_extents.check_heaps(path, None)
+        hdf5_extents.check_heaps(path, dataset)
+
+
+@pytest.mark.parametrize("values", [["a", "bc"], [np.arange(2), np.arange(3)]])
+def test_a_damaged_type_is_an_error_and_no_crash(values: list[Any], tmp_path: Path) -> None:
+    path = tmp_path / "rows.h5"
+    kind = h5py.string_dtype() if isinstance(values[0], str) else h5py.vlen_dtype(np.int16)
+    with h5py.File(path, "w") as file:
+        dataset = file.create_dataset("x", (2,), kind)
+        dataset[0], dataset[1] = values
+        encoded = dataset.id.get_type().encode()[2:6] + b"\x10\0\0\0"  # as the file has it
+    data = path.read_bytes()
+    assert data.count(encoded) == 1
+    path.write_bytes(data.replace(encoded, bytes([encoded[0], 9, *encoded[2:]])))
+    with pytest.raises(SourceError, match=r"dataset 'x' cannot be read: the type .* is damaged"):
+        fl.from_hdf5(path, "x")

@@ -90,6 +90,8 @@ class _Chunks:
         return offsets
 
 
+_VARIABLE_LENGTH = 9
+"""The class of types of variable length."""
 _HEAP = b"GCOL\x01"
 _HEAP_HEAD = 16
 _HEAP_ENTRY = struct.Struct("<HHIQ")
@@ -98,13 +100,17 @@ _TEXT_REFERENCE = np.dtype([("length", "<u4"), ("heap", "<u8"), ("entry", "<u4")
 
 
 def check_heaps(path: str, dataset: Any) -> None:
-    """Check the sizes of the entries in the heaps that store the dataset's variable-length text.
+    """Check the type of a dataset of variable length, and the sizes of entries in its heaps.
 
-    Heaps have no checksum, and HDF5 loops forever on a damaged one.
+    Neither has a checksum: HDF5 loops forever on a damaged heap, and crashes on a type that is
+    neither of text nor of sequences.
 
     Raises:
-        ValueError: A heap is damaged.
+        ValueError: The type or a heap is damaged.
     """
+    _, _, kind, flags, *_ = dataset.id.get_type().encode()
+    if kind & 15 == _VARIABLE_LENGTH and flags & 15 > 1:
+        raise ValueError("the type of a dataset is damaged")
     with open(path, "rb") as file:
         data = _Bytes(file)
         parts = _stored_parts(dataset)
