@@ -255,3 +255,35 @@ def test_some_arrays_of_a_file_are_read(tmp_path: Path) -> None:
             SourceError, match=r"'x_train' has 7 rows and 'x_test' has 3.*declare a"
         ):
             fl.from_npz(path)
+
+
+class OfTwo(NamedTuple):
+    x: int
+    y: float
+
+
+class OnlyY(NamedTuple):
+    y: float
+
+
+class OnlyQ(NamedTuple):
+    q: np.int64
+
+
+@pytest.mark.parametrize("make", [OfTwo, lambda x, y: {"x": x, "y": y}])
+def test_some_arrays_of_our_own_file_are_read(make: Any, tmp_path: Path) -> None:
+    fl.from_items([make(i, i / 2) for i in range(4)]).write_npz(tmp_path / "rows.npz")
+    flow = fl.from_npz(tmp_path / "rows.npz", OnlyY)
+    assert flow.prefetch(procs=1).collect() == [OnlyY(i / 2) for i in range(4)]
+
+
+def test_a_declared_array_that_is_missing_is_named(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", x=np.arange(3), n=np.int64(3))
+    with pytest.raises(SpecMismatch, match=r"has no array 'q', it has 'x', 'n'; declared OnlyQ"):
+        fl.from_npz(tmp_path / "a.npz", OnlyQ)
+
+
+def test_the_width_of_text_is_named(tmp_path: Path) -> None:
+    rows = fl.from_items([np.str_("a"), np.str_("bcd")])
+    with pytest.raises(SpecMismatch, match=r"of dtype <U3; the first row .* of dtype <U1: all"):
+        rows.write_npz(tmp_path / "a.npz")

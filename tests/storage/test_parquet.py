@@ -930,3 +930,24 @@ def test_a_file_of_an_empty_flow_without_columns_is_read_beside_others(tmp_path:
         flow.write_parquet(path)
     assert fl.from_parquet(paths).collect() == rows.collect()
     assert fl.from_parquet(paths[::2]).collect() == []
+
+
+def test_rows_of_tuples_and_of_other_programs_are_read_by_declared_names(tmp_path: Path) -> None:
+    paths = [tmp_path / f"{k}.parquet" for k in range(2)]
+    fl.from_items([InnerAndText(1, "x")]).write_parquet(paths[0])
+    pq.write_table(pa.table({"b": ["y"], "a": [2]}), paths[1])
+    expected = [InnerAndText(1, "x"), InnerAndText(2, "y")]
+    assert fl.from_parquet(paths, InnerAndText).collect() == expected
+    assert fl.from_parquet(paths[::-1], InnerAndText).collect() == expected[::-1]
+    with pytest.raises(SourceError, match=r"1\.parquet' were written as a dict, .* as a tuple"):
+        fl.from_parquet(paths)
+
+
+class InnerAndText(NamedTuple):
+    a: int
+    b: str
+
+
+def test_text_of_numpy_is_refused_with_advice(tmp_path: Path) -> None:
+    with pytest.raises(SpecMismatch, match=r"<U1 cannot be written.*; map text of NumPy to str"):
+        fl.from_items([np.str_("a")]).write_parquet(tmp_path / "a.parquet")

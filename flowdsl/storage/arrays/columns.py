@@ -202,7 +202,10 @@ def same_column(first: Column, x: Any, at: str) -> None:
     """
     column = column_of(x, at)
     if column != first:
-        raise SpecMismatch(f"{at}: {column}; the first row has {first}: all must be alike")
+        seen, expected = str(column), str(first)
+        if seen == expected:  # a spec does not show the width of text
+            seen, expected = f"{seen} of dtype {column.dtype}", f"{expected} of dtype {first.dtype}"
+        raise SpecMismatch(f"{at}: {seen}; the first row has {expected}: all must be alike")
 
 
 def content_of(x: Any, at: str) -> bytes:

@@ -23,7 +23,7 @@ from flowdsl import nodes
 from flowdsl.effects import Exact
 from flowdsl.elements.declared_specs import spec_declared
 from flowdsl.elements.specs import UNKNOWN, ArraySpec, Spec, StructSpec
-from flowdsl.errors import SourceError
+from flowdsl.errors import SourceError, SpecMismatch
 from flowdsl.nodes import READER_KEYWORD_ADVICE, T, frozen_node, rejects_keywords
 from flowdsl.storage.arrays.columns import FORMS, Column
 from flowdsl.storage.arrays.npy import NpyRows, Pickled
@@ -167,6 +167,16 @@ class RowsFile:
             guard_file(self._file, rows_are_verified)
             with self._errors("it is damaged"):
                 self._load_checksums(self.header)
+            self._select(declared)
+
+    def _select(self, declared: Spec) -> None:
+        """Leave out the arrays that a declaration of names does not name."""
+        names = _names_declared(declared)
+        if self.form == "single" or not names or not {*names} < {*self.names}:
+            return
+        arrays = dict(zip(self.names, self._arrays, strict=True))
+        self.names = self._place_names = names
+        self.form, self._arrays = "dict", [arrays[name] for name in names]
 
     @contextmanager
     def _errors(self, what: str) -> Iterator[None]:
@@ -236,10 +246,13 @@ class RowsFile:
             return sorted(names, key=lambda name: int(name[4:])), "tuple"
         if self._trusted and names == ["buffer"]:  # of tensorpack
             return names, "single"
-        if isinstance(declared, StructSpec) and declared.form is not tuple:
-            chosen = [name for name, _ in declared.fields]
-            names = chosen if {*chosen} <= {*names} else names
-        return names, "dict"
+        chosen = _names_declared(declared)
+        if missing := [name for name in chosen if name not in names]:
+            raise SpecMismatch(
+                f"from_npz: {self.path!r} has no array {missing[0]!r}, it has "
+                f"{', '.join(map(repr, names))}; declared {declared}"
+            )
+        return chosen or names, "dict"
 
     def _dtypes(self, declared: Spec) -> dict[str, np.dtype[Any]]:
         """Return the dtypes that the header names, or else the declaration, by array."""
@@ -340,6 +353,12 @@ class RowsFile:
         return StructSpec(form, tuple(zip(names, specs, strict=True)))
 
 
+def _names_declared(declared: Spec) -> list[str]:
+    if not isinstance(declared, StructSpec) or declared.form is tuple:
+        return []
+    return [name for name, _ in declared.fields]
+
+
 def _memory() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
@@ -372,10 +391,10 @@ def from_npz(path: OnePath, element: Any = object, *, trusted: bool = False) -> 
     ``path`` is a file or a URL. Rows written by ``write_npz`` have the form in which they were
     written. Rows of ``np.savez(path, x=..., y=...)`` are dicts; rows of ``np.savez(path, a, b)``
     are tuples. ``element`` declares the type of a row, e.g. ``tuple[NDArray[np.uint8], np.int64]``,
-    or a NamedTuple or record class to build from its components; of a file of ``np.savez``, it may
-    name some of the arrays: only these are read, and the others may have other lengths. Arrays are
-    read-only. NumPy stores only the size of the dtypes of ml_dtypes, such as bfloat16: declare them
-    for ``np.savez``.
+    or a NamedTuple or record class to build from its components; it may name some of the
+    arrays: only these are read, and in a file of ``np.savez`` the others may have other lengths.
+    Arrays are read-only. NumPy stores only the size of the dtypes of ml_dtypes, such as bfloat16:
+    declare them for ``np.savez``.
 
     Each process opens the file itself and reads only the rows it works on, so the file may be
     larger than memory. An array of ``np.savez_compressed``, or in Fortran order, is loaded into

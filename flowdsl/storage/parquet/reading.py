@@ -417,7 +417,7 @@ def from_parquet(
     known = [k for k, file in enumerate(files) if file.types or sum(file.lengths)] or [0]
     names, files = [names[k] for k in known], [files[k] for k in known]
     keys = [keys[k] for k in known]
-    form = files[0].form
+    form = _form(files, element)
     chosen = _chosen(files[0], keys[0], columns, element)
     _check_alike(files, keys, chosen)
     if columns is None and _names_declared(files[0], element) is None:
@@ -444,6 +444,24 @@ def from_parquet(
         for file in files
     )
     return nodes.flow(FromParquet[Any](parts, read, form, spec, max_bytes))
+
+
+def _form(files: Sequence[ParquetFile], element: Any) -> str:
+    """Return the form of rows; with declared names, tuples and dicts are read alike.
+
+    Raises:
+        SourceError: The files have rows of several forms.
+    """
+    first, forms = files[0], {file.form for file in files}
+    if len(forms) == 1:
+        return first.form
+    if forms == {"tuple", "dict"} and all(_names_declared(file, element) for file in files):
+        return "dict"
+    other = next(file for file in files if file.form != first.form)
+    raise SourceError(
+        f"from_parquet: the rows of {other.path!r} were written as a {other.form}, those in "
+        f"{first.path!r} as a {first.form}"
+    )
 
 
 def _new_keys(file: ParquetFile, keys: Keys) -> Keys:
@@ -479,7 +497,7 @@ def _chosen(
             suffix = "" if columns is not None else f"; declared {spec_of_type(element)}"
             raise kind(
                 f"from_parquet: {file.path!r} has no column {name!r}, it has "
-                f"{', '.join(map(repr, names))}{suffix}"
+                f"{', '.join(map(repr, names)) or 'none, as a file of no rows may'}{suffix}"
             )
     return chosen
 
@@ -505,14 +523,9 @@ def _of_element(keys: Keys, element: Any) -> list[str]:
 
 
 def _check_alike(files: Sequence[ParquetFile], keys: Sequence[Keys], chosen: Sequence[str]) -> None:
-    """Check that all files have the chosen columns, and rows of one form."""
+    """Check that all files have the chosen columns."""
     first = files[0]
     for file, own in zip(files, keys, strict=True):
-        if file.form != first.form:
-            raise SourceError(
-                f"from_parquet: the rows of {file.path!r} were written as a {file.form}, those in "
-                f"{first.path!r} as a {first.form}"
-            )
         for name in chosen:
             if (name in own, name in file.types) != (name in keys[0], name in first.types):
                 where = "a column" if name in first.types else "in the name of a folder"

@@ -286,9 +286,10 @@ def _stored_dtype(value: np.generic | NDArray[Any], at: str) -> np.dtype[Any]:
     is_number = dtype.kind in "biu" or (dtype.kind == "f" and dtype.itemsize <= 8)
     is_number = is_number and not is_ml_dtype(dtype)
     if not dtype.isnative or not (is_time or is_number):
+        advice = "; map text of NumPy to str" if dtype.kind == "U" else ""
         raise SpecMismatch(
             f"{at}: {dtype} cannot be written; bool, integers, float16 to float64, days, and times "
-            f"in ms, us or ns can, in this machine's byte order"
+            f"in ms, us or ns can, in this machine's byte order{advice}"
         )
     days = value.view(np.int64) if dtype == _DAY else 0
     if np.any(days < -(2**31)) or np.any(days >= 2**31):
