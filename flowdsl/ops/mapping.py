@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from types import FunctionType, NoneType, UnionType
@@ -11,8 +10,6 @@ from typing import (
     Any,
     ClassVar,
     Generic,
-    Literal,
-    TypeAlias,
     TypeVar,
     Union,
     get_args,
@@ -67,15 +64,10 @@ from flowdsl.ops.sources import refuse_tables
 if TYPE_CHECKING:
     from flowdsl.elements.batch_types import Unknown
     from flowdsl.flow import Flow
+    from flowdsl.ops.conditions import Truth
 
 B = TypeVar("B")
 Ts = TypeVarTuple("Ts")
-
-MayBeEmpty: TypeAlias = str | bytes | list[Any] | dict[Any, Any] | set[Any] | frozenset[Any]
-Truth: TypeAlias = bool | np.bool_ | Literal[0] | MayBeEmpty | re.Match[Any] | None
-"""The result of a condition: a bool; or what may be empty or missing, as in ``line.strip()`` and
-``re.search(pattern, line)``. A number is more often a mistake, and so is a tuple; 0 is accepted for
-``count and ...``."""
 
 
 @frozen_node

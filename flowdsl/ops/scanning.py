@@ -38,12 +38,12 @@ from flowdsl.nodes import (
     with_inferred,
 )
 from flowdsl.nodes.validation import brief
-from flowdsl.ops.mapping import Truth
 
 if TYPE_CHECKING:
     from collections import Counter, deque
 
     from flowdsl.flow import Flow
+    from flowdsl.ops.conditions import Truth
 
 B = TypeVar("B")
 S = TypeVar("S")

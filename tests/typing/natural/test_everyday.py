@@ -16,6 +16,7 @@ import string
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import date
 from functools import partial, reduce
 from pathlib import Path
 from types import SimpleNamespace
@@ -648,6 +649,23 @@ def test_moving_average() -> None:
     prices = fl.from_items([1.0, 3.0, 2.0, 4.0])
     assert prices.window(2).map(statistics.mean).collect() == [2.0, 2.5, 3.0]
     assert prices.window(3).map(np.array).map(np.mean).batch(2).collect()[0].tolist() == [2.0, 3.0]
+
+
+@dataclass
+class User:
+    name: str
+    born: date | None = None
+
+
+USERS = {"ann": User("Ann", date(1990, 1, 1)), "bob": User("Bob")}
+
+
+def test_conditions_that_look_something_up() -> None:
+    names = fl.from_items(["ann", "eve", "bob"])
+    assert names.filter(USERS.get).collect() == ["ann", "bob"]
+    assert names.take_while(lambda name: USERS.get(name)).collect() == ["ann"]
+    users = names.filter_map(USERS.get)
+    assert users.filter(lambda user: user.born).map(lambda user: user.name).collect() == ["Ann"]
 
 
 def count_windows(stacked: bool, by_sign: bool) -> int:
