@@ -34,7 +34,7 @@ def test_every_example_is_in_the_gallery_with_its_plan() -> None:
     assert sorted(path.stem for path in (SITE / "plans").iterdir()) == examples
 
 
-@pytest.mark.slow
+@pytest.mark.long  # it imports every framework
 def test_the_plans_of_the_examples_are_up_to_date(tmp_path: Path) -> None:
     pytest.importorskip("tensorflow")
     command = [sys.executable, str(ROOT / "docs" / "generate_gallery.py"), str(tmp_path)]
