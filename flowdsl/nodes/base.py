@@ -210,7 +210,7 @@ class Node(ABC, Generic[T, E]):
     bounds: ClassVar[bool] = False
     """True if the operator ends an endless flow, at a length known beforehand."""
 
-    positional: ClassVar[bool] = False
+    chooses_by_position: ClassVar[bool] = False
     """True if it chooses rows by position. Over a reordered flow, that choice is random."""
 
     order_varies_by_epoch: ClassVar[bool | None] = None
@@ -282,7 +282,7 @@ class Node(ABC, Generic[T, E]):
         inherited = frozenset[Tag]().union(*(source.effects for source in self.sources))
         if self.bounds and Endless in inherited:
             inherited -= {Endless, Unsized}
-        if self.positional and Reordered in inherited:
+        if self.chooses_by_position and Reordered in inherited:
             inherited |= {Resampled}
         return inherited | self.adds
 

@@ -112,7 +112,7 @@ class ByNumber(IndexTransform[T, E], Generic[T, E]):
 class Every(IndexTransform[T, E], Resumable[T, E], Generic[T, E]):
     """Every ``step``-th element, starting with the first."""
 
-    positional: ClassVar[bool] = True
+    chooses_by_position: ClassVar[bool] = True
     step: int = attrs.field(converter=plain_int, validator=at_least(1))
 
     @property
@@ -208,7 +208,7 @@ def _is_mask(value: object) -> bool:
 class SelectRows(ByNumber[T, E | Reordered | Resampled], Generic[T, E]):
     """The elements at some positions, in the order of the positions."""
 
-    positional: ClassVar[bool] = True
+    chooses_by_position: ClassVar[bool] = True
     numbers: NDArray[np.int64] = attrs.field(converter=_row_numbers, eq=id)
 
     def __attrs_post_init__(self) -> None:

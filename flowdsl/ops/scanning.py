@@ -113,7 +113,7 @@ def _pair(result: tuple[S, B]) -> tuple[S, B]:
 class _While(MadeFromLatest[T, E], Generic[T, E]):
     """An operator that chooses by the first element for which a condition is false."""
 
-    positional: ClassVar[bool] = True
+    chooses_by_position: ClassVar[bool] = True
     source: Node[T, E]
 
     @property

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 class Shard(IndexTransform[T, E], Resumable[T, E], Reshardable[T, E], Generic[T, E]):
     """Every ``n``-th element, starting with the ``i``-th."""
 
-    positional: ClassVar[bool] = True
+    chooses_by_position: ClassVar[bool] = True
     n: int = attrs.field(converter=plain_int, validator=at_least(1))
     i: int = attrs.field(converter=plain_int, validator=at_least(0))
 

@@ -59,7 +59,7 @@ class Take(IndexTransform[T, E], Resumable[T, E], Generic[T, E]):
     """The first ``n`` elements."""
 
     bounds: ClassVar[bool] = True
-    positional: ClassVar[bool] = True
+    chooses_by_position: ClassVar[bool] = True
     keeps_positions: ClassVar[bool] = True
     n: int = attrs.field(converter=plain_int, validator=at_least(0))
 
@@ -87,7 +87,7 @@ class Take(IndexTransform[T, E], Resumable[T, E], Generic[T, E]):
 class Skip(IndexTransform[T, E], Resumable[T, E], Generic[T, E]):
     """All elements but the first ``n``."""
 
-    positional: ClassVar[bool] = True
+    chooses_by_position: ClassVar[bool] = True
     n: int = attrs.field(converter=plain_int, validator=at_least(0))
 
     @property

@@ -111,7 +111,9 @@ def _notes(node: AnyNode) -> Iterator[str]:
                 f"note: {cache.title} is not filled by passes that {part.title} ends early: each "
                 f"computes its elements again; put cache() after {part.title}"
             )
-        if part.positional and not any(Resampled in source.effects for source in part.sources):
+        if part.chooses_by_position and not any(
+            Resampled in source.effects for source in part.sources
+        ):
             shuffle = _shuffled_by(part)
             if shuffle is not None and isinstance(part, IndexTransform) and part.shard is not None:
                 yield (

@@ -152,8 +152,9 @@ def places_from(place: Place, nodes: Sequence[AnyNode]) -> Iterator[Place]:
 def places_after(places: Places, rows: int) -> Places:
     """Return the places after ``rows`` more rows of the first operator.
 
-    Only the places of a ``Restartable`` operator change. Those of any other are noted after each
-    row; further rows then belong to an element that is not yet complete.
+    Only the places of a ``Restartable`` operator change: it counts rows from its restart point. Of
+    any other operator, the places are noted after each row of its channel. If there are rows after
+    the latest note, they are a part of an element, which is read again as a whole.
     """
     if not rows or not places or len(places[0]) == 2:  # it has no restart
         return places

@@ -2,7 +2,7 @@
 
 Python handles it only when a call of TensorFlow returns, so a thread notices it and ends the call
 (``on_ctrl_c``). It may be hidden by another exception, raised by a scope of TensorFlow that it has
-left half open (``interrupts_first``).
+left half open (``raising_hidden_interrupts``).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def on_ctrl_c(end: Callable[[], object]) -> Iterator[None]:
 
 
 @contextmanager
-def interrupts_first() -> Iterator[None]:
+def raising_hidden_interrupts() -> Iterator[None]:
     """Raise the ``KeyboardInterrupt`` that another exception hides.
 
     A scope of TensorFlow that an interrupt leaves half open raises a ``RuntimeError`` when it

@@ -171,12 +171,12 @@ class RowsFile:
 
     def _select(self, declared: Spec) -> None:
         """Leave out the arrays that a declaration of names does not name."""
-        names = _names_declared(declared)
-        if self.form == "single" or not names or not {*names} < {*self.names}:
+        chosen = {*_names_declared(declared)}
+        if self.form == "single" or not chosen or not chosen < {*self.names}:
             return
         arrays = dict(zip(self.names, self._arrays, strict=True))
-        self.names = self._place_names = names
-        self.form, self._arrays = "dict", [arrays[name] for name in names]
+        self.names = self._place_names = [name for name in self.names if name in chosen]
+        self.form, self._arrays = "dict", [arrays[name] for name in self.names]
 
     @contextmanager
     def _errors(self, what: str) -> Iterator[None]:
@@ -252,7 +252,7 @@ class RowsFile:
                 f"from_npz: {self.path!r} has no array {missing[0]!r}, it has "
                 f"{', '.join(map(repr, names))}; declared {declared}"
             )
-        return chosen or names, "dict"
+        return [name for name in names if name in chosen] or names, "dict"
 
     def _dtypes(self, declared: Spec) -> dict[str, np.dtype[Any]]:
         """Return the dtypes that the header names, or else the declaration, by array."""

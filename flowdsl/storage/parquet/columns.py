@@ -250,6 +250,14 @@ def decoded(column: Any, wanted: Spec, fill: Any = None) -> Decoded:
     return Decoded(values, _texts(values) if array.null_count else values)
 
 
+def has_null_items(column: Any) -> bool:
+    """Return True if a column of arrays has an item that is null, in any row."""
+    if _shape(column.type) is None:
+        return False
+    chunks = (getattr(chunk, "storage", chunk) for chunk in column.chunks)
+    return any(chunk.flatten().null_count for chunk in chunks)
+
+
 def _present(array: Any) -> Any:
     """Return a mask: False for each null, True for other values; None if there are no nulls."""
     return array.is_valid().to_numpy(zero_copy_only=False) if array.null_count else None

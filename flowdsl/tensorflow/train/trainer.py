@@ -16,7 +16,7 @@ from flowdsl.nodes import ListOf, checked, checked_int, checked_names
 from flowdsl.resources.logs import logger
 from flowdsl.tensorflow.inputs import EndOfPass, InputSource
 from flowdsl.tensorflow.inputs.source import LeftOver, State
-from flowdsl.tensorflow.interrupts import interrupts_first
+from flowdsl.tensorflow.interrupts import raising_hidden_interrupts
 from flowdsl.tensorflow.train.callbacks.base import Callback, StopTraining
 from flowdsl.tensorflow.train.callbacks.group import Callbacks
 from flowdsl.tensorflow.train.callbacks.periodic import PeriodicTrigger
@@ -263,7 +263,7 @@ class Trainer(ABC):
         callbacks = self._callbacks
         if callbacks is None:
             raise FlowError("main_loop: call setup() first, or train(), which calls both")
-        with interrupts_first(), ExitStack() as ends:
+        with raising_hidden_interrupts(), ExitStack() as ends:
             if self.is_chief:
                 ends.enter_context(locked(self.config.logdir))
             ends.callback(self.input.close)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import flowdsl as fl
-from flowdsl.tensorflow.interrupts import interrupts_first
+from flowdsl.tensorflow.interrupts import raising_hidden_interrupts
 from flowdsl.tensorflow.train import (
     Callback,
     JSONWriter,
@@ -198,7 +198,7 @@ def test_an_interrupt_that_tensorflow_hides_is_raised() -> None:
     hidden = RuntimeError("Exiting device scope without proper scope nesting")
     hidden.__context__ = ValueError()
     hidden.__context__.__context__ = KeyboardInterrupt()
-    with pytest.raises(KeyboardInterrupt), interrupts_first():
+    with pytest.raises(KeyboardInterrupt), raising_hidden_interrupts():
         raise hidden
-    with pytest.raises(RuntimeError), interrupts_first():
+    with pytest.raises(RuntimeError), raising_hidden_interrupts():
         raise RuntimeError
