@@ -6,6 +6,9 @@ import glob
 import os
 import re
 from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+_Name = TypeVar("_Name", str, list[str])
 
 
 def matches(pattern: str) -> list[str]:
@@ -112,6 +115,19 @@ def _shown(url: re.Match[str]) -> str:
     return f"{url['scheme']}://{user}{url['location']}{'?***' if url['query'] else ''}"
 
 
+def common_start(names: Sequence[_Name]) -> _Name:
+    """Return the longest start of all names: ``os.path.commonprefix``, deprecated in Python 3.15.
+
+    >>> common_start(["https://host/a1", "https://host/a2"])
+    'https://host/a'
+    >>> common_start([["a", "b"], ["a"]])
+    ['a']
+    """
+    first, last = min(names), max(names)  # the others are between them, and start likewise
+    pairs = enumerate(zip(first, last, strict=False))
+    return first[: next((at for at, (one, other) in pairs if one != other), len(first))]
+
+
 def names_digest(names: Sequence[str]) -> str:
     """Return a digest of the names of files, from the folder that contains them all.
 
@@ -127,7 +143,7 @@ def names_digest(names: Sequence[str]) -> str:
     from hashlib import blake2b  # here: it loads OpenSSL
 
     names = [name.replace(os.sep, "/") for name in names]
-    folder = os.path.commonprefix(names).rpartition("/")[0]  # noqa: RUF071  # names may be URLs
+    folder = common_start(names).rpartition("/")[0] if names else ""
     root = folder.rpartition("/")[0]
     below = "\0".join(name[len(root) :] for name in names).encode(errors="surrogateescape")
     return blake2b(below, digest_size=8).hexdigest()

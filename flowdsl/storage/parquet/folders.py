@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Sequence
 from typing import Any, TypeAlias
@@ -12,6 +11,7 @@ import numpy as np
 
 from flowdsl.elements.specs import UNKNOWN, ArraySpec, Spec, ValueSpec
 from flowdsl.errors import SpecMismatch
+from flowdsl.resources.file_names import common_start
 from flowdsl.storage.csv.cells import CellType
 
 _NULL = "__HIVE_DEFAULT_PARTITION__"
@@ -37,7 +37,7 @@ def keys_of(paths: Sequence[str], given: Sequence[str]) -> list[Keys]:
     [{}]
     """
     folders = [_folders(path) for path in paths]
-    above = len(os.path.commonprefix([*folders, *map(_folders, given)]))  # noqa: RUF071  # of lists
+    above = len(common_start([*folders, *map(_folders, given)])) if folders else 0
     return [_keys(names[above:]) for names in folders]
 
 
