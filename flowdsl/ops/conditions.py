@@ -32,7 +32,7 @@ class _Attrs(Protocol):  # attrs.AttrsInstance is any object to pyright
 
 
 MayBeEmpty: TypeAlias = str | bytes | list[Any] | dict[Any, Any] | set[Any] | frozenset[Any]
-IsRecord: TypeAlias = _NamedTuple | _Dataclass | _Attrs | Struct
-MayBeMissing: TypeAlias = IsRecord | re.Match[Any] | date | time | PurePath | None
+Record: TypeAlias = _NamedTuple | _Dataclass | _Attrs | Struct
+MayBeMissing: TypeAlias = Record | re.Match[Any] | date | time | PurePath | None
 Truth: TypeAlias = bool | np.bool_ | Literal[0] | MayBeEmpty | MayBeMissing
 """The result of a condition; 0 is accepted for ``count and ...``."""

@@ -14,7 +14,13 @@ from flowdsl.elements.structure import read_only
 from flowdsl.errors import InvalidFlow, SourceError
 from flowdsl.nodes import IndexedSource, Sliceable, frozen_node
 from flowdsl.storage.libraries import library
-from flowdsl.storage.parquet.columns import Decoded, decoded, has_null_items, spec_of_column
+from flowdsl.storage.parquet.columns import (
+    NULL_ITEM,
+    Decoded,
+    decoded,
+    has_null_items,
+    spec_of_column,
+)
 from flowdsl.storage.parquet.rows import gatherer, maker
 from flowdsl.storage.read_ahead import by_number
 
@@ -146,7 +152,7 @@ def _column_of_arrow(name: str, column: Any) -> TableColumn:
     chunked = column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
     try:
         if has_null_items(chunked):
-            raise SourceError("it has an array with an item that is null")
+            raise SourceError(NULL_ITEM)
         spec = UNKNOWN if chunked.null_count else spec_of_column(chunked.type)
         return TableColumn(name, decoded(chunked, UNKNOWN), spec)
     except (SourceError, pa.ArrowException, ValueError) as error:

@@ -62,6 +62,8 @@ class Decoded:
     one, for example because one is null."""
 
 
+NULL_ITEM = "it has an array with an item that is null"
+
 _SHARED_BYTES = 1 << 16
 """The limit on memory that arrays of consecutive rows share."""
 
@@ -379,7 +381,7 @@ def _without(arrays: Decoded, has_null: NDArray[np.bool_], kind: type) -> Decode
     def values(start: int, end: int) -> list[Any]:
         if has_null[start:end].any():
             advice = f"; declare list[{kind.__name__} | None]" if kind is not NoneType else ""
-            raise SourceError(f"it has an array with an item that is null{advice}")
+            raise SourceError(f"{NULL_ITEM}{advice}")
         return arrays.values(start, end)
 
     def stacked(start: int, end: int) -> Any:

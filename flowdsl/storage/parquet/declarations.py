@@ -2,8 +2,8 @@
 
 The specs of a column and of its declaration are compared when a flow is built. What they cannot
 show is checked here: nulls within lists and structs, which Arrow counts for a whole row group;
-classes that a declared subclass would hide, such as ``bool`` for ``int``; and classes without a
-spec, such as ``dict[str, int]``.
+a declared class that is narrower than the values' class, such as ``bool`` for ``int``; and types
+without a spec, such as ``dict[str, int]``.
 """
 
 from __future__ import annotations

@@ -413,7 +413,7 @@ def from_parquet(
     names = [name for _, files in named for name in files]
     files = [ParquetFile("from_parquet", name) for name in names]
     keys = list(map(_new_keys, files, keys_of(names, [given for given, _ in named])))
-    # The columns of an empty flow may be unknown: its file says nothing of those of the others.
+    # A file of an empty flow may have no columns. Then the other files determine them.
     known = [k for k, file in enumerate(files) if file.types or sum(file.lengths)] or [0]
     names, files = [names[k] for k in known], [files[k] for k in known]
     keys = [keys[k] for k in known]
