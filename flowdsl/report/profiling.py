@@ -165,7 +165,7 @@ class _Watch(Generic[T]):
                     warmup_deadline = warmup_deadline or now + min(self.seconds, _MAX_WARMUP)
                     before = statistics()
                     if now >= warmup_deadline or all_at_work(before):
-                        self.deadline = now + self.seconds
+                        self.deadline = clock() + self.seconds  # counted from `before`
         seen = statistics()
         if self.deadline is None:  # a pass shorter than the warm-up counts as a whole
             self.deadline = clock() + self.seconds

@@ -202,12 +202,10 @@ def test_advised_workers_reach_the_expected_rate() -> None:
 
 def test_the_step_gets_the_elements_for_the_seconds() -> None:
     given: list[int] = []
-    began = time.perf_counter()
     seen = numbers().profile(0.1, step=given.append)
-    assert 0.1 <= time.perf_counter() - began < 10
     assert given == list(range(len(given)))
     assert seen.statistics.elements == len(given) - 1  # what came before the second is not timed
-    assert 0.1 <= seen.statistics.seconds < 10
+    assert seen.statistics.seconds > 0.1 - 1e-9  # also if the machine stops in the warm-up
     assert seen.statistics.profiled
 
 
