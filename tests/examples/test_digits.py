@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import runpy
 import shutil
@@ -30,8 +31,12 @@ EXAMPLE = ROOT / "examples" / "digits.py"
 STEPS, EPOCHS = 45, 3
 KILLED_AFTER, SAVED_AT = 67, 60  # both within the second epoch
 
+RUN = """
+import runpy, tests.quick_tensorflow
+runpy.run_path("digits.py", run_name="__main__")
+"""
 KILL = f"""
-import os, runpy, signal
+import os, runpy, signal, tests.quick_tensorflow
 from flowdsl.tensorflow.train import FeedfreeTrainerBase
 
 run_step = FeedfreeTrainerBase.run_step
@@ -54,8 +59,14 @@ def run(
     assert "max_epoch=40" in text
     script = folder / "digits.py"
     script.write_text(text.replace("max_epoch=40", f"max_epoch={epochs}"))
-    command = [sys.executable, *(["-c", KILL] if kill else [str(script)])]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        [sys.executable, "-c", KILL if kill else RUN],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 def event_files(folder: Path) -> list[Path]:

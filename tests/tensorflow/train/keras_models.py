@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -67,7 +67,9 @@ OPTIMIZERS: dict[str, Callable[[], Any]] = {
 }
 
 
-def compiled(layer: str, optimizer: str, policy: str = "float32") -> Callable[[], Any]:
+def compiled(
+    layer: str, optimizer: str, policy: str = "float32", metrics: Sequence[str] = ("accuracy",)
+) -> Callable[[], Any]:
     """A function that makes the model, with the same first values each time."""
 
     def make() -> Any:
@@ -83,7 +85,7 @@ def compiled(layer: str, optimizer: str, policy: str = "float32") -> Callable[[]
                     keras.layers.Dense(1, activation="sigmoid", dtype="float32"),
                 ]
             )
-            net.compile(OPTIMIZERS[optimizer](), "binary_crossentropy", metrics=["accuracy", "auc"])
+            net.compile(OPTIMIZERS[optimizer](), "binary_crossentropy", metrics=[*metrics])
         finally:
             keras.mixed_precision.set_dtype_policy(before)
         return net

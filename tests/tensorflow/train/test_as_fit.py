@@ -214,16 +214,16 @@ def assert_measured(epochs: Epochs, history: Mapping[str, list[float]]) -> None:
 
 @pytest.mark.parametrize("towers", [pytest.param(1, marks=pytest.mark.long), 2])
 def test_metrics_equal_fit_and_evaluate(towers: int) -> None:
-    epochs = Epochs()
+    epochs, make = Epochs(), compiled("penalties", "sgd", metrics=["accuracy", "auc"])
     held_out = fl.from_items(list(zip(X[:10], Y[:10], strict=True))).batch(4)
     ours = trainer(
-        compiled("penalties", "sgd"),
+        make,
         towers,
         callbacks=[InferenceRunner(held_out)],
         monitors=[epochs],
     )
     ours.train()
-    _, history = fitted(compiled("penalties", "sgd"), validation_data=(X[:10], Y[:10]))
+    _, history = fitted(make, validation_data=(X[:10], Y[:10]))
     assert {"accuracy", "auc", "val_accuracy", "val_auc", "val_loss"} <= set(history)
     assert_measured(epochs, history)
 

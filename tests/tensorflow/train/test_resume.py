@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -103,6 +104,26 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Trainer, Path
     return whole, logdir
 
 
+@pytest.fixture
+def finished(undisturbed: tuple[Trainer, Path], tmp_path: Path) -> Path:
+    """A logdir of a finished training, for one test."""
+    return shutil.copytree(undisturbed[1], tmp_path / "finished")
+
+
+@pytest.fixture(scope="module")
+def killed_at_10(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    logdir = tmp_path_factory.mktemp("killed")
+    with pytest.raises(Killed):
+        trainer(logdir, KillAt(10)).train()
+    return logdir
+
+
+@pytest.fixture
+def killed(killed_at_10: Path, tmp_path: Path) -> Path:
+    """A logdir of a training that was killed after step 10, for one test."""
+    return shutil.copytree(killed_at_10, tmp_path / "killed")
+
+
 # Before the first checkpoint, within an epoch, at its last step, after an epoch's checkpoint.
 @pytest.mark.parametrize(
     "step", [7, 19, *(pytest.param(step, marks=pytest.mark.long) for step in (3, 6, 8, 14))]
@@ -139,19 +160,17 @@ def test_a_killed_process_is_run_again(undisturbed: tuple[Trainer, Path], tmp_pa
     check_equal(tmp_path, again, *undisturbed)
 
 
-def test_finished_training_is_not_run_again(tmp_path: Path) -> None:
-    trainer(tmp_path).train()
-    before = (tmp_path / "stats.json").read_text()
-    again = trainer(tmp_path)
+def test_finished_training_is_not_run_again(finished: Path) -> None:
+    before = (finished / "stats.json").read_text()
+    again = trainer(finished)
     again.train()
     assert again.global_step == STEPS * EPOCHS
-    assert (tmp_path / "stats.json").read_text() == before
+    assert (finished / "stats.json").read_text() == before
 
 
-def test_resume_false_does_not_overwrite_checkpoints(tmp_path: Path) -> None:
-    trainer(tmp_path).train()
+def test_resume_false_does_not_overwrite_checkpoints(finished: Path) -> None:
     with pytest.raises(fl.InvalidFlow, match=r"resume=False.*ckpt-21 exists already.*logdir"):
-        trainer(tmp_path).train(resume=False)
+        trainer(finished).train(resume=False)
 
 
 class Wider(Linear):
@@ -174,22 +193,18 @@ class Counting(Linear):
 
 @pytest.mark.filterwarnings("ignore:not trained. more")
 @pytest.mark.parametrize("model", [Wider, Reshaped, Counting])
-def test_a_checkpoint_of_another_model_is_refused(model: type[Linear], tmp_path: Path) -> None:
-    trainer(tmp_path).train()
+def test_a_checkpoint_of_another_model_is_refused(model: type[Linear], finished: Path) -> None:
     with pytest.raises(fl.StateMismatch, match="ckpt-21 does not fit this model and optimizer"):
-        trainer(tmp_path, model=model).train()
+        trainer(finished, model=model).train()
 
 
-def test_a_checkpoint_of_another_flow_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(Killed):
-        trainer(tmp_path, KillAt(10)).train()
+def test_a_checkpoint_of_another_flow_is_refused(killed: Path) -> None:
     with pytest.raises(fl.StateMismatch, match="shuffle"):
-        trainer(tmp_path, seed=4).train()
+        trainer(killed, seed=4).train()
 
 
-def test_the_last_checkpoints_are_kept(tmp_path: Path) -> None:
-    trainer(tmp_path).train()
-    kept = sorted(path.name for path in (tmp_path / "checkpoints").glob("*.index"))
+def test_the_last_checkpoints_are_kept(finished: Path) -> None:
+    kept = sorted(path.name for path in (finished / "checkpoints").glob("*.index"))
     assert kept == ["ckpt-16.index", "ckpt-20.index", "ckpt-21.index"]
 
 
@@ -212,10 +227,8 @@ def test_monitors_are_flushed_before_a_checkpoint(tmp_path: Path) -> None:
     assert careful.written == 8
 
 
-def test_training_resumes_on_another_number_of_devices(tmp_path: Path) -> None:
-    with pytest.raises(Killed):
-        trainer(tmp_path, KillAt(10)).train()
-    config = trainer(tmp_path).config
+def test_training_resumes_on_another_number_of_devices(killed: Path) -> None:
+    config = trainer(killed).config
     single = SimpleTrainer(config)
     single.train()
     assert single.global_step == STEPS * EPOCHS
@@ -233,18 +246,17 @@ def test_saving_needs_a_logdir() -> None:
         SimpleTrainer(config).train()
 
 
-def test_earlier_checkpoint_is_used_if_the_latest_was_removed(tmp_path: Path) -> None:
-    trainer(tmp_path).train()
-    folder = tmp_path / "checkpoints"
+def test_earlier_checkpoint_is_used_if_the_latest_was_removed(finished: Path) -> None:
+    folder = finished / "checkpoints"
     kept = sorted(int(path.stem.removeprefix("ckpt-")) for path in folder.glob("ckpt-*.index"))
     for path in folder.glob(f"ckpt-{kept[-1]}.*"):
         path.unlink()
-    again = trainer(tmp_path)
+    again = trainer(finished)
     again.setup()
     assert again.global_step == kept[-2]
     for path in folder.glob("ckpt-*"):
         path.unlink()
-    other = trainer(tmp_path)
+    other = trainer(finished)
     other.setup()
     assert other.global_step == 0
 
@@ -258,15 +270,14 @@ def test_earlier_checkpoint_is_used_if_the_latest_was_removed(tmp_path: Path) ->
         pytest.param("data-00000-of-00001", "cut", marks=pytest.mark.long),
     ],
 )
-def test_damaged_checkpoint_is_an_error(tmp_path: Path, suffix: str, damage: str) -> None:
-    trainer(tmp_path).train()
-    path = Path(f"{latest_checkpoint(tmp_path)}.{suffix}")
+def test_damaged_checkpoint_is_an_error(finished: Path, suffix: str, damage: str) -> None:
+    path = Path(f"{latest_checkpoint(finished)}.{suffix}")
     content = bytearray(path.read_bytes())
     middle = len(content) // 2
     content[middle] ^= 1
     path.write_bytes(content[:middle] if damage == "cut" else content)
     with pytest.raises(SourceError, match="is damaged: remove its files"):
-        trainer(tmp_path).setup()
+        trainer(finished).setup()
 
 
 if __name__ == "__main__":  # the process to be killed
