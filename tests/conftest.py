@@ -6,6 +6,7 @@ Drawing at random is asked for, by the profile "explore"; ``make explore`` does.
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import os
 import signal
@@ -17,9 +18,11 @@ from typing import Any
 os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
 
 import pytest
+from _pytest.faulthandler import fault_handler_stderr_fd_key
 from hypothesis import HealthCheck, Phase, settings
 from xdist.scheduler import LoadFileScheduling
 
+from flowdsl.workers import launching
 from flowdsl.workers.processes import Processes
 from tests.chaos.mortals import Mortals
 from tests.threads import spawn_thread
@@ -111,6 +114,19 @@ def pytest_sessionfinish() -> None:
 
 
 @pytest.fixture(scope="module", autouse=True)
+def end_what_hangs(pytestconfig: pytest.Config) -> Iterator[None]:
+    """End a file that hangs where ``timeout`` cannot interrupt it: in C, or in a teardown.
+
+    pytest has an option for that, which starts a thread in each test and waits for its end.
+    """
+    seconds = 12 * float(pytestconfig.getoption("timeout") or pytestconfig.getini("timeout"))
+    stderr = pytestconfig.stash.get(fault_handler_stderr_fd_key, 2)
+    faulthandler.dump_traceback_later(seconds, exit=True, file=stderr)
+    yield
+    faulthandler.cancel_dump_traceback_later()
+
+
+@pytest.fixture(scope="module", autouse=True)
 def quick_collections() -> None:
     """Exclude the objects of earlier test files, and of all that they import, from collections.
 
@@ -119,6 +135,16 @@ def quick_collections() -> None:
     """
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def share_modules() -> None:
+    """Import a module once for all workers, as in a program that runs this file of tests alone.
+
+    Of modules that cannot be shared, and of those requested with them, the rest of a program's
+    workers each import their own: pytest itself, once an earlier file has used Arrow in workers.
+    """
+    launching._not_shared.clear()
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ import pytest
 
 _PYTEST = [sys.executable, "-m", "pytest"]
 _AT_RANDOM = ["--hypothesis-profile=explore"]
-_PATIENT = ["--timeout=1200", "-o", "faulthandler_timeout=1500"]
+_PATIENT = ["--timeout=1200"]
 """Shrinking a failure takes up to five minutes, after which it must still be reported."""
 
 

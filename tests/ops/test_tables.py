@@ -16,6 +16,7 @@ import flowdsl as fl
 from flowdsl.errors import ElementError, InvalidFlow, MissingLibrary
 from flowdsl.testing import check_source
 from flowdsl.testing.elements import same
+from tests.sampling import examples
 
 pd: Any = pytest.importorskip("pandas")
 
@@ -74,7 +75,7 @@ def test_a_table_keeps_the_laws() -> None:
 
 
 @pytest.mark.parametrize("kind", TABLES)
-@settings(max_examples=15)
+@settings(max_examples=examples(100))
 @given(st.integers(1, 7), st.integers(1, 7))
 def test_batches_are_slices_of_the_columns(kind: str, size: int, stride: int) -> None:
     flow = fl.from_items(TABLES[kind]({"x": X, "name": TEXTS}))

@@ -44,6 +44,7 @@ from flowdsl.testing.laws import (
     running_gives_the_reference,
     spec_is_true,
 )
+from tests.sampling import examples
 
 WAIT = 60  # for what comes at once, on a machine that is busy
 DECLARED: dict[str, Any] = {"named": Named, "record": Row, "listed": Listed}
@@ -258,7 +259,7 @@ def test_every_remote_node_is_checked_against_the_laws() -> None:
 @pytest.mark.hypothesis
 @pytest.mark.parametrize("source", REMOTE)
 def test_sent_flows_obey_the_laws(source: str) -> None:
-    @settings(max_examples=12)
+    @settings(max_examples=examples(120))
     @given(CATALOGUE.chains(most=2, source=source), st.integers(0, 3))
     def check(recipe: Recipe, place: int) -> None:
         with senders():

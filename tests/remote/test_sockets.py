@@ -48,6 +48,7 @@ from tests.remote.wires import (
     sealed,
     sending,
 )
+from tests.sampling import examples
 from tests.storage.elements import ELEMENTS, identical
 from tests.waiting import eventually
 
@@ -111,7 +112,7 @@ def _same(row: tuple[str, bytes]) -> tuple[str, bytes]:
 
 
 class TestElements:
-    @settings(max_examples=40)
+    @settings(max_examples=examples(200))
     @given(
         elements=st.lists(ELEMENTS, max_size=4),
         sender_binds=st.booleans(),

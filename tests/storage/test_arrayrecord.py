@@ -18,6 +18,7 @@ from flowdsl.errors import ElementError, InvalidFlow, MissingLibrary, SourceErro
 from flowdsl.storage import libraries
 from flowdsl.storage.arrayrecord import _File
 from flowdsl.testing.elements import same
+from tests.sampling import examples
 
 READ = _File.records
 
@@ -36,7 +37,7 @@ RECORDS = st.binary(max_size=20).filter(lambda x: not x.startswith(b"\xc1flow"))
 """The prefix of encoded elements."""
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(100))
 @given(
     st.lists(RECORDS, max_size=20),
     st.integers(1, 8),

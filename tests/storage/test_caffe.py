@@ -69,7 +69,7 @@ def store(path: Path, *data: bytes) -> Path:
 IMAGES = hnp.arrays(np.uint8, hnp.array_shapes(min_dims=3, max_dims=3, max_side=5))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.lists(st.tuples(IMAGES, st.integers(-(2**31), 2**31 - 1)), min_size=1, max_size=4))
 def test_images_have_channels_last(
     tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[NDArray[np.uint8], int]]

@@ -22,6 +22,7 @@ from flowdsl.nodes import IndexedSource
 from flowdsl.storage import compression
 from flowdsl.storage.byte_files import open_file
 from flowdsl.storage.compression import Compression, Inflated
+from tests.sampling import examples
 
 
 @pytest.fixture
@@ -54,7 +55,7 @@ def write(path: Path, rows: list[str]) -> None:
 
 
 @pytest.mark.usefixtures("small")
-@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(200), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(st.binary(max_size=60), min_size=1, max_size=4),
     st.lists(st.tuples(st.integers(0, 250), st.integers(0, 40)), max_size=8),

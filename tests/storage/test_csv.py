@@ -220,7 +220,7 @@ TABLES = st.integers(1, 3).flatmap(
 
 
 @pytest.mark.usefixtures("small")
-@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(200), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(TABLES, st.sampled_from([",", ";", "\t"]), st.sampled_from(["\n", "\r\n"]))
 def test_files_written_by_the_csv_module_are_read(
     tmp_path: Path, rows: list[tuple[str, ...]], delimiter: str, end: str
@@ -798,7 +798,7 @@ def test_flow_without_rows_writes_a_header_if_names_are_known(path: Path) -> Non
     assert fl.from_csv(path, header=False).collect() == []
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(200))
 @given(st.lists(st.tuples(st.none() | st.just("a"), st.just("")), min_size=1, max_size=3))
 def test_single_empty_cell_is_a_row(tmp_path: Path, rows: list[tuple[str | None, str]]) -> None:
     path = tmp_path / "any.csv"

@@ -18,6 +18,7 @@ import flowdsl as fl
 from flowdsl.errors import ElementError, FlowError, InvalidFlow, SpecMismatch
 from flowdsl.nodes import Windowed
 from flowdsl.testing.elements import same
+from tests.sampling import examples
 
 FORMS: dict[str, tuple[Any, st.SearchStrategy[Any], Any]] = {
     "int32": (pa.int32(), st.integers(-9, 9), 7),
@@ -61,7 +62,7 @@ def equal(one: Any, other: Any) -> None:
     assert same(one, other)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(200))
 @given(tables(), st.integers(1, 5), st.integers(1, 5), st.integers(1, 5))
 def test_batches_of_columns_equal_batches_of_rows(
     tmp_path_factory: pytest.TempPathFactory,
@@ -87,7 +88,7 @@ def test_batches_of_columns_equal_batches_of_rows(
             equal(x, y)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(200))
 @given(tables())
 def test_nulls_are_filled_and_other_values_are_kept(
     tmp_path_factory: pytest.TempPathFactory, drawn: tuple[Any, dict[str, Any]]

@@ -25,7 +25,7 @@ def _ends_well(*command: str) -> str:
 
 @pytest.mark.slow
 def test_damaged_files_are_handled() -> None:
-    each = 3
+    each = 2
     message = _ends_well("tests.storage.fuzz", f"--files={each * len(fuzz.READERS)}", "--seed=1")
     assert f"{each * len(fuzz.READERS)} damaged files" in message
 

@@ -89,7 +89,7 @@ def boxes(draw: st.DrawFn, height: int, width: int) -> tuple[int, int, int, int]
 # -- pixels ----------------------------------------------------------------------------------------
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(200))
 @given(images(), st.sampled_from(sorted(LOSSLESS)))
 def test_lossless_images_are_decoded_exactly(pixels: Pixels, form: str) -> None:
     got = fl.decode_image(encoded(pixels, form))
@@ -98,7 +98,7 @@ def test_lossless_images_are_decoded_exactly(pixels: Pixels, form: str) -> None:
     assert fl.image_size(encoded(pixels, form)) == pixels.shape[:2]
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(200))
 @given(hnp.arrays(np.uint8, shapes), st.sampled_from(["PNG", "BMP", "GIF"]))
 def test_grey_image_is_converted_to_colour_or_stays_grey(pixels: Pixels, form: str) -> None:
     data = encoded(pixels, form) if pixels.size > 1 else encoded(np.full((1, 2), 7, "u1"), form)
@@ -374,7 +374,7 @@ def test_damaged_exif_turns_nothing(form: str) -> None:
 # -- parts and sizes -------------------------------------------------------------------------------
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(200))
 @given(st.data(), shapes, st.sampled_from(["JPEG", "PNG", "WEBP"]), st.sampled_from([1, 3]))
 def test_crop_equals_the_same_part_of_the_whole_image(
     data: st.DataObject, shape: tuple[int, int], form: str, channels: Any
@@ -387,7 +387,7 @@ def test_crop_equals_the_same_part_of_the_whole_image(
     assert np.array_equal(part, whole[top : top + h, left : left + w])
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(200))
 @given(st.data(), st.tuples(st.integers(1, 150), st.integers(1, 150)), shapes)
 @pytest.mark.parametrize("form", ["JPEG", "PNG"])
 def test_uniform_colour_is_kept_by_any_crop_and_size(
@@ -456,7 +456,7 @@ def test_jpeg_is_decoded_at_a_reduced_scale(
     assert sizes == [(-(-101 // by), -(-203 // by), 3)] * 2
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(200))
 @given(st.data(), st.integers(8, 40))
 def test_crop_of_a_reduced_jpeg_is_in_the_right_place(data: st.DataObject, size: int) -> None:
     y, x = np.mgrid[:256, :320]

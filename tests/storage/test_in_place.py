@@ -28,6 +28,7 @@ from flowdsl.storage.codec import decode, encode, encode_numbered
 from flowdsl.storage.layout import layout_of
 from flowdsl.storage.tfrecord.framing import framed
 from flowdsl.testing.elements import same
+from tests.sampling import examples
 
 READ_INTO = LocalFile.read_into
 LARGE = 700  # numbers of 4 bytes: too many for a leaf page
@@ -202,7 +203,7 @@ def test_arrays_have_their_names_when_dicts_differ_in_the_order_of_keys(
 
 
 @every_encoded_format
-@settings(max_examples=30)
+@settings(max_examples=examples(200))
 @given(
     form=st.sampled_from(FORMS),
     values=st.lists(VALUES, min_size=1, max_size=8),

@@ -12,7 +12,7 @@ from tests.storage.formats import FORMATS
 
 def _marks(name: str, law: FormatLaw) -> list[pytest.MarkDecorator]:
     """Our sources are checked by the laws of sources in ``tests/test_laws.py`` too."""
-    return [pytest.mark.long] if law is it_is_a_source and name not in ("lmdb", "text") else []
+    return [pytest.mark.long] if law is it_is_a_source and name != "lmdb" else []
 
 
 @pytest.mark.hypothesis

@@ -37,6 +37,7 @@ from flowdsl.errors import (
 )
 from flowdsl.nodes import IndexedSource
 from flowdsl.storage.codec import encode
+from tests.sampling import examples
 from tests.storage.elements import ELEMENTS, identical
 
 
@@ -96,7 +97,7 @@ def output_of(program: str, *arguments: object) -> str:
 # -- writing and reading ---------------------------------------------------------------------------
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(100))
 @given(st.lists(st.tuples(st.integers(0, 2**40), st.text(st.characters(codec="utf-8")))))
 def test_rows_are_read_back_in_order(tmp_path: Path, rows: list[tuple[int, str]]) -> None:
     path = tmp_path / "rows.lmdb"
@@ -710,7 +711,7 @@ def test_invalid_path_is_refused(path: Any) -> None:
 # -- what rows may hold ----------------------------------------------------------------------------
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(100))
 @given(st.lists(ELEMENTS, max_size=6), st.booleans())
 def test_any_elements_are_read_back(tmp_path: Path, rows: list[Any], trusted: bool) -> None:
     path = tmp_path / "rows.lmdb"

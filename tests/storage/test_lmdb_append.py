@@ -23,6 +23,7 @@ import flowdsl as fl
 from flowdsl.errors import ElementError, InvalidFlow, SourceError, SpecMismatch
 from flowdsl.storage.lmdb import rows as lmdb_rows
 from flowdsl.storage.lmdb import writing as lmdb_writing
+from tests.sampling import examples
 from tests.storage.test_lmdb import output_of
 
 
@@ -56,7 +57,7 @@ def stays_readable(path: Path) -> None:
 # -- what is added ---------------------------------------------------------------------------------
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(100))
 @given(st.lists(st.integers(0, 11), max_size=5))
 @pytest.mark.usefixtures("few_at_a_time")
 def test_appending_in_pieces_equals_writing_at_once(tmp_path: Path, pieces: list[int]) -> None:

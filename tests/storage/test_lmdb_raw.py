@@ -32,6 +32,7 @@ from flowdsl.errors import (
 from flowdsl.nodes import IndexedSource
 from flowdsl.testing import check_source
 from flowdsl.testing.elements import same
+from tests.sampling import examples
 
 PAGE = 4096
 
@@ -68,7 +69,7 @@ KEYS = st.binary(min_size=1, max_size=20).filter(lambda key: key != b"__keys__")
 BYTES = st.binary(max_size=60) | st.sampled_from([b"x" * n for n in (1999, 2100, 4080, 4081, 9000)])
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.lists(st.dictionaries(KEYS, BYTES, max_size=40)))
 def test_rows_are_ordered_by_key(
     tmp_path_factory: pytest.TempPathFactory, transactions: list[dict[bytes, bytes]]

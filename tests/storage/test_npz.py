@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 import flowdsl as fl
 from flowdsl.errors import ElementError, SourceError, SpecMismatch
 from flowdsl.testing.elements import same
+from tests.sampling import examples
 from tests.storage.elsewhere import served
 
 
@@ -152,7 +153,7 @@ def test_reading_and_writing_take_bounded_memory(path: Path) -> None:
         tracemalloc.stop()
 
 
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(200), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     hnp.arrays(
         st.sampled_from(["?", "i8", ">f2", "c8", "U3", "S2", "M8[s]"]),

@@ -36,6 +36,7 @@ from flowdsl.storage.parquet.columns import spec_of_column
 from flowdsl.storage.parquet.files import ParquetFile
 from flowdsl.storage.parquet.folders import keys_of
 from flowdsl.testing.elements import same
+from tests.sampling import examples
 
 
 @pytest.fixture
@@ -154,7 +155,7 @@ def test_a_column_keeps_its_dtype(path: Path, name: str) -> None:
         assert str(source.node.spec(probe=False)) == f"{{x: {spec}}}"
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(100))
 @given(
     st.lists(st.none() | st.integers(-5, 5), max_size=20),
     st.integers(1, 8),

@@ -19,6 +19,7 @@ from flowdsl.errors import InvalidFlow, MissingLibrary, SourceError
 from flowdsl.storage.text import indexing as text_indexing
 from flowdsl.storage.text import svmlight
 from flowdsl.testing import check_source
+from tests.sampling import examples
 
 
 @pytest.fixture
@@ -58,7 +59,7 @@ def scikit_learn() -> Any:
 
 
 @pytest.mark.usefixtures("small")
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(200), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(TABLES, st.booleans(), st.sampled_from([True, False, "auto"]))
 def test_samples_equal_scikit_learns(
     tmp_path: Path, rows: list[list[float]], from_zero: bool, zero_based: bool | Literal["auto"]
@@ -111,7 +112,7 @@ def test_comments_and_empty_lines_are_no_samples(path: Path) -> None:
 
 
 @pytest.mark.usefixtures("small")
-@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(100), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(st.tuples(st.lists(st.integers(0, 3), max_size=3), st.integers(-5, 2**40)), min_size=1)
 )

@@ -18,6 +18,7 @@ from flowdsl.errors import ElementError, InvalidFlow, SourceError, SpecMismatch
 from flowdsl.nodes import IndexedSource
 from flowdsl.storage.text import blocks as text_blocks
 from flowdsl.storage.text import indexing as text_indexing
+from tests.sampling import examples
 
 
 @pytest.fixture
@@ -53,7 +54,7 @@ CONTENTS = st.text(st.sampled_from("aä€\n\r\n 😀"), max_size=60) | st.text(
 
 
 @pytest.mark.usefixtures("small")
-@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(200), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(CONTENTS, st.lists(st.integers(0, 10**6), max_size=8))
 def test_lines_equal_the_files_lines(tmp_path: Path, content: str, places: list[int]) -> None:
     path = tmp_path / "any.txt"

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 import flowdsl as fl
 from flowdsl.elements.specs import UNKNOWN
 from flowdsl.errors import ElementError, InvalidFlow, MissingLibrary, SourceError, SpecMismatch
+from tests.sampling import examples
 
 F32: TypeAlias = NDArray[np.float32]
 I64: TypeAlias = NDArray[np.int64]
@@ -77,7 +78,7 @@ def typed(sample: tuple[Any, ...]) -> list[Any]:
     ]
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(200))
 @given(SAMPLES)
 def test_created_example_is_parsed(sample: Sample) -> None:
     got = fl.parse_example(Sample)(flat(sample))
@@ -86,7 +87,7 @@ def test_created_example_is_parsed(sample: Sample) -> None:
     assert not got.box.flags.writeable
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(100))
 @given(SAMPLES)
 def test_examples_agree_with_tensorflow(sample: Sample) -> None:
     tf = pytest.importorskip("tensorflow")
@@ -238,7 +239,7 @@ def test_an_optional_feature_without_values_is_missing() -> None:
         fl.parse_example(Optional)(fl.to_example({"label": [1, 2]}))
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(200))
 @given(st.builds(OfAttrs, st.none() | INTS, st.lists(TEXT, max_size=2)))
 def test_none_is_stored_as_no_feature(row: OfAttrs) -> None:
     assert fl.parse_example(OfAttrs)(fl.to_example(row)) == row
@@ -303,7 +304,7 @@ def test_empty_list_leaves_the_column_type_open() -> None:
     assert parser(F32)(data)["x"].shape == (0,)
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(200))
 @given(st.binary(max_size=30))
 def test_arbitrary_bytes_raise_an_error_or_parse(data: bytes) -> None:
     parse = fl.parse_example(Sample)

@@ -37,6 +37,7 @@ from flowdsl.storage import index
 from flowdsl.storage.tfrecord import framing as tfrecord_framing
 from flowdsl.storage.tfrecord import records as tfrecord
 from flowdsl.storage.tfrecord.ending import END
+from tests.sampling import examples
 
 Compression: TypeAlias = Literal["gzip", "zlib"] | None
 
@@ -104,7 +105,7 @@ PAYLOADS = st.lists(st.binary(max_size=60).filter(lambda x: not x.startswith(END
 
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)
-@settings(max_examples=20)
+@settings(max_examples=examples(100))
 @given(rows=PAYLOADS)
 def test_bytes_are_written_unchanged(
     tmp_path: Path, compression: Compression, rows: list[bytes]
@@ -122,7 +123,7 @@ def test_bytes_are_written_unchanged(
     assert source.effects == ({fl.Unsized} if compression else frozenset())
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(200))
 @given(PAYLOADS, st.integers(16, 70), st.integers(16, 30), st.integers(0, 80))
 def test_scan_result_is_independent_of_block_size(
     rows: list[bytes], block: int, little: int, far: int
@@ -443,7 +444,7 @@ def test_changing_any_byte_raises_an_error(path: Path, compression: Compression)
         assert isinstance(found, str) or (k in silent and found == rows), k
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(200))
 @given(st.binary(max_size=40), st.sampled_from(COMPRESSIONS), st.booleans())
 def test_arbitrary_bytes_raise_an_error_or_are_rows(
     tmp_path: Path, content: bytes, compression: Compression, wrapped: bool

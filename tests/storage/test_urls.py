@@ -30,6 +30,7 @@ from flowdsl.storage import http, urls
 from flowdsl.storage.byte_files import open_file
 from flowdsl.storage.paths import all_paths
 from flowdsl.storage.urls import RemoteFile
+from tests.sampling import examples
 from tests.storage.elsewhere import Server, served
 
 fsspec: Any = import_module("fsspec")  # it has no types
@@ -60,7 +61,7 @@ def server(a_server: Server, monkeypatch: pytest.MonkeyPatch) -> Server:
 PARTS = st.lists(st.tuples(st.integers(0, 51_000), st.integers(0, 30_000)), max_size=8)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(parts=PARTS, faults=st.lists(st.sampled_from(["error", "cut"]), max_size=3))
 def test_any_part_is_read_after_earlier_failures(
     parts: list[tuple[int, int]], faults: list[str]

@@ -24,6 +24,7 @@ import flowdsl as fl
 from flowdsl.elements.specs import ValueSpec
 from flowdsl.errors import ElementError, FlowError, InvalidFlow, SourceError, SpecMismatch
 from flowdsl.storage.webdataset import samples as ours
+from tests.sampling import examples
 
 
 @pytest.fixture
@@ -65,7 +66,7 @@ NAMES = st.text("ab/é", min_size=1, max_size=4).filter(lambda s: "//" not in s 
 FILES = st.dictionaries(st.sampled_from(["jpg", "cls", "seg.png"]), st.binary(max_size=700))
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(100))
 @given(
     st.lists(st.tuples(NAMES, FILES.filter(bool)), max_size=8, unique_by=lambda one: one[0]),
     st.sampled_from([tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]),

@@ -15,6 +15,7 @@ import flowdsl as fl
 from flowdsl.tensorflow.inputs import QueueInput
 from flowdsl.tensorflow.inputs.aligned import AlignedCopies
 from flowdsl.workers.slabs import ALIGNMENT
+from tests.sampling import examples
 
 MIB = 1 << 20
 
@@ -63,7 +64,7 @@ def test_memory_is_reused_once_it_is_free() -> None:
     assert (second == 2).all()
 
 
-@settings(max_examples=10)
+@settings(max_examples=examples(100))
 @given(held=st.integers(0, 12), ahead=st.integers(1, 8), size=st.integers(MIB, 3 * MIB))
 def test_arrays_held_by_a_step_are_never_overwritten(held: int, ahead: int, size: int) -> None:
     flow = fl.from_range(30).map(lambda i: unaligned(size, i))
