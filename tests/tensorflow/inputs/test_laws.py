@@ -34,7 +34,13 @@ INPUTS: dict[str, MakeInput] = {
 }
 
 
+LATER = ["queue", "staged far ahead"]
+"""Those of which the others are special cases."""
+
+
 @pytest.mark.parametrize("law", INPUT_LAWS, ids=lambda law: law.__name__)
-@pytest.mark.parametrize("name", INPUTS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.long] * (name in LATER)) for name in INPUTS]
+)
 def test_input_passes_the_laws(name: str, law: InputLaw) -> None:
     law(INPUTS[name])
