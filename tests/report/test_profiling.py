@@ -23,6 +23,7 @@ from flowdsl.report.profiling import all_at_work
 from flowdsl.report.verdict import Limit
 from flowdsl.statistics.stages import WorkerStatistics
 from tests.report.books import run, stage
+from tests.report.clock import CLOCK, simulated
 from tests.waiting import soonest
 
 SLOW = 0.005
@@ -55,8 +56,19 @@ def slow_list(rows: Sequence[int]) -> list[int]:
 
 def slow_once(i: int) -> NDArray[np.int64]:
     """One element takes a second: longer than other workers can run ahead within 1 MB."""
-    time.sleep(200 * SLOW if i == 5000 else SLOW / 50)
+    time.sleep(200 * SLOW if i == 2000 else SLOW / 50)
     return np.full(1000, i)
+
+
+@pytest.fixture
+def clock() -> Iterator[None]:
+    with simulated():
+        yield
+
+
+def worked(i: int) -> int:
+    CLOCK.now += SLOW
+    return i
 
 
 class SlowRows(IndexedSource[int]):
@@ -155,7 +167,7 @@ CASES: dict[str, tuple[Callable[[], Flow[Any, Any]], Limit, int | None, str | No
 
 def judged(make: Callable[[], Flow[Any, Any]], right: tuple[Any, ...], **given: Any) -> Profile:
     """A profile, repeated for longer if the machine was too busy for a clear verdict."""
-    for seconds in (0.3, 1.5, 4.0):
+    for seconds in (0.3, 1.5, 4.0, 4.0, 8.0):
         seen = make().profile(seconds, **given)
         verdict = seen.verdict
         if (verdict.limiting, verdict.stage, verdict.operator) == right:
@@ -163,7 +175,10 @@ def judged(make: Callable[[], Flow[Any, Any]], right: tuple[Any, ...], **given: 
     return seen
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(x, marks=pytest.mark.long if x == "one slow element" else []) for x in CASES],
+)
 def test_real_flows_have_the_expected_bottleneck(name: str) -> None:
     make, *right = CASES[name]
     seen = judged(make, tuple(right))
@@ -185,6 +200,7 @@ def test_a_slow_step_limits(make: Callable[[], Flow[Any, Any]]) -> None:
     assert seen.verdict.waited < 0.5
 
 
+@pytest.mark.long
 def test_advised_workers_reach_the_expected_rate() -> None:
     """The workers only sleep, so the number of cores does not matter."""
 
@@ -209,20 +225,21 @@ def test_the_step_gets_the_elements_for_the_seconds() -> None:
     assert seen.statistics.profiled
 
 
+@pytest.mark.usefixtures("clock")
 def test_a_short_flow_is_profiled_over_several_passes() -> None:
     given: list[int] = []
     flow = fl.from_range(50).shuffle()
-    seen = flow.map(fast).profile(0.3, step=given.append)
-    assert seen.statistics.elements == len(given) - 1
-    assert given[:100] == [*flow.collect(), *flow.epoch(1)][: len(given)]
-    assert len(given) > 50
-    assert seen.statistics.stages[0].costs[-1].calls in range(len(given) - 1, len(given) + 1)
+    seen = flow.map(worked).profile(60 * SLOW, step=given.append)
+    assert len(given) == 61  # with the warm-up, which ends at the first
+    assert seen.statistics.elements == 60
+    assert given == [*flow.collect(), *flow.epoch(1)][:61]
+    assert seen.statistics.stages[0].costs[-1].calls == 60
 
 
 def test_a_one_shot_flow_is_profiled_over_one_pass() -> None:
     queue = iter(range(20))
     given: list[int] = []
-    fl.from_iterable(queue).map(fast).profile(0.2, step=given.append)
+    fl.from_iterable(queue).map(fast).profile(60, step=given.append)
     assert given == list(range(20))
 
 
@@ -268,14 +285,15 @@ def test_an_error_of_the_flow_or_the_step_is_raised() -> None:
         fl.from_range(9).profile(5, step=lambda i: 1 // (3 - i))
 
 
-def slow_at_first(i: int) -> int:
-    time.sleep(0.5 if i == 0 else SLOW)
+def worked_at_first(i: int) -> int:
+    CLOCK.now += 0.5 if i == 0 else SLOW
     return i
 
 
+@pytest.mark.usefixtures("clock")
 def test_the_warm_up_is_not_counted() -> None:
-    (seen,) = numbers().map(slow_at_first).prefetch(threads=1).profile(0.2).statistics.stages
-    assert 0 < seen.p50 <= seen.p99 < 0.25
+    (seen,) = numbers().map(worked_at_first).prefetch(threads=1).profile(0.2).statistics.stages
+    assert seen.p50 == seen.p99 == pytest.approx(SLOW, rel=0.1)
 
 
 def test_warm_up_ends_when_each_worker_made_an_element() -> None:
@@ -288,12 +306,10 @@ def test_warm_up_ends_when_each_worker_made_an_element() -> None:
     assert not all_at_work(run(working, to_come))
 
 
+@pytest.mark.usefixtures("clock")
 def test_skips_of_many_passes_are_listed_up_to_the_limit() -> None:
-    flow = fl.from_range(40).map(lambda i: 1 // (i % 2)).prefetch(threads=1, on_error="skip")
-    for seconds in (0.3, 1.5, 4.0):  # until there is enough to leave out
-        seen = flow.profile(seconds).statistics
-        if seen.skipped > 100:
-            break
+    flow = fl.from_range(40).map(lambda i: 1 // (worked(i) % 2))
+    seen = flow.prefetch(threads=1, on_error="skip").profile(300 * SLOW).statistics
     assert seen.skipped > len(seen.skips) == 100
 
 
@@ -313,43 +329,46 @@ def test_replicated_streams_are_not_advised_more_workers() -> None:
     assert verdict.advice.startswith("replicate(procs=n) runs n passes")
 
 
-SEEN = numbers().map(fast).batch(4).profile(0.05)
+@pytest.fixture(scope="module")
+def profile() -> Profile:
+    with simulated():
+        return numbers().map(worked).batch(4).profile(10 * SLOW)
 
 
-def test_a_profile_can_be_printed() -> None:
-    text = str(SEEN)
-    assert text.startswith(str(SEEN.verdict))
-    for said in ("from_range(1000000)", "map(fast)", "batch(4)", "this process", "of its stage"):
+def test_a_profile_can_be_printed(profile: Profile) -> None:
+    text = str(profile)
+    assert text.startswith(str(profile.verdict))
+    for said in ("from_range(1000000)", "map(worked)", "batch(4)", "this process", "of its stage"):
         assert said in text
     assert "\x1b" not in text
     assert max(map(len, text.splitlines()[1:])) <= 120
-    assert repr(SEEN).startswith("Profile('thread', ")
+    assert repr(profile).startswith("Profile('thread', ")
 
 
-def test_a_profile_can_be_printed_by_rich() -> None:
+def test_a_profile_can_be_printed_by_rich(profile: Profile) -> None:
     from rich.console import Console
 
     console = Console(width=120, force_terminal=True)
     with console.capture() as captured:
-        console.print(SEEN)
+        console.print(profile)
     assert "\x1b[1;33m" in captured.get()  # the limiting stage
     assert "batch(4)" in captured.get()
 
 
-def test_a_profile_can_be_saved(tmp_path: Path) -> None:
-    SEEN.save(tmp_path / "profile.svg")
-    SEEN.save(str(tmp_path / "profile.html"))
+def test_a_profile_can_be_saved(profile: Profile, tmp_path: Path) -> None:
+    profile.save(tmp_path / "profile.svg")
+    profile.save(str(tmp_path / "profile.html"))
     svg = (tmp_path / "profile.svg").read_text(encoding="utf-8")
     assert ElementTree.fromstring(svg).tag.endswith("svg")
-    assert svg == SEEN.svg()
+    assert svg == profile.svg()
     html = (tmp_path / "profile.html").read_text(encoding="utf-8")
     assert svg in html
     assert "of its stage" in html
     with pytest.raises(InvalidFlow) as caught:
-        SEEN.save("profile.png")
+        profile.save("profile.png")
     assert str(caught.value) == "save: path must end in .svg or .html, got 'profile.png'"
 
 
-def test_a_notebook_shows_the_picture() -> None:
-    bundle = SEEN._repr_mimebundle_()
-    assert bundle == {"text/plain": str(SEEN), "text/html": SEEN.svg()}
+def test_a_notebook_shows_the_picture(profile: Profile) -> None:
+    bundle = profile._repr_mimebundle_()
+    assert bundle == {"text/plain": str(profile), "text/html": profile.svg()}

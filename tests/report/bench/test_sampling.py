@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -9,36 +10,19 @@ import pytest
 
 import flowdsl as fl
 from flowdsl.errors import InvalidFlow
-from flowdsl.executor import codegen
 from flowdsl.nodes import AnyNode
 from flowdsl.report.bench.sampling import Kind, Part, Sample, Size, sample
+from tests.report.clock import CLOCK, TICK, simulated
+from tests.waiting import soonest
 
-TICK, SLOW = 1e-6, 1e-3
-
-
-class Clock:
-    """A clock that advances by a tick at each look, and by what functions say they take.
-
-    The machine's clock also counts what other programs take, so exact costs need this one.
-    """
-
-    now = 0.0
-
-    def __call__(self) -> float:
-        self.now += TICK
-        return self.now
-
-
-CLOCK = Clock()
+SLOW = 1e-3
+WORKERS = "from 2 worker processes"
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("time.perf_counter", CLOCK)
-    monkeypatch.setattr(codegen, "perf_counter", CLOCK)
-    uncached = vars(codegen)["_loop"].__wrapped__  # compiled loops keep the clock
-    monkeypatch.setattr(codegen, "_loop", uncached)
-    monkeypatch.setattr("flowdsl.report.bench.reference.waited_for_core", lambda: 0.0)
+def clock() -> Iterator[None]:
+    with simulated():
+        yield
 
 
 def quick(i: int) -> int:
@@ -92,8 +76,12 @@ def test_only_the_kinds_that_are_asked_for() -> None:
 def test_the_cost_of_transport_depends_on_the_elements() -> None:
     small = fl.from_range(100).map(quick).prefetch(procs=2).repeat()
     large = fl.from_range(4).map(lambda i: np.full(1 << 20, i)).prefetch(procs=2).repeat()
-    found = [sampled(flow.node, "transport")["from 2 worker processes"] for flow in (small, large)]
-    assert 0 < 10 * found[0].ratio < found[1].ratio
+
+    def of_small_to_large() -> float:
+        both = [sampled(flow.node, "transport")[WORKERS].ratio for flow in (small, large)]
+        return both[0] / both[1]
+
+    assert 0 < soonest(of_small_to_large, 0.1) < 0.1
 
 
 def test_the_transport_replays_the_first_elements() -> None:
@@ -104,8 +92,10 @@ def test_the_transport_replays_the_first_elements() -> None:
         return i
 
     flow = fl.from_range(1000).map(recorded).prefetch(procs=2).repeat()
-    found = sampled(flow.node, "transport")["from 2 worker processes"]
-    assert found.size.elements > len(calls) == 64
+    sizes = {Part("transport", 0, WORKERS): Size(1, 100)}
+    found = sampled(flow.node, "transport", sizes=sizes)[WORKERS]
+    assert found.size == Size(1, 100)
+    assert len(calls) == 64
 
 
 def test_an_unordered_flow_and_threads() -> None:
