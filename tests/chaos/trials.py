@@ -96,7 +96,7 @@ def try_case(case: Case, tally: Tally, real: bool = False) -> None:
         except InvalidFlow:  # such as zip of what on_error has made of no known length
             tally.refused += 1
     after = _left_behind()
-    deadline = time.monotonic() + 2
+    deadline = time.monotonic() + 60
     while _is_more(after, before) and time.monotonic() < deadline:
         gc.collect()  # an exception holds the frames that it came through
         after = _left_behind()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from time import sleep
 from typing import Any
 
 import datasets
@@ -106,6 +105,14 @@ class TestManyItemsAtOnce:
         expected = [{"i": i, "square": i * i} for i in fl.from_range(500).shuffle(seed=1)]
         assert flow.collect() == expected
 
+    @pytest.fixture
+    def clock(self, monkeypatch: pytest.MonkeyPatch) -> list[float]:
+        """The time, which only expensive items take."""
+        now = [0.0]
+        monkeypatch.setattr("flowdsl.datasets.numbered.perf_counter", lambda: now[0])
+        return now
+
+    @pytest.mark.usefixtures("clock")
     def test_cheap_items_are_read_together_also_in_random_order(self) -> None:
         dataset = Columns()
         fl.from_dataset(dataset).shuffle(seed=1).collect()
@@ -114,10 +121,10 @@ class TestManyItemsAtOnce:
         read = dataset.single + [i for numbers in dataset.many for i in numbers]
         assert sorted(set(read)) == list(range(500))
 
-    def test_expensive_items_are_read_alone(self) -> None:
+    def test_expensive_items_are_read_alone(self, clock: list[float]) -> None:
         class Slow(Columns):
             def item(self, i: int) -> dict[str, int]:
-                sleep(0.002)
+                clock[0] += 0.002
                 return super().item(i)
 
         dataset = Slow(40)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import time
 from collections import OrderedDict, UserDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple, assert_type
 
 import numpy as np
@@ -30,6 +30,7 @@ from flowdsl.datasets.arrays import as_arrays
 from flowdsl.testing import check_source
 from flowdsl.testing.elements import same
 from flowdsl.workers.shared_arrays import LARGE, pickled_as_array
+from tests.waiting import meet
 
 
 class Squares(Dataset[tuple[torch.Tensor, int]]):
@@ -173,11 +174,14 @@ class WhoReads(Dataset[int]):
 
 
 class Drawn(Dataset[tuple[float, float, int]]):
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
     def __len__(self) -> int:
         return 12
 
     def __getitem__(self, index: int) -> tuple[float, float, int]:
-        time.sleep(0.03)  # so that both workers draw
+        meet(self.folder, 2)  # so that both workers draw
         return torch.rand(1).item(), np.random.rand(), os.getpid()  # noqa: NPY002  # what users do
 
 
@@ -201,12 +205,16 @@ class TestWorkers:
         assert set(flow.collect()) == {os.getpid()}
         assert os.getpid() not in flow.prefetch(procs=2).collect()
 
-    def test_have_separate_random_generators(self) -> None:
-        drawn = fl.from_dataset(Drawn()).prefetch(procs=2).collect()
+    def test_have_separate_random_generators(self, tmp_path: Path) -> None:
+        def draw(name: str) -> list[tuple[float, float, int]]:
+            folder = tmp_path / name
+            folder.mkdir()
+            return fl.from_dataset(Drawn(folder)).prefetch(procs=2).collect()
+
+        drawn = draw("first")
         assert len({pid for _, _, pid in drawn}) == 2
         assert len({x for x, _, _ in drawn}) == len({y for _, y, _ in drawn}) == 12
-        again = fl.from_dataset(Drawn()).prefetch(procs=2).collect()
-        assert {x for x, _, _ in drawn}.isdisjoint(x for x, _, _ in again)
+        assert {x for x, _, _ in drawn}.isdisjoint(x for x, _, _ in draw("again"))
 
     def test_an_error_names_the_item(self) -> None:
         flow = fl.from_dataset(Squares(9, bad=5)).shuffle(seed=1)

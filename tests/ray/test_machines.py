@@ -221,10 +221,10 @@ def test_nothing_is_left_of_a_program_that_is_ended(
             # workers at rest of an earlier test may end at any time
             assert cluster.worker_processes() - before
             program.send_signal(number)
-            program.wait(30)
+            program.wait(60)
         finally:
             program.kill()
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while not cluster.worker_processes() <= before and time.monotonic() < deadline:
         time.sleep(0.05)
     assert cluster.worker_processes() <= before

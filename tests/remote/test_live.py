@@ -18,6 +18,7 @@ import flowdsl as fl
 from flowdsl import InvalidFlow, SourceError, SpecMismatch
 from flowdsl.remote.message import Route
 from flowdsl.remote.receive_state import ReceiveState, SenderRecord, Tally
+from tests.remote.wires import ReceiverClock
 
 
 @pytest.fixture
@@ -32,7 +33,7 @@ class Sensor:
         self.release = threading.Event()
         self._stops_at = stops_at
         self._flow = fl.from_iterable(lambda: self._elements(n))
-        self._thread = threading.Thread(target=self._send, args=[address])
+        self._thread = threading.Thread(target=self._send, args=[address], daemon=True)
         self._thread.start()
 
     def _send(self, address: str) -> None:
@@ -51,41 +52,57 @@ class Sensor:
 
 
 class TestSilence:
-    def test_a_sender_that_falls_silent_is_an_error_while_another_lives(self, address: str) -> None:
-        dead, alive = Sensor(address, 10, stops_at=2), Sensor(address, 10_000)
-        tally = Tally()
-        flow = fl.from_zmq(address, int, senders=2, sender_timeout=0.3, tally=tally)
+    def test_a_sender_that_falls_silent_is_an_error_while_another_lives(
+        self, address: str, clock: ReceiverClock
+    ) -> None:
+        dead, alive = Sensor(address, 10, stops_at=2), Sensor(address, 10**9)
+        tally, got = Tally(), list[int]()
+        flow = fl.from_zmq(address, int, senders=2, sender_timeout=5, tally=tally)
+        # Once two elements of each are here, time passes when one is heard: that can be one only.
+        clock.runs = lambda heard: heard and got.count(1) == 2
         with (
-            iter(flow.map(slowly)) as run,
-            pytest.raises(SourceError, match=r"has not been heard for 0.3 s, after 2 elements"),
+            iter(flow) as run,
+            pytest.raises(SourceError, match=r"has not been heard for 5 s, after 2 elements"),
         ):
-            list(run)
-        assert max(tally.ages.values()) >= 0.3
+            got.extend(run)
+        assert max(tally.ages.values()) >= 5
         for sensor in (dead, alive):
             sensor.end()
 
-    def test_a_sender_that_never_starts_is_an_error(self, address: str) -> None:
-        alive = Sensor(address, 10_000)
-        flow = fl.from_zmq(address, int, senders=2, sender_timeout=0.3)
-        with pytest.raises(SourceError, match=r"1 of 2 senders have not been heard at all for 0.3"):
-            flow.map(slowly).collect()
+    def test_a_sender_that_never_starts_is_an_error(
+        self, address: str, clock: ReceiverClock
+    ) -> None:
+        alive = Sensor(address, 10**9)
+        run = iter(fl.from_zmq(address, int, senders=2, sender_timeout=5))
+        assert next(run) == 0
+        clock.runs = lambda heard: True
+        with pytest.raises(SourceError, match=r"1 of 2 senders have not been heard at all for 5 "):
+            list(run)
         alive.end()
 
     def test_it_is_a_warning_where_senders_come_and_go(
-        self, address: str, caplog: pytest.LogCaptureFixture
+        self, address: str, clock: ReceiverClock, caplog: pytest.LogCaptureFixture
     ) -> None:
         caplog.set_level(logging.WARNING, "flowdsl")
         silent = Sensor(address, 5, stops_at=2)
-        flow = fl.from_zmq(address, int, senders=None, sender_timeout=0.2)
+
+        def is_reported() -> bool:
+            said = "has not been heard for 5 s, after 2 elements; others may continue"
+            return said in caplog.text
+
+        def runs(heard: bool) -> bool:
+            if is_reported():
+                silent.release.set()
+            return True
+
+        flow = fl.from_zmq(address, int, senders=None, sender_timeout=5)
         with iter(flow) as run:
             got = [next(run), next(run)]
-            release = threading.Timer(1.0, silent.release.set)
-            release.start()
+            clock.runs = runs
             got += [next(run) for _ in range(3)]
-            release.join()
         silent.end()
         assert got == list(range(5))
-        assert "has not been heard for 0.2 s, after 2 elements; others may continue" in caplog.text
+        assert is_reported()
         assert "is heard again" in caplog.text
 
     def test_the_tally_has_the_age_of_the_last_message_of_each_sender(self) -> None:
@@ -110,11 +127,6 @@ class TestSilence:
     def test_wrong_timeouts_are_refused(self, address: str, timeout: Any) -> None:
         with pytest.raises(InvalidFlow, match="sender_timeout must be a number of seconds > 0"):
             fl.from_zmq(address, sender_timeout=timeout)
-
-
-def slowly(i: int) -> int:
-    time.sleep(0.001)
-    return i
 
 
 @pytest.fixture

@@ -41,6 +41,7 @@ from tests.remote.wires import (
     ANY_PORT,
     WAIT,
     AnyFlow,
+    ReceiverClock,
     Task,
     bound,
     receiving,
@@ -396,7 +397,8 @@ class TestReceivers:
 
     def test_one_that_died_after_some_elements_is_an_error(self, ipc: str) -> None:
         """Its last message is lost, and the next receiver would miss its elements."""
-        sender = sending(fl.from_range(3), ipc)
+        states: list[dict[str, Any]] = []
+        sender = sending(fl.from_range(3), ipc, on_state=states.append)
         context = zmq.Context[zmq.Socket[bytes]]()
         socket = context.socket(zmq.ROUTER)
         socket.bind(ipc)
@@ -406,7 +408,7 @@ class TestReceivers:
         while MessageHeader.decode(socket.recv_multipart()[1]).kind is not Kind.END:
             pass
         socket.send_multipart([name, *sealed(MessageHeader(Kind.WANT, me, other, 1, 2, 2, 9))])
-        socket.poll(100)
+        assert eventually(lambda: bool(states) and states[-1]["position"] == 2)
         context.destroy(0)
         with pytest.raises(SourceError, match=r"the sender .* failed: SourceError: "):
             fl.from_zmq(ipc, int, timeout=WAIT).collect()
@@ -698,7 +700,7 @@ class TestFailures:
             f"key that is known here?"
         )
 
-    def test_a_silent_sender_is_an_error(self, ipc: str) -> None:
+    def test_a_silent_sender_is_an_error(self, ipc: str, clock: ReceiverClock) -> None:
         more = threading.Event()
 
         def rows() -> Iterator[int]:
@@ -706,13 +708,14 @@ class TestFailures:
             more.wait(WAIT)
 
         sender = sending(fl.from_iterable(rows), ipc)
-        run = iter(fl.from_zmq(ipc, timeout=1))
+        run = iter(fl.from_zmq(ipc, timeout=5))
         assert [next(run) for _ in range(5)] == list(range(5))
+        clock.runs = lambda heard: True
         with pytest.raises(SourceError) as caught:
             next(run)
-        assert str(caught.value).startswith("from_zmq: after 5 elements, none came in 1 s at ")
+        assert str(caught.value).startswith("from_zmq: after 5 elements, none came in 5 s at ")
         assert ", waiting for 1 to end; of the senders, " in str(caught.value)
-        assert ": 5 elements, no end, last heard 1." in str(caught.value)
+        assert ": 5 elements, no end, last heard 5." in str(caught.value)
         more.set()
         assert sender.outcome() == 5
 
@@ -757,10 +760,15 @@ fl.from_range(100).repeat().send_zmq({ipc!r}, hwm=5)
             said = "; the host 'far' is not found: Name or service not known"
             assert str(caught.value).endswith(said) == unknown
 
-    def test_a_receiver_that_takes_no_elements_is_an_error(self, ipc: str) -> None:
-        sender = sending(fl.from_range(30), ipc, timeout=0.5, hwm=2)
+    def test_a_receiver_that_takes_no_elements_is_an_error(
+        self, ipc: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        hours = iter(range(10**6, 10**9))
+        sender = sending(fl.from_range(30), ipc, timeout=WAIT, hwm=2)
         run = iter(fl.from_zmq(ipc, int, timeout=WAIT))
         assert next(run) == 0
+        # from here on, each look at its clock is an hour later
+        monkeypatch.setattr("flowdsl.remote.sender.monotonic", lambda: 3600.0 * next(hours))
         with pytest.raises(
             SourceError, match=r"\d acknowledged elements, the receiver took nothing"
         ):

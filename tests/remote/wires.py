@@ -71,6 +71,18 @@ def bound(task: Callable[..., Task], *args: Any, **options: Any) -> tuple[Task, 
     return started, bound.get(timeout=WAIT)
 
 
+class ReceiverClock:
+    """The clock of receivers: time passes only while they listen, if a test lets it pass."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.runs: Callable[[bool], bool] = lambda heard: False
+        """Return True if time passes; ``heard`` says whether a message has arrived."""
+
+    def monotonic(self) -> float:
+        return self.now
+
+
 @attrs.define
 class Relay:
     """Relays bytes between clients and a port, until it is asked to break the connections."""

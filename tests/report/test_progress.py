@@ -293,7 +293,7 @@ def test_a_bar_in_a_real_terminal_ends_with_ctrl_c() -> None:
             sent = True
             process.send_signal(signal.SIGINT)
     os.close(ours)
-    process.wait(10)
+    process.wait(60)
     text = seen.decode()
     assert "train" in text
     assert text.count(HIDDEN) == text.count(SHOWN) == 1

@@ -95,4 +95,4 @@ def test_an_error_names_what_needs_a_thread(flow: Any, who: str) -> None:
 def test_a_thread_is_started() -> None:
     ran = threading.Event()
     start_thread(threading.Thread(target=ran.set), "who")
-    assert ran.wait(10)
+    assert ran.wait(60)

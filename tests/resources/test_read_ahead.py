@@ -28,8 +28,9 @@ from flowdsl.resources import read_ahead
 from flowdsl.resources.read_ahead import ReadAhead
 from flowdsl.testing.endings import no_thread_is_left
 from tests.sampling import examples
+from tests.waiting import eventually
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 AnyFlow = Flow[Any, Any]
 
@@ -99,8 +100,8 @@ class TestReader:
         rows = reader(arrays, most, nbytes)
         for _ in range(3):
             assert came.acquire(timeout=PATIENCE)
+        assert eventually(lambda: rows.nbytes == 300)
         assert not came.acquire(timeout=0.1)
-        assert rows.nbytes == 300
         assert len(_next(rows)) == 3
         for _ in range(3):
             assert came.acquire(timeout=PATIENCE)

@@ -562,7 +562,7 @@ def test_what_is_left_to_do_after_the_last_row_runs_in_one_thread_at_a_time() ->
     def rest() -> Generator[None]:
         yield
         reporting.set()
-        may_end.wait(10)
+        may_end.wait(60)
         try:
             yield
         finally:
@@ -572,7 +572,7 @@ def test_what_is_left_to_do_after_the_last_row_runs_in_one_thread_at_a_time() ->
     receipts.park(rest())
     with ThreadPoolExecutor(2) as threads:
         report = threads.submit(receipts.report, (1,))
-        assert reporting.wait(10)
+        assert reporting.wait(60)
         close = threads.submit(receipts.close)
         wait([close], 0.05)
         may_end.set()

@@ -350,7 +350,8 @@ def test_every_pool_has_its_statistics() -> None:
     assert [stage.delivered for stage in run.statistics().stages] == [20, 20]
 
 
-def test_an_error_ends_the_workers() -> None:
+def test_an_error_ends_the_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("flowdsl.workers.processes.SECONDS_TO_LEAVE", 60.0)
     run = iter(fl.from_range(9).map(lambda i: 1 // (i - 2)).prefetch(procs=1))
     with pytest.raises(ElementError) as caught:
         list(run)

@@ -24,13 +24,7 @@ import flowdsl as fl
 from flowdsl import FlowError
 from tests.children import is_worker, workers_of
 from tests.paces import paced
-from tests.waiting import eventually, soonest
-
-
-def state(pid: int) -> str:
-    """``T`` if a signal has stopped the process."""
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-
+from tests.waiting import eventually, soonest, state_of, waits
 
 _started: list[subprocess.Popen[str]] = []
 
@@ -123,7 +117,7 @@ class TestKilledConsumer:
         workers = workers_of(parent.pid)
         for pid in workers:
             os.kill(pid, signal.SIGSTOP)
-        assert eventually(lambda: all(state(pid) == "T" for pid in workers))
+        assert eventually(lambda: all(state_of(pid) == "T" for pid in workers))
         parent.kill()
         parent.wait(timeout=60)
         # A stopped process runs nothing: it leaves when it goes on. The system may have hung up on
@@ -136,10 +130,10 @@ class TestKilledConsumer:
 
 def interrupted(process: subprocess.Popen[str]) -> tuple[str, str]:
     """Python itself drops an interrupt within a callback of an import, and reports it."""
-    for _ in range(12):
+    for _ in range(6):
         os.killpg(process.pid, signal.SIGINT)
         try:
-            return process.communicate(timeout=5)
+            return process.communicate(timeout=20)
         except subprocess.TimeoutExpired:
             continue
     raise AssertionError("no interrupt ends it")
@@ -168,7 +162,7 @@ class TestInterrupts:
                 print("left", workers_of(), flush=True)
         """)
         assert first_line(process) == "ready"
-        time.sleep(0.3)  # it waits in the list
+        assert eventually(lambda: waits(process.pid))  # in the list
         interrupted = time.monotonic()
         os.killpg(process.pid, signal.SIGINT)
         assert first_line(process) == "left []"
@@ -182,8 +176,8 @@ class TestInterrupts:
             import flowdsl as fl
             # imports what is needed: Python turns an interrupt in some imports into other errors
             list(fl.from_range(9).map(abs).prefetch(procs=1))
-            print("ready", flush=True)
             try:
+                print("ready", flush=True)
                 for _ in fl.from_range(10**9).map(abs).prefetch(procs=4): pass
             except KeyboardInterrupt:
                 print("interrupted")

@@ -12,8 +12,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
@@ -22,10 +20,11 @@ import numpy as np
 import pytest
 
 import flowdsl as fl
+from flowdsl.testing.endings import is_interrupted
 from flowdsl.workers import launching, modules
 from flowdsl.workers.launching import fork_server
 from tests.children import children_of, is_fork_server, is_worker, workers_of
-from tests.waiting import eventually
+from tests.waiting import eventually, meet
 
 
 def first(function: Callable[[int], Any]) -> Any:
@@ -71,11 +70,11 @@ class TestForkedWorkers:
         with pytest.raises(fl.WorkerDied, match=r"\(exit status 7\)"):
             fl.from_range(3).map(lambda i: os._exit(7)).prefetch(procs=1, deaths=1).collect()
 
-    def test_random_numbers_differ_between_workers(self) -> None:
+    def test_random_numbers_differ_between_workers(self, tmp_path: Path) -> None:
         """Forks of one process begin with the same random state, unless it is reseeded."""
 
         def draw(i: int) -> tuple[int, float, float]:
-            time.sleep(0.01)
+            meet(tmp_path, 4)
             return os.getpid(), random.random(), np.random.random()  # noqa: NPY002  # what users do
 
         got = fl.from_range(100).map(draw).prefetch(procs=4).collect()
@@ -221,13 +220,7 @@ class TestForkServerFailures:
         current = fork_server()
         assert current is not None
         os.kill(server, signal.SIGSTOP)
-        main = threading.main_thread().ident
-        assert main is not None
-        soon = threading.Timer(0.2, signal.pthread_kill, (main, signal.SIGINT))
-        soon.start()
-        with pytest.raises(KeyboardInterrupt):
-            first(parent)
-        soon.join()
+        assert is_interrupted(lambda: first(parent))
         assert first(parent) not in (server, os.getpid())
 
     def test_lack_of_descriptors_is_survived(self, server: int) -> None:

@@ -106,7 +106,7 @@ class ChosenEvents:
     def poll(self) -> list[Event]:
         able = [w for w in self.members if not w.ready or w.held]
         if not able:
-            assert self.bell.wait(10), "wedged: nobody has anything to do"
+            assert self.bell.wait(60), "wedged: nobody has anything to do"
             self.bell.clear()
             return []
         return [self._act(able[next(self.choices) % len(able)])]

@@ -33,7 +33,7 @@ from flowdsl.workers.slabs import Window
 from flowdsl.workers.worker import Setup
 from tests.children import is_worker, workers_of
 from tests.paces import paced
-from tests.waiting import eventually
+from tests.waiting import eventually, waits
 
 
 def slabs_mapped() -> int:
@@ -247,20 +247,11 @@ def test_ctrl_c_interrupts_and_leaves_no_processes() -> None:
     process = _python(script, start_new_session=True)
     assert process.stdout is not None
     assert process.stdout.readline().strip() == "0"
-    assert eventually(lambda: _waits(process.pid))
+    assert eventually(lambda: waits(process.pid))
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the workers as well
     out, _ = process.communicate(timeout=60)
     assert out.split() == ["interrupted"]
     assert process.returncode == 0
-
-
-def _waits(pid: int) -> bool:
-    """Return True if a process has been idle for a while."""
-    states = set[str]()
-    for _ in range(20):
-        states.add(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0])
-        time.sleep(0.005)
-    return states == {"S"}
 
 
 def _python(script: str, **kwargs: Any) -> subprocess.Popen[str]:

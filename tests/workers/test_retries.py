@@ -57,7 +57,7 @@ class RehearsedDeaths:
                 events.append(Done(worker, result, _InMemory(made.elements, nbytes)))
         if not events:
             events += [Died(w, "a rehearsal", self._begun(w)) for w in self._dying if w.held]
-            if not events and self._bell.wait(10):
+            if not events and self._bell.wait(60):
                 self._bell.clear()
                 return []
             assert events, "nobody has anything to do, or ever will"

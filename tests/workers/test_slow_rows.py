@@ -13,6 +13,7 @@ import pytest
 import flowdsl as fl
 from flowdsl.workers import pool
 from tests.paces import paced
+from tests.waiting import eventually
 
 ROWS = 300
 
@@ -67,9 +68,7 @@ def test_slow_elements_of_a_filtered_stream_are_delivered_in_order(workers: int)
 def test_slow_elements_do_not_delay_others_without_order(tmp_path: Path) -> None:
     def wait_for_the_others(i: int) -> int:
         if i == 0:
-            deadline = time.monotonic() + 20
-            while len(list(tmp_path.iterdir())) < 98 and time.monotonic() < deadline:
-                time.sleep(0.01)
+            eventually(lambda: len(list(tmp_path.iterdir())) >= 98)
         return i
 
     got: list[int] = []
@@ -84,15 +83,16 @@ def test_slow_elements_do_not_delay_others_without_order(tmp_path: Path) -> None
 
 @pytest.mark.usefixtures("mortals")
 def test_workers_run_ahead_of_slow_elements_up_to_the_credit(tmp_path: Path) -> None:
-    """While the first row sleeps, the workers run ahead up to the credit."""
+    """While the first row waits, the workers run ahead up to the credit."""
+    tasks = 4 * (pool.TASKS_PER_WORKER + pool.TASKS_AHEAD)
+    ahead = tasks - pool.TASKS_PER_WORKER  # its worker holds a second one, which waits behind it
 
     def note(i: int) -> int:
         if i == 0:
-            deadline, before = time.monotonic() + 10, -1
-            while time.monotonic() < deadline and before != (now := len(list(tmp_path.iterdir()))):
-                before = now
-                time.sleep(0.1)  # until they make no progress
-            (tmp_path / "seen").write_text(str(before))
+            eventually(lambda: len(list(tmp_path.iterdir())) >= ahead)
+            time.sleep(0.1)  # for more, which do not come
+            seen = len(list(tmp_path.iterdir()))
+            (tmp_path / "seen").write_text(str(seen))
         else:
             (tmp_path / str(i)).touch()
         return i
@@ -100,9 +100,7 @@ def test_workers_run_ahead_of_slow_elements_up_to_the_credit(tmp_path: Path) -> 
     with paced([1]):
         run = iter(fl.from_range(500).map(note).prefetch(procs=4))
         assert next(run) == 0
-    tasks = 4 * (pool.TASKS_PER_WORKER + pool.TASKS_AHEAD)
-    # the sleeper holds a second one, which waits behind it
-    assert int((tmp_path / "seen").read_text()) == tasks - pool.TASKS_PER_WORKER
+    assert int((tmp_path / "seen").read_text()) == ahead
     assert list(run) == list(range(1, 500))
 
 

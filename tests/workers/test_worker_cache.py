@@ -167,7 +167,14 @@ def is_odd(i: int) -> bool:
     return i % 2 == 1
 
 
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep workers however long their current element takes."""
+    monkeypatch.setattr("flowdsl.workers.processes.SECONDS_TO_FINISH", 60.0)
+
+
 class TestAfterABreak:
+    @pytest.mark.usefixtures("patient")
     @pytest.mark.parametrize("name", RECIPES)
     def test_workers_stay_and_the_next_pass_is_whole(self, name: str) -> None:
         flow, expected = RECIPES[name](), [x for x, _ in RECIPES[name]()]
@@ -182,6 +189,7 @@ class TestAfterABreak:
         assert sorted(x for x, _ in flow) == sorted(expected)
         assert set(workers_of()) == before
 
+    @pytest.mark.usefixtures("patient")
     def test_loaders_keep_theirs(self) -> None:
         loader = RECIPES["by position"]().to_torch()
         first_of(loader, 1)
@@ -242,6 +250,7 @@ print(next(run))
         assert [x for x, _ in after] == list(range(10))
         assert pids(after).isdisjoint(before)
 
+    @pytest.mark.usefixtures("patient")
     def test_an_error_in_the_loop_keeps_them_too(self) -> None:
         flow = flow_of(n=10**5)
         with pytest.raises(ZeroDivisionError):
@@ -249,6 +258,7 @@ print(next(run))
         before = set(workers_of())
         assert pids(first_of(flow, 3)) <= before
 
+    @pytest.mark.usefixtures("patient")
     def test_a_cancelled_task_ends_after_its_element(self, tmp_path: Path) -> None:
         def noted(i: int) -> int:
             with (tmp_path / "computed").open("a") as file:

@@ -87,8 +87,9 @@ def test_elements_of_other_programs_arrive(law: OtherInputLaw, tmp_path: Path) -
         yield from iter(lambda: np.int64(end.is_set()), 1)
 
     def send() -> None:
-        with suppress(fl.SourceError):  # nobody receives any more
-            fl.from_iterable(numbers).send_zmq(address, format="zmq_ops", timeout=0.3)
+        while not end.is_set():
+            with suppress(fl.SourceError):  # nobody receives yet, or any more
+                fl.from_iterable(numbers).send_zmq(address, format="zmq_ops", timeout=0.3)
 
     sender = threading.Thread(target=send)
     sender.start()

@@ -268,7 +268,7 @@ def test_no_asynchronous_update_is_lost(towers: int, scale_gradient: bool) -> No
 
 
 def test_asynchronous_towers_compute_at_the_same_time() -> None:
-    meeting = threading.Barrier(2, timeout=20)
+    meeting = threading.Barrier(2, timeout=60)
 
     class Meeting(Adding):
         def loss(self, number: tf.Tensor) -> tf.Tensor:
