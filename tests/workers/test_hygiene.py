@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ import pytest
 
 import flowdsl as fl
 from flowdsl import FlowError
+from flowdsl.workers import processes
 from tests.children import is_worker, workers_of
 from tests.paces import paced
 from tests.waiting import eventually, soonest, state_of, waits
@@ -71,7 +73,7 @@ BUSY = {
     "asleep": "time.sleep(600)",
     "in a loop": "[None for _ in iter(int, 1)]",
 }
-"""A flow that takes very long."""
+"""A function that takes longer than a test may."""
 
 
 class TestKilledConsumer:
@@ -141,19 +143,15 @@ def interrupted(process: subprocess.Popen[str]) -> tuple[str, str]:
 
 class TestInterrupts:
     @pytest.mark.parametrize("busy", BUSY)
-    def test_return_control_within_a_second(self, busy: str) -> None:
-        # half a second of it is for workers to leave in
-        assert soonest(lambda: self._seconds_to_give_control_back(BUSY[busy]), 1) < 1
-
-    def _seconds_to_give_control_back(self, busy: str) -> float:
+    def test_wait_for_no_function(self, busy: str) -> None:
         process = start(f"""
             import flowdsl as fl, time
             from tests.children import workers_of
             def work(i):
                 if i:
-                    {busy}
+                    {BUSY[busy]}
                 return i
-            run = iter(fl.from_range(1000).map(work).prefetch(procs=8))
+            run = iter(fl.from_range(1000).map(work).prefetch(procs=3))
             next(run)
             print("ready", flush=True)
             try:
@@ -163,13 +161,31 @@ class TestInterrupts:
         """)
         assert first_line(process) == "ready"
         assert eventually(lambda: waits(process.pid))  # in the list
-        interrupted = time.monotonic()
         os.killpg(process.pid, signal.SIGINT)
         assert first_line(process) == "left []"
-        seconds = time.monotonic() - interrupted
         out, err = process.communicate(timeout=60)
         assert (process.returncode, out, err) == (0, "", "")
-        return seconds
+
+    def test_wait_half_a_second_for_all_workers_together(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        run = iter(fl.from_range(9).map(lambda i: time.sleep(600 * i)).prefetch(procs=4))
+        next(run)
+        backend: Any = run._execution.pools[0].backend
+        kind: Any = type(backend.workers[0].process)
+        now, wait = [0.0], kind.wait
+
+        def waited(child: Any, timeout: float | None = None) -> Any:
+            if timeout is None:
+                return wait(child)
+            now[0] += timeout
+            raise subprocess.TimeoutExpired("a worker", timeout)
+
+        monkeypatch.setattr(processes, "time", SimpleNamespace(monotonic=lambda: now[0]))
+        monkeypatch.setattr(kind, "wait", waited)
+        run.close()
+        assert now == [0.5]
+        assert workers_of() == []
 
     def test_work_while_workers_start(self) -> None:
         process = start("""
