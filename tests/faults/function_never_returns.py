@@ -18,8 +18,8 @@ def read(i: int) -> int:
 
 
 rows = fl.from_range(4).map(read)
-rows.prefetch(procs=2, timeout=0.2, deaths=1).collect()
+rows.prefetch(procs=2, timeout=1, deaths=1).collect()
 
 # Seen:
 # flowdsl.errors.WorkerDied: a worker died at work on element 2 of map(read) (row 2 of
-# from_range(4)); it was worker process ... (at work for more than 0.2 seconds)
+# from_range(4)); it was worker process ... (at work for more than 1 seconds)

@@ -12,7 +12,7 @@ import flowdsl as fl
 
 def send() -> None:
     try:
-        fl.from_range(9).send_zmq("ipc://wire", timeout=0.3, hwm=2)
+        fl.from_range(9).send_zmq("ipc://wire", timeout=1, hwm=2)
     except fl.SourceError as error:
         print(error)
 
@@ -24,5 +24,5 @@ rows = [next(run), next(run)]
 thread.join()  # the consumer is busy
 
 # Seen:
-# send_zmq: 'ipc://wire': after ... acknowledged elements, the receiver took nothing for 0.3 s; is
+# send_zmq: 'ipc://wire': after ... acknowledged elements, the receiver took nothing for 1 s; is
 # fl.from_zmq running at the other end, with a key that is known here?

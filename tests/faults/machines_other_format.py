@@ -16,15 +16,15 @@ import flowdsl as fl
 def begin(address: str) -> None:
     def send() -> None:
         with suppress(fl.SourceError):
-            fl.from_items([(1,)]).send_zmq(address, format="zmq_ops", timeout=1)
+            fl.from_items([(1,)]).send_zmq(address, format="zmq_ops", timeout=2)
 
     threading.Thread(target=send).start()
 
 
 logging.disable()  # both ends log it, in any order
-fl.from_zmq("ipc://wire", timeout=0.5, on_bound=begin).collect()
+fl.from_zmq("ipc://wire", timeout=1, on_bound=begin).collect()
 
 # Seen:
-# flowdsl.errors.SourceError: from_zmq: after 0 elements, none came in 0.5 s at 'ipc://wire',
+# flowdsl.errors.SourceError: from_zmq: after 0 elements, none came in 1 s at 'ipc://wire',
 # waiting for 1 to end; of the senders, none has been heard; is flow.send_zmq running at the other
 # end, with a key that is known here?; failed handshakes at 'ipc://wire': ...has another format=...

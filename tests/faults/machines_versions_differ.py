@@ -25,12 +25,12 @@ def begin(address: str) -> None:
     threading.Thread(target=other_version, args=[address], daemon=True).start()
 
 
-fl.from_zmq("ipc://wire", timeout=0.5, on_bound=begin).collect()
+fl.from_zmq("ipc://wire", timeout=1, on_bound=begin).collect()
 
 # Seen:
 # from_zmq: ignored a message of a stranger; further ones are only counted: a message of version 1,
 # this flowdsl reads version 2; both ends need flowdsl in one version
-# flowdsl.errors.SourceError: from_zmq: after 0 elements, none came in 0.5 s at 'ipc://wire',
+# flowdsl.errors.SourceError: from_zmq: after 0 elements, none came in 1 s at 'ipc://wire',
 # waiting for 1 to end; of the senders, none has been heard; is flow.send_zmq running at the other
 # end, with a key that is known here?; ignored 1 messages of strangers, the last: a message of
 # version 1, this flowdsl reads version 2; both ends need flowdsl in one version

@@ -19,7 +19,7 @@ here, known, stranger = make_keys(), make_keys(), make_keys()
 def send(address: str) -> None:
     keys = Curve(stranger.secret, peers=[here.public])
     with suppress(fl.SourceError):
-        fl.from_range(3).send_zmq(address, security=keys, timeout=1)
+        fl.from_range(3).send_zmq(address, security=keys, timeout=2)
 
 
 def begin(address: str) -> None:
@@ -27,10 +27,10 @@ def begin(address: str) -> None:
 
 
 keys = Curve(here.secret, peers=[known.public])
-fl.from_zmq("ipc://wire", security=keys, timeout=0.5, on_bound=begin).collect()
+fl.from_zmq("ipc://wire", security=keys, timeout=1, on_bound=begin).collect()
 
 # Seen:
-# flowdsl.errors.SourceError: from_zmq: after 0 elements, none came in 0.5 s at 'ipc://wire',
+# flowdsl.errors.SourceError: from_zmq: after 0 elements, none came in 1 s at 'ipc://wire',
 # waiting for 1 to end; of the senders, none has been heard; is flow.send_zmq running at the other
 # end, with a key that is known here?; failed handshakes at 'ipc://wire': 1, its public key is not
 # among those known here

@@ -21,13 +21,13 @@ def stop_at(i: int) -> int:
 
 if (child := os.fork()) == 0:
     fl.from_range(9).map(stop_at).send_zmq("ipc://rows.sock")
-rows = iter(fl.from_zmq("ipc://rows.sock", timeout=1))
+rows = iter(fl.from_zmq("ipc://rows.sock", timeout=2))
 print(next(rows))
 os.kill(child, signal.SIGKILL)
 list(rows)
 
 # Seen:
 # 0
-# flowdsl.errors.SourceError: from_zmq: after ... elements, none came in 1 s at 'ipc://rows.sock',
+# flowdsl.errors.SourceError: from_zmq: after ... elements, none came in 2 s at 'ipc://rows.sock',
 # waiting for 1 to end; of the senders, ...: ... elements, no end, last heard ... s ago; is
 # flow.send_zmq running at the other end, with a key that is known here?

@@ -25,7 +25,7 @@ from flowdsl.tensorflow.train import (
 from tests.tensorflow.train.cluster import Processes, free_ports
 from tests.tensorflow.train.distributed import OPTIMIZERS, Recording, batches
 
-ENDS_WITHIN = 60
+ENDS_WITHIN = 200
 """Seconds in which the other processes must end after one dies; about 10 were observed."""
 
 
