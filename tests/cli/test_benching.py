@@ -210,9 +210,9 @@ def test_it_measures(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
         ),  # a shuffle is arithmetic on blocks
         *("the flow, in one process", "from 1 worker process"),
     ]
-    file.write_text(json.dumps(_scaled(saved, 100.0)))
+    file.write_text(json.dumps(_scaled(saved, 1e6)))
     project.succeeds("bench", "--compare", "b.json", *options)
-    file.write_text(json.dumps(_scaled(saved, 1e-4)))
+    file.write_text(json.dumps(_scaled(saved, 1e-12)))  # of the million-fold
     assert project.run("bench", "--compare", "b.json", *options).exit_code == 1
 
 

@@ -166,7 +166,7 @@ def test_a_collected_pump_is_stopped() -> None:
     gone = forgotten(ENDLESS)
     gc.collect()
     assert gone() is None
-    assert not pump_threads()
+    assert eventually(lambda: not pump_threads())
 
 
 def test_another_thread_may_collect_a_pump() -> None:
@@ -175,7 +175,7 @@ def test_another_thread_may_collect_a_pump() -> None:
     collecting.join(PATIENCE)
     assert not collecting.is_alive()
     assert gone() is None
-    assert not pump_threads()
+    assert eventually(lambda: not pump_threads())
 
 
 def test_its_own_thread_may_collect_a_pump() -> None:
@@ -213,6 +213,7 @@ ROOT = Path(__file__).parents[2]
 PROGRAM = """
 import os, signal, sys, threading
 import flowdsl as fl
+from flowdsl.feeding import pump
 from tests.feeding.buffered import Buffered, Queued
 
 def stuck(i):
@@ -227,6 +228,10 @@ def read():
         print("closed", flush=True)
 
 """
+
+
+PATIENT = "pump._EXIT_TIMEOUT = 60.0\n"
+"""The exit of the program waits for the flow, however slow the machine is."""
 
 
 def command(program: str) -> list[str]:
@@ -287,12 +292,13 @@ def test_a_program_ends_while_its_flow_is_stuck() -> None:
 
 
 def test_the_end_of_a_program_ends_the_pass() -> None:
-    program = "elements = Buffered(fl.from_iterable(read)); print(next(elements))"
+    program = f"{PATIENT}elements = Buffered(fl.from_iterable(read)); print(next(elements))"
     assert output(program) == "0\nclosed\n"
 
 
 def test_a_fork_cannot_continue_a_pass_and_ends_nothing() -> None:
-    program = """
+    program = f"""
+{PATIENT}
 parent = os.getpid()
 Queued.close = lambda self: os.getpid() == parent or print("closed by the fork", flush=True)
 elements = Buffered(fl.from_iterable(read))
