@@ -6,7 +6,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from time import monotonic, sleep
 
 PATIENCE = 20.0
@@ -44,14 +44,15 @@ def _is_ours(thread: threading.Thread) -> bool:
 def is_interrupted(use: Callable[[], object]) -> bool:
     """Return True if Ctrl-C ends a call while it waits; works only in the main thread.
 
-    The signal is sent to this process.
+    The signal is sent to this process, unless the call has ended.
     """
-    main = threading.main_thread()
+    main, has_ended = threading.main_thread(), threading.Event()
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def interrupt() -> None:
-        _until_it_waits(main)
-        signal.pthread_kill(main.ident or 0, signal.SIGINT)
+        _until_it_waits(main, has_ended)
+        if not has_ended.is_set():
+            signal.pthread_kill(main.ident or 0, signal.SIGINT)
 
     thread = threading.Thread(target=interrupt)
     thread.start()
@@ -60,16 +61,18 @@ def is_interrupted(use: Callable[[], object]) -> bool:
     except KeyboardInterrupt:
         return True
     finally:
+        has_ended.set()
+        with suppress(KeyboardInterrupt):  # sent when the call was about to end
+            thread.join()
         thread.join()
         signal.signal(signal.SIGINT, before)
     return False
 
 
-def _until_it_waits(thread: threading.Thread) -> None:
-    """Return when a thread has stayed at the same instruction for a while."""
+def _until_it_waits(thread: threading.Thread, has_ended: threading.Event) -> None:
+    """Return when a thread has stayed at an instruction for a while, or its call has ended."""
     times, before = 0, None
-    while times < 10:
+    while times < 10 and not has_ended.wait(0.02):
         frame = sys._current_frames()[thread.ident or 0]
         now = (id(frame), frame.f_lasti)
         times, before = times + 1 if now == before else 0, now
-        sleep(0.02)
