@@ -11,6 +11,46 @@ turns.py             sequences of turns among parts, for interleave
 randomness.py        random generators by position, and keyed permutations
 random_sequences.py  random sequences of part numbers with random access, for mix and choose
 failures.py          operators under on_error, and the node that skips failed elements
+
+The kinds of node; an operator is a subclass of one of them:
+
+Elementwise      changes one element at a time, which keeps its position
+CodeTemplate     is elementwise, and defined by a line of Python for the generated loop
+IndexedMap       is elementwise, and gets the number of the element in the pass
+Windowed         makes one element of ``n`` consecutive ones
+Batched          is windowed, with groups that do not overlap
+IndexTransform   chooses or reorders elements without looking at them
+Copying          interleaves several passes
+Merging          yields the elements of several flows
+Joining          makes one element of one from each of several flows
+IndexedSource    has numbered rows, any of which can be read by itself
+Placement        sets the workers on which the operators below it run
+Unordered        yields elements as workers deliver them
+Identity         yields the elements of its source unchanged
+
+The capabilities; an operator has any number of them as further base classes:
+
+Resumable        continues a pass after a number of elements, without computing them again
+Restartable      continues a pass from a place where it began to use an element of its source
+Reshardable      continues over another number of shards than a state was saved with
+Retaining        reports which of the rows that it has read it may still use
+Acknowledging    acknowledges rows to their sender, once they were delivered
+OneShot          yields each element only once, as it arrives, such as from a queue
+AnyOrder         yields other elements, or another order, in each pass
+KeepsPass        keeps the elements of a pass, such as ``cache()``
+StoresPass       stores the elements of another flow in a file, and reads them in every pass
+Buffering        keeps elements for a while, which count against ``prefetch(memory=)``
+MadeFromLatest   makes each element from the latest element of each source
+PassThrough      yields elements of its sources without looking at them
+Traceable        traces elements to their rows, where positions do not suffice
+Padded           yields elements with padding, whose share the statistics show
+Sliceable        may have its elements in arrays, so that a batch of them is a slice
+SkippedByProbe   yields the elements of its source in epoch 0, so that a probe skips it
+
+The protocols of a reader, which ``IndexedSource.open`` returns:
+
+Expecting        learns which rows are read next, so that it can read many of them at once
+ReadsInPlace     reads the arrays of a row into the arrays of a batch
 """
 
 from __future__ import annotations

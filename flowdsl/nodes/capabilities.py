@@ -442,7 +442,7 @@ class KeepsPass(Node[T, E], Generic[T, E]):
 class Sliceable(Node[T, E], Generic[T, E]):
     """May have its elements in arrays, so that stacked elements are a slice of them."""
 
-    spans_are_views: ClassVar[bool] = False
+    spans_cost_the_same: ClassVar[bool] = False
     """True if reading a span takes equally long, however many elements it has."""
 
     @abstractmethod

@@ -240,8 +240,8 @@ def _moved_rows_of(node: AnyNode) -> Callable[[Indices], Any] | None:
     spans = spans_of(node)
     if spans is None:
         return None
-    views = isinstance(node, Sliceable) and node.spans_are_views
-    gap = POSITION_LIMIT if views else _GAP
+    costs_the_same = isinstance(node, Sliceable) and node.spans_cost_the_same
+    gap = POSITION_LIMIT if costs_the_same else _GAP
 
     def rows_at(addresses: Indices) -> Any:
         if len(addresses.position) < _LEAST_MOVED:
@@ -256,7 +256,7 @@ def _moved_rows_of(node: AnyNode) -> Callable[[Indices], Any] | None:
         groups = np.split(positions[order], np.flatnonzero(np.diff(positions[order]) > gap) + 1)
         read = sum(int(group[-1] - group[0]) + 1 for group in groups)
         many = len(groups) * _LEAST_PER_SPAN > len(positions) + _LEAST_PER_SPAN
-        if many or (read > _MOST_READ * len(positions) and not views):
+        if many or (read > _MOST_READ * len(positions) and not costs_the_same):
             return None
         taken = []
         for group in groups:

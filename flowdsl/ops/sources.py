@@ -86,7 +86,7 @@ class FromItems(IndexedSource[T], Sliceable[T, Exact], Generic[T]):
     """The items of a sequence in memory."""
 
     in_memory: ClassVar[bool] = True
-    spans_are_views: ClassVar[bool] = True
+    spans_cost_the_same: ClassVar[bool] = True
     sequence: Items[T] = attrs.field(eq=id)
     count: int = attrs.field(init=False)
 

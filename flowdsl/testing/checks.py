@@ -44,7 +44,7 @@ def check_operator(
     """Check an operator against all laws: on random flows, below other operators, and in workers.
 
     ``chain`` adds the operator to a flow, and ``model`` implements its meaning in plain Python; the
-    model of an operator that chooses rows by their positions ends with ``by_position()``.
+    model of an operator that chooses rows by their positions ends with ``selected_by_position()``.
     ``below`` draws the flows that it is added to, such as ``chains(most=3, form="tuple")``; by
     default they have elements of any form, and some support only one pass. Flows that the operator
     refuses with an ``InvalidFlow`` are skipped.
@@ -65,7 +65,7 @@ def check_operator(
     ...     def rows(epoch):
     ...         return islice(source.elements(epoch), 0, None, 2)
     ...     length = None if source.length is None else -(-source.length // 2)
-    ...     return source.then_renumbered(rows, length).by_position()
+    ...     return source.then_renumbered(rows, length).selected_by_position()
     >>> finite = chains(most=1).filter(lambda recipe: not recipe.endless)
     >>> options = {"below": finite, "examples": 5, "omits": True}
     >>> check_operator(lambda flow: flow.shard(2, 0), every_other, **options)

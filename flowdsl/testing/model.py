@@ -52,8 +52,8 @@ class Model:
     """With it the model yields ``BAD`` for an element that fails; otherwise it raises."""
     may_be_bad: bool = False
     """True if some elements may be ``BAD``."""
-    leaves_out: bool = False
-    """True if ``BAD`` elements were left out somewhere in the flow."""
+    skips_bad: bool = False
+    """True if the flow skips its ``BAD`` elements somewhere."""
     read: Callable[[int], Rows] | None = None
     """The rows with ``BAD`` for unreadable ones, for a source that can continue after them."""
 
@@ -93,28 +93,28 @@ class Model:
 
     def with_failures_as_bad(self) -> Model:
         """Return this source with ``BAD`` for rows that cannot be read."""
-        tries = not self.leaves_out and (self.read is not None or self.depth > 1)
+        tries = not self.skips_bad and (self.read is not None or self.depth > 1)
         return attrs.evolve(
             self, rows=self.read or self.rows, failures_as_bad=True, may_be_bad=tries
         )
 
-    def tried(self) -> Model:
-        """Return the model after an operator that calls a function on each element."""
+    def may_fail(self) -> Model:
+        """Return the model after an operator that calls a function, which may fail, on elements."""
         return attrs.evolve(self, may_be_bad=self.failures_as_bad or self.may_be_bad)
 
-    def good(self) -> Model:
+    def without_bad(self) -> Model:
         """Return the model without ``BAD`` elements, if it may have any."""
-        return self.left_out() if self.may_be_bad else self
+        return self.skipping_bad() if self.may_be_bad else self
 
-    def left_out(self) -> Model:
-        """Return the model without ``BAD`` elements, with the effects of leaving them out."""
+    def skipping_bad(self) -> Model:
+        """Return the model without ``BAD`` elements, with the effects of skipping them."""
         return attrs.evolve(
             self,
             rows=lambda epoch: (row for row in self.rows(epoch) if row[1] is not BAD),
             length=None,
             tags=self.tags | {Resampled, Unsized},
             may_be_bad=False,
-            leaves_out=True,
+            skips_bad=True,
             read=None,
         )
 
@@ -123,7 +123,7 @@ class Model:
         ends = self.tags - {Endless, Unsized} if self.endless else self.tags
         return attrs.evolve(self, tags=ends)
 
-    def by_position(self) -> Model:
+    def selected_by_position(self) -> Model:
         """Return the model with rows selected by position: randomly, if their order is random."""
         return attrs.evolve(
             self, tags=self.tags | ({Resampled} if Reordered in self.tags else set())

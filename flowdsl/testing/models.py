@@ -76,7 +76,7 @@ def each(source: Model, func: Callable[[Any, int, int], Any]) -> Model:
 
     return source.then(
         lambda epoch: ((i, changed(x, epoch, i)) for i, x in source.rows(epoch)), source.length
-    ).tried()
+    ).may_fail()
 
 
 def map_(source: Model, func: Callable[[Any], Any]) -> Model:
@@ -108,7 +108,7 @@ def filter_map(source: Model, func: Callable[[Any], Any], nothing: Any = None) -
 
 def flat_map(source: Model, func: Callable[[Any], Iterable[Any]]) -> Model:
     """The model of ``flat_map``."""
-    source = source.good()
+    source = source.without_bad()
     return source.then_renumbered(
         lambda epoch: (y for x in source.elements(epoch) for y in func(x)), None, Unsized
     )
@@ -118,7 +118,7 @@ def interleave_map(
     source: Model, func: Callable[[Any], Iterable[Any]], cycle: int, block: int
 ) -> Model:
     """The model of ``interleave_map``."""
-    source = source.good()
+    source = source.without_bad()
 
     def results(epoch: int) -> Iterator[Any]:
         return in_slots((iter(func(x)) for x in source.elements(epoch)), cycle, block)
@@ -149,7 +149,7 @@ def enumerate_(source: Model, start: int) -> Model:
             for number, (i, x) in enumerate(source.rows(epoch), start)
         ),
         source.length,
-    ).tried()
+    ).may_fail()
 
 
 # -- groups ----------------------------------------------------------------------------------------
@@ -159,7 +159,7 @@ Gather: TypeAlias = Callable[[list[Any]], Any]
 
 def groups(source: Model, n: int, drop: bool, gather: Gather) -> Model:
     """The model of ``batch``, with any function that gathers a group."""
-    source = source.good()
+    source = source.without_bad()
 
     def gathered(epoch: int) -> Iterator[Any]:
         elements = source.elements(epoch)
@@ -219,7 +219,11 @@ def batch_of(row: Any, values: list[Any]) -> Any:
 def take(source: Model, n: int) -> Model:
     """The model of ``take``."""
     length = n if source.endless else None if source.length is None else min(n, source.length)
-    return source.then(lambda epoch: islice(source.rows(epoch), n), length).bounded().by_position()
+    return (
+        source.then(lambda epoch: islice(source.rows(epoch), n), length)
+        .bounded()
+        .selected_by_position()
+    )
 
 
 def skip(source: Model, n: int) -> Model:
@@ -227,7 +231,7 @@ def skip(source: Model, n: int) -> Model:
     left = None if source.length is None else max(source.length - n, 0)
     return source.then_renumbered(
         lambda epoch: islice(source.elements(epoch), n, None), left
-    ).by_position()
+    ).selected_by_position()
 
 
 def repeat(source: Model, n: int | None = None) -> Model:
@@ -280,7 +284,7 @@ def shuffle(source: Model, seed: int, block: int = 1, reshuffle: bool = True) ->
 
 def window_shuffle(source: Model, buffer: int, seed: int, reshuffle: bool = True) -> Model:
     """The model of ``shuffle`` within a buffer."""
-    source = source.good()
+    source = source.without_bad()
     salt = source.depth
 
     def shuffled(epoch: int) -> Iterator[Any]:
@@ -302,7 +306,7 @@ def cache(source: Model) -> Model:
 
     It stores one pass, since a source may support only one; every pass is epoch 0.
     """
-    source = source.good()
+    source = source.without_bad()
     kept: list[list[Any]] = []
 
     def rows(epoch: int) -> Rows:
@@ -336,7 +340,7 @@ def of_several(
         depth=1 + max(part.depth for part in parts),
         failures_as_bad=parts[0].failures_as_bad,
         may_be_bad=any(part.may_be_bad for part in parts),
-        leaves_out=any(part.leaves_out for part in parts),
+        skips_bad=any(part.skips_bad for part in parts),
     )
 
 
@@ -348,8 +352,8 @@ def total_length(parts: Sequence[Model]) -> int | None:
 
 def skip_bad(source: Model, failures_as_bad: bool) -> Model:
     """Return the model of a flow without the elements that fail."""
-    good = source.good()
-    good = good if good.leaves_out else good.left_out()
+    good = source.without_bad()
+    good = good if good.skips_bad else good.skipping_bad()
     return attrs.evolve(good, failures_as_bad=failures_as_bad)
 
 

@@ -29,7 +29,6 @@ def main() -> int:
     tally, console = Tally(), Console(file=sys.stderr)
     deadline = time.monotonic() + 60 * asked.minutes
     began = time.monotonic()
-    gc.freeze()  # a trial collects garbage, and would search the imported libraries each time
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -42,6 +41,9 @@ def main() -> int:
         for number in range(asked.seed, asked.seed + asked.pipelines):
             if time.monotonic() > deadline:
                 break
+            if number % 100 == 0:  # a trial collects garbage, and would search libraries each time
+                gc.collect()
+                gc.freeze()
             real = asked.real or (asked.real_every > 0 and number % asked.real_every == 0)
             case = case_of(number)
             try:

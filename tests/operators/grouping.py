@@ -37,7 +37,7 @@ def filled_batch(draw: Draw, recipe: Recipe) -> Recipe:
     gather: Any = list if as_list else models.stacked
 
     def model(source: Model) -> Model:
-        cut = models.groups(source, n, False, gather).tried()
+        cut = models.groups(source, n, False, gather).may_fail()
         return cut.at_depth(cut.depth + 1)  # of two operators
 
     options: dict[str, Any] = {"collate": list} if as_list else {}
@@ -220,7 +220,7 @@ def by_key_model(
     fits: Callable[[list[Any]], bool] = lambda group: True,
 ) -> Model:
     """Groups of equal keys, in a list that is searched; ``fits`` is asked with the next element."""
-    source = source.good()
+    source = source.without_bad()
 
     def gathered(epoch: int) -> Iterator[Any]:
         waiting: list[tuple[Any, list[Any]]] = []
@@ -283,7 +283,7 @@ def _builders(batch: Any) -> list[Any]:
 
 
 def unbatch_model(source: Model, into: Callable[..., Any] | None = None) -> Model:
-    source = source.good()
+    source = source.without_bad()
 
     def build(batch: Any, row: Any) -> Any:
         if into is None:

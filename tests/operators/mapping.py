@@ -159,7 +159,7 @@ def select_model(source: Model, *picks: Any) -> Model:
 def inspect(draw: Draw, recipe: Recipe) -> Recipe:
     num = draw(st.integers(0, 2))
     return recipe.then(
-        f"inspect({num})", lambda f, _: f.inspect(num, max_depth=0), lambda m: m.tried()
+        f"inspect({num})", lambda f, _: f.inspect(num, max_depth=0), lambda m: m.may_fail()
     )
 
 
@@ -168,7 +168,7 @@ def scan(draw: Draw, recipe: Recipe) -> Recipe:
 
 
 def scan_model(source: Model) -> Model:
-    source = source.good()
+    source = source.without_bad()
 
     def scanned(epoch: int) -> Iterator[tuple[int, Any]]:
         counts = [0]
@@ -192,10 +192,10 @@ def take_while(draw: Draw, recipe: Recipe) -> Recipe:
 
 
 def take_while_model(source: Model, keep: Callable[[Any], bool]) -> Model:
-    source = source.good()
+    source = source.without_bad()
     return source.then(
         lambda epoch: takewhile(lambda row: keep(row[1]), source.rows(epoch)), None, Unsized
-    ).by_position()
+    ).selected_by_position()
 
 
 def skip_while(draw: Draw, recipe: Recipe) -> Recipe:
@@ -211,7 +211,7 @@ def skip_while(draw: Draw, recipe: Recipe) -> Recipe:
 
 
 def skip_while_model(source: Model, skip: Callable[[Any], bool]) -> Model:
-    source = source.good()
+    source = source.without_bad()
     return source.then_renumbered(
         lambda epoch: dropwhile(skip, source.elements(epoch)), None, Unsized
-    ).by_position()
+    ).selected_by_position()

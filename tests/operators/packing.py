@@ -53,7 +53,7 @@ def _packed(draw: Draw, recipe: Recipe, strategy: str) -> Recipe:
 
 
 def pack_model(source: Model, n: int, strategy: str, bins: int, drop: bool) -> Model:
-    source = source.good()
+    source = source.without_bad()
 
     def rows(epoch: int) -> Iterator[Any]:
         sequences = map(list, source.elements(epoch))

@@ -27,7 +27,7 @@ def every_model(source: Model, step: int) -> Model:
     length = None if source.length is None else len(range(0, source.length, step))
     return source.then_renumbered(
         lambda epoch: (x for k, x in enumerate(source.elements(epoch)) if k % step == 0), length
-    ).by_position()
+    ).selected_by_position()
 
 
 def backwards(draw: Draw, recipe: Recipe) -> Recipe:

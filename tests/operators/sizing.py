@@ -52,14 +52,14 @@ def even_shard_model(source: Model, n: int, i: int, even: Even) -> Model:
         every = (x for k, x in enumerate(chain.from_iterable(passes)) if k % n == i)
         return islice(every, length)
 
-    return source.then_renumbered(elements, length, Resampled).by_position()
+    return source.then_renumbered(elements, length, Resampled).selected_by_position()
 
 
 def shard_model(source: Model, n: int, i: int) -> Model:
     length = None if source.length is None else len(range(i, source.length, n))
     return source.then_renumbered(
         lambda epoch: (x for k, x in enumerate(source.elements(epoch)) if k % n == i), length
-    ).by_position()
+    ).selected_by_position()
 
 
 def repeat_each(draw: Draw, recipe: Recipe) -> Recipe:

@@ -71,7 +71,7 @@ def window_model(
     key: Callable[[Any], Any] | None,
 ) -> Model:
     """Windows as slices of all elements of a key, each at the last element that it has."""
-    source = source.good()
+    source = source.without_bad()
     span = (size - 1) * dilation + 1
 
     def windows(epoch: int) -> Iterator[Any]:
