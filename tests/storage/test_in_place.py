@@ -203,7 +203,7 @@ def test_arrays_have_their_names_when_dicts_differ_in_the_order_of_keys(
 
 
 @every_encoded_format
-@settings(max_examples=examples(200))
+@settings(max_examples=examples(600))
 @given(
     form=st.sampled_from(FORMS),
     values=st.lists(VALUES, min_size=1, max_size=8),
