@@ -322,10 +322,13 @@ import flowdsl as fl
 def say(*what):
     os.write(1, "".join(f"{one}\\n" for one in what).encode())  # at once: two threads do
 
+is_blocked = threading.Event()
+
 def stream():
     yield 0
     yield 1
     say("blocked")
+    is_blocked.set()
     threading.Event().wait()
 
 flow = fl.from_iterable(stream).{way}
@@ -340,10 +343,10 @@ def program(way: str, rest: str) -> list[str]:
 class TestPrograms:
     def test_the_end_of_a_program_does_not_wait_for_the_source(self, way: str) -> None:
         ended = subprocess.run(
-            program(way, "run = iter(flow)\nsay(next(run), next(run))\n"),
+            program(way, "run = iter(flow)\nsay(next(run), next(run))\nis_blocked.wait()\n"),
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=PATIENCE,
         )
         assert ended.returncode == 0, ended.stderr
         assert sorted(ended.stdout.split()) == ["0", "1", "blocked"]
