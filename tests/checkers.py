@@ -21,6 +21,8 @@ from typing import TypeAlias
 import attrs
 
 ROOT = Path(__file__).parents[1]
+_PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
+"""The running version: the newest NumPy, whose types need a newer Python, is installed for that."""
 _CACHE = ROOT / ".mypy_cache"
 
 
@@ -96,7 +98,8 @@ def _output(module: str, *arguments: object) -> str:
 
 def _by_mypy(paths: list[Path]) -> Found:
     with mypy_alone():
-        lines = _output("mypy", "--output=json", "--no-error-summary", *paths).splitlines()
+        options = ("--output=json", "--no-error-summary", f"--python-version={_PYTHON}")
+        lines = _output("mypy", *options, *paths).splitlines()
     for note in map(json.loads, lines):
         error = note["severity"] == "error"
         yield Path(note["file"]), Finding(note["line"], error, note["code"] or "", note["message"])
@@ -108,7 +111,7 @@ def _by_pyright(paths: list[Path]) -> Found:
         "exclude": [],  # the project's own settings leave the bad files out, even when named
         "extraPaths": [str(ROOT)],
         "stubPath": str(ROOT / "stubs"),
-        "pythonVersion": "3.11",
+        "pythonVersion": _PYTHON,
         "typeCheckingMode": "standard",
     }
     with TemporaryDirectory() as folder:

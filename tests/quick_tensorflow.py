@@ -20,15 +20,16 @@ if not {*OPTIONAL, "tensorflow"} & sys.modules.keys():
     gc.disable()
     # As if they were not installed.
     sys.modules.update(dict.fromkeys(OPTIONAL))  # type: ignore[arg-type]  # None refuses an import
-    # Keras is loaded at the first use of ``tf.keras``.
-    import keras  # noqa: F401
-    import tensorflow as tf  # noqa: F401
-
-    for name in OPTIONAL:
-        del sys.modules[name]
-    gc.freeze()
-    if collects:
-        gc.enable()
+    try:
+        # Keras is loaded at the first use of ``tf.keras``.
+        import keras  # noqa: F401
+        import tensorflow as tf  # noqa: F401
+    finally:
+        for name in OPTIONAL:
+            del sys.modules[name]
+        gc.freeze()
+        if collects:
+            gc.enable()
 
 if __name__ == "__main__":
     del sys.argv[0]

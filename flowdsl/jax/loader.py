@@ -110,6 +110,8 @@ class _DevicePlacer:
         if isinstance(device, jax.sharding.Sharding) and not device.is_fully_addressable:
             placed = jax.make_array_from_process_local_data(device, array)
         else:
+            if isinstance(device, jax.sharding.Sharding):
+                device.shard_shape(array.shape)  # fails without a line that JAX 0.12 prints
             placed = jax.device_put(array, device)
         assert isinstance(placed, jax.Array)
         return placed

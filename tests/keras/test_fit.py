@@ -332,6 +332,7 @@ assert not [thread for thread in threading.enumerate() if thread.name == "to_ker
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_on_each_backend(backend: str) -> None:
+    pytest.importorskip(backend)
     program = "\n".join(
         [
             BEGIN,

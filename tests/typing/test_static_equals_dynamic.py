@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable
+from importlib.util import find_spec
 from types import UnionType
 from typing import Any, TypeAlias, get_args
 
@@ -22,7 +23,10 @@ from flowdsl import effects
 from flowdsl.effects import TAGS
 from tests.checkers import Checker, mypy, pyright
 
-pytestmark = pytest.mark.slow
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(find_spec("tensorflow") is None, reason="some sources need TensorFlow"),
+]
 
 Tags: TypeAlias = frozenset[str]
 Wider: TypeAlias = Callable[..., set[str]]
