@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 pytest.importorskip("tests.quick_tensorflow")
+pytest.importorskip("tensorflow")
 
 import tensorflow as tf
 
