@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowdsl.datasets.foreign import is_a
-from flowdsl.elements.structure import assemble, components, is_tensor
+from flowdsl.elements.structure import assemble, components, is_tensor, replaced
 from flowdsl.errors import SpecMismatch
 
 _UNCHANGED_TYPES = frozenset({bool, int, float, complex, str, bytes, type(None), np.ndarray})
@@ -48,8 +48,9 @@ def as_arrays(x: Any, path: str = "") -> Any:
         return x
     if isinstance(x, dict):
         return new
-    keeps_class = not isinstance(x, tuple) or hasattr(x, "_fields")
-    return assemble(type(x) if keeps_class else tuple, new)
+    if isinstance(x, tuple) and not hasattr(x, "_fields"):
+        return assemble(tuple, new)
+    return replaced(x, new)
 
 
 def _same(a: object, b: object) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from inspect import formatannotation, isabstract
 from typing import Annotated, Any, NotRequired, Required, cast, get_args, get_origin, is_typeddict
 
@@ -307,17 +307,20 @@ def has_only_classes(x: object, classes: Spec) -> bool:
     return all(has_only_classes(part, expected[name]) for name, part in parts)
 
 
-def restore_classes(x: Any, spec: Spec) -> Any:
+def restore_classes(
+    x: Any, spec: Spec, make: Callable[[type, dict[str, Any]], Any] = assemble
+) -> Any:
     """Convert a value to the classes that its spec names; a pickled value has them already.
 
-    None stays None, in place of a value that is missing.
+    None stays None, in place of a value that is missing. ``make`` makes a value of a class from its
+    components: by its constructor, or as they are.
 
     Raises:
         SpecMismatch: A list contains an item of another kind.
     """
     if isinstance(spec, ListSpec) and names_classes(spec):
         try:
-            return [restore_classes(item, spec.item) for item in x]
+            return [restore_classes(item, spec.item, make) for item in x]
         except (KeyError, TypeError, ValueError) as error:
             # A list has one spec for all items, so an item of another kind is found only here.
             raise SpecMismatch(f"an item of a list is not {spec.item}: {error}") from error
@@ -327,6 +330,6 @@ def restore_classes(x: Any, spec: Spec) -> Any:
         return x
     values = x if isinstance(x, tuple) else [x[name] for name, _ in spec.fields]
     pairs = zip(spec.fields, values, strict=True)
-    return assemble(
-        spec.form, {name: restore_classes(value, part) for (name, part), value in pairs}
+    return make(
+        spec.form, {name: restore_classes(value, part, make) for (name, part), value in pairs}
     )

@@ -196,6 +196,41 @@ def remade(form: Any, values: dict[str, Any]) -> Any:
     return form._make(values.values()) if is_named_tuple(form) else assemble(form, values)
 
 
+def replaced(element: Any, values: dict[str, Any]) -> Any:
+    """Copy a structured element with other values of its components, without its constructor.
+
+    The constructor would convert values that it has converted already, and reset what it sets
+    itself.
+    """
+    kind = type(element)
+    if kind is dict or isinstance(element, tuple):
+        return remade(kind, values)
+    twin = _empty_twin(element)
+    return assemble(kind, values) if twin is element else _set(twin, values)
+
+
+def restored(form: Any, values: dict[str, Any]) -> Any:
+    """Make a value of a class with exactly these components, whatever its constructor does.
+
+    The constructor is called for the attributes that are no components.
+    """
+    if form in (dict, tuple) or is_named_tuple(form):
+        return remade(form, values)
+    try:
+        made = assemble(form, values)
+    except Exception:  # it has other arguments, or refuses what it has converted already
+        made = _base_of(form).__new__(form)
+    return _set(made, values)
+
+
+def _set(record: Any, values: dict[Any, Any]) -> Any:
+    kind = type(record)
+    put = _base_of(kind).__setitem__ if isinstance(record, dict) else _setter(kind)
+    for name, value in values.items():
+        put(record, name, value)
+    return record
+
+
 def arguments(form: type, values: dict[str, Any]) -> dict[str, Any]:
     """The constructor arguments for components, without fields that the constructor sets itself."""
     names = arguments_of(form) or {name: name for name in values}
@@ -468,10 +503,7 @@ def _read_only_record(element: Any, of_array: OfArray, seen: _Seen) -> Any:
         seen[id(element)] = element, twin
     if twin is element:
         return element
-    put = _base_of(kind).__setitem__ if of_dict else _setter(kind)
-    for name, value in made.items():
-        put(twin, name, value)  # without the constructor, as its converters have run already
-    return twin
+    return _set(twin, made)  # without the constructor, as its converters have run already
 
 
 def _setter(kind: type) -> Callable[[Any, str, Any], None]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flowdsl.elements.structure import components, remade
+from flowdsl.elements.structure import components, replaced
 
 ArrayConverter = Callable[[NDArray[Any], str], Any]
 """Converts an array; the string is the name of its component, for messages."""
@@ -43,7 +43,7 @@ def convert_arrays(element: object, convert_array: ArrayConverter, name: str = "
         key: convert_arrays(value, convert_array, f"{name}.{key}" if name else key)
         for key, value in parts
     }
-    return remade(type(element), new)
+    return replaced(element, new)
 
 
 def leaves_of(element: object) -> Iterator[object]:

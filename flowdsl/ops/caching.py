@@ -14,7 +14,7 @@ from flowdsl.effects import Endless, Exact, Finite, Tag
 from flowdsl.elements.declared_specs import restore_classes
 from flowdsl.elements.recycled import has_memory_of_its_own
 from flowdsl.elements.specs import UNKNOWN, Spec
-from flowdsl.elements.structure import read_only
+from flowdsl.elements.structure import read_only, restored
 from flowdsl.errors import InvalidFlow
 from flowdsl.nodes import (
     AnyNode,
@@ -221,7 +221,7 @@ class _CacheFile(StoresPass[T], SkippedByProbe[T, Exact], Generic[T]):
         classes = self.kept.classes
         if classes == UNKNOWN:
             return header.length, file.row
-        return header.length, lambda i: cast("T", restore_classes(file.row(i), classes))
+        return header.length, lambda i: cast("T", restore_classes(file.row(i), classes, restored))
 
 
 class CacheRows(_CacheFile[T], IndexedSource[T], Generic[T]):

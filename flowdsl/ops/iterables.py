@@ -200,10 +200,11 @@ def from_iterable(iterable: Iterable[A] | Callable[[], Iterable[A]]) -> Flow[A, 
 
     Effects: ``Unsized``.
 
-    Errors: ``InvalidFlow`` for other objects, for a table, whose iterator yields names or columns,
-    and for an array of Arrow, whose iterator yields Arrow's scalars; an exception of the iterable
-    is raised at its place in the sequence, as the cause of an ``ElementError``; ``SourceError`` if
-    the function fails; ``FlowError`` at the end of the pass if closing the iterator fails.
+    Errors: ``InvalidFlow`` for other objects, for a set, which has no order, for a table, whose
+    iterator yields names or columns, and for an array of Arrow, whose iterator yields Arrow's
+    scalars; an exception of the iterable is raised at its place in the sequence, as the cause of an
+    ``ElementError``; ``SourceError`` if the function fails; ``FlowError`` at the end of the pass if
+    closing the iterator fails.
 
     >>> import flowdsl as fl
     >>> squares = fl.from_iterable(lambda: (i * i for i in range(3)))
@@ -217,6 +218,11 @@ def from_iterable(iterable: Iterable[A] | Callable[[], Iterable[A]]) -> Flow[A, 
     """
     refuse_splits("from_iterable: iterable", iterable)
     refuse_tables("from_iterable: iterable", iterable)
+    if isinstance(iterable, (set, frozenset)):
+        raise InvalidFlow(
+            "from_iterable: a set has another order in each program, in which no pass could be "
+            "repeated or resumed; pass a list, e.g. sorted(iterable)"
+        )
     if isinstance(iterable, Iterator):
         once = Once(iterable, refusal=_SECOND_PASS)
         return flow(FromIterable(once, replays=False, label=name_of(iterable)))

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
+import attrs
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
+from numpy.typing import NDArray
 
 from flowdsl.elements.nbytes import nbytes_of
 from flowdsl.elements.specs import leaf_specs, spec_of
@@ -21,6 +26,8 @@ from flowdsl.elements.structure import (
     components,
     form_of,
     leaves,
+    replaced,
+    restored,
 )
 from flowdsl.testing.elements import same
 from tests.rows import ELEMENTS, Derived, Point, PointBatch
@@ -95,3 +102,91 @@ def test_bytes_of_values_that_cannot_be_measured() -> None:
     ring: list[object] = []
     ring += [ring, ring, Broken()]
     assert 0 < nbytes_of(ring) < 1_000_000
+
+
+@dataclass
+class Scaled:
+    """A class that changes what it is called with."""
+
+    image: NDArray[Any]
+    seen: int = field(init=False, default=0)
+
+    def __post_init__(self) -> None:
+        self.image = self.image / 2
+        self.size = self.image.size
+
+
+def halved(x: Any) -> Any:
+    return x / 2
+
+
+@attrs.frozen
+class Converted:
+    image: NDArray[Any] = attrs.field(converter=halved)
+    seen: int = attrs.field(init=False, default=0)
+
+
+class Struct(msgspec.Struct):
+    image: Any
+    seen: int = 0
+
+    def __post_init__(self) -> None:
+        self.image = self.image / 2
+
+
+@dataclass
+class Opened:
+    """A class whose constructor has other arguments than its fields."""
+
+    image: NDArray[Any]
+    seen: int
+
+    def __init__(self, path: str) -> None:
+        self.image, self.seen = np.ones(2), len(path)
+
+
+class Table(dict[str, Any]):
+    def __init__(self, path: str) -> None:
+        super().__init__(image=np.ones(2), seen=len(path))
+
+
+RECORDS = [
+    Scaled(np.ones(2)),
+    Converted(np.ones(2)),
+    Struct(np.ones(2)),
+    Opened("x"),
+    Table("x"),
+]
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda record: type(record).__name__)
+def test_a_copy_with_other_components_has_exactly_these(record: Any) -> None:
+    image = np.arange(3)
+    twin = replaced(record, {"image": image, "seen": 7})
+    assert type(twin) is type(record)
+    parts = dict(components(twin) or ())
+    assert parts["image"] is image
+    assert parts["seen"] == 7
+    assert getattr(twin, "size", None) == getattr(record, "size", None)
+    assert dict(components(record) or ())["seen"] != 7
+
+
+@pytest.mark.parametrize(
+    "record",
+    [record for record in RECORDS if not isinstance(record, dict)],
+    ids=lambda record: type(record).__name__,
+)
+def test_a_restored_value_has_exactly_its_components(record: Any) -> None:
+    image = np.arange(3)
+    made = restored(type(record), {"image": image, "seen": 7})
+    assert type(made) is type(record)
+    parts = dict(components(made) or ())
+    assert parts["image"] is image
+    assert parts["seen"] == 7
+    assert hasattr(made, "size") == hasattr(record, "size")
+
+
+def test_a_copy_of_a_dict_with_a_factory_keeps_it() -> None:
+    twin = replaced(defaultdict(list, x=1), {"x": 2})
+    assert twin == {"x": 2}
+    assert twin["missing"] == []

@@ -62,6 +62,20 @@ def test_a_cache_in_a_file_is_a_source_that_keeps_the_laws(path: Path) -> None:
     check_source(lambda: fl.from_items(rows).cache(path), rows, examples=8)
 
 
+def halved(x: Any) -> Any:
+    return x / 2
+
+
+@attrs.frozen
+class Halved:
+    x: float = attrs.field(converter=halved)
+
+
+def test_the_constructor_of_a_record_changes_no_stored_element(path: Path) -> None:
+    flow = fl.from_range(3).map(lambda i: Halved(float(i))).cache(path)
+    assert flow.collect() == flow.collect() == [*map(Halved, (0.0, 1.0, 2.0))]
+
+
 @attrs.frozen
 class Sentence:
     words: NDArray[np.int64]

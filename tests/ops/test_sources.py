@@ -317,6 +317,12 @@ class TestFromIterable:
         with pytest.raises(ElementError, match=r"map\(<lambda>\) failed on element 0"):
             fl.from_iterable(inner).collect()
 
+    @pytest.mark.parametrize("words", [{"a", "b"}, frozenset("ab")])
+    def test_from_iterable_refuses_a_set_whose_order_varies(self, words: Any) -> None:
+        with pytest.raises(InvalidFlow, match=r"a set has another order in each program.*sorted"):
+            fl.from_iterable(words)
+        assert fl.from_iterable({"b": 1, "a": 2}.keys()).collect() == ["b", "a"]
+
     def test_from_iterable_refuses_other_objects(self) -> None:
         with pytest.raises(InvalidFlow) as caught:
             fl.from_iterable(3)  # type: ignore[arg-type]  # what is tested

@@ -57,7 +57,22 @@ class Point:
     name: str
 
 
+def halved(x: Any) -> Any:
+    return x / 2
+
+
+@attrs.frozen
+class Halved:
+    x: Any = attrs.field(converter=halved)
+
+
 class TestConverting:
+    def test_the_constructor_of_a_record_is_not_called_again(self) -> None:
+        flow = fl.from_items([Halved(np.full(2, 4.0))])
+        (element,) = flow.to_torch()
+        assert type(element) is Halved
+        assert element.x.tolist() == [2.0, 2.0]
+
     @pytest.mark.parametrize("dtype", KNOWN, ids=str)
     def test_a_dtype_keeps_its_name_and_its_bits(self, dtype: Any) -> None:
         array = np.arange(6).reshape(2, 3).astype(dtype)
