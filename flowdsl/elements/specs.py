@@ -298,4 +298,4 @@ def leaf_specs(spec: Spec, name: str = "") -> list[tuple[str, ArraySpec | ValueS
     if not isinstance(spec, StructSpec):
         return [(name or "element", spec)]
     dot = f"{name}." if name else ""
-    return [leaf for key, part in spec.fields for leaf in leaf_specs(part, dot + key)]
+    return [leaf for key, part in spec.fields for leaf in leaf_specs(part, f"{dot}{key}")]

@@ -8,6 +8,7 @@ that names the type of its batches. An element is immutable once yielded.
 from __future__ import annotations
 
 import copy
+import sys
 from array import array as typed_array
 from collections import OrderedDict, defaultdict, deque, namedtuple
 from collections.abc import Callable
@@ -273,6 +274,25 @@ def names_with_defaults(form: type) -> frozenset[str]:
 def is_tensor(kind: type) -> bool:
     """Return True for an array class of another library, which NumPy may be able to read."""
     return hasattr(kind, "__dlpack__") and not issubclass(kind, np.ndarray)
+
+
+def is_masked(value: object) -> bool:
+    """Return True for a masked array: as another array, it would have its hidden values."""
+    kind = getattr(sys.modules.get("numpy.ma"), "MaskedArray", None)  # slow to import
+    return kind is not None and isinstance(value, kind)
+
+
+def refuse_masked(value: object) -> None:
+    """Refuse a masked array where its mask would be lost.
+
+    Raises:
+        SpecMismatch: It is a masked array.
+    """
+    if is_masked(value):
+        raise SpecMismatch(
+            "it is a masked array, whose mask would be lost; fill it with a value, such as "
+            "x.filled(np.nan)"
+        )
 
 
 def from_dlpack(tensor: Any) -> NDArray[Any]:

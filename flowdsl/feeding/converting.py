@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flowdsl.elements.structure import components, replaced
+from flowdsl.elements.structure import components, is_masked, replaced
 
 ArrayConverter = Callable[[NDArray[Any], str], Any]
-"""Converts an array; the string is the name of its component, for messages."""
+"""Converts an array, or refuses a masked one; the string is the name of its component."""
 
 _NON_NUMERIC_KINDS = "SUOT"
 """The kinds of dtypes that frameworks do not compute with: bytes, text and objects."""
@@ -30,7 +30,7 @@ def convert_arrays(element: object, convert_array: ArrayConverter, name: str = "
     Source: ``default_convert`` of PyTorch's ``DataLoader``.
     """
     if isinstance(element, (np.ndarray, np.generic)):
-        array = np.asarray(element)
+        array: Any = element if is_masked(element) else np.asarray(element)
         return element if array.dtype.kind in _NON_NUMERIC_KINDS else convert_array(array, name)
     if isinstance(element, list):
         return [

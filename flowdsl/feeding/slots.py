@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from flowdsl.elements.numbers import NUMBERS, dtype_of_number
 from flowdsl.elements.specs import ArraySpec, ListSpec, Spec, ValueSpec
-from flowdsl.elements.structure import from_dlpack, is_tensor
+from flowdsl.elements.structure import from_dlpack, is_masked, is_tensor
 
 TEXT = np.dtype(np.bytes_)
 """The dtype of a slot for text of any length."""
@@ -55,7 +55,7 @@ class Slot:
             return self._array_of_number(kind, value)
         if is_tensor(kind):
             value = from_dlpack(value)
-        if not isinstance(value, (np.ndarray, np.generic)):
+        if not isinstance(value, (np.ndarray, np.generic)) or is_masked(value):
             return None
         if slot_dtype(value.dtype) != self.dtype or not self.has_shape(value.shape):
             return None

@@ -34,6 +34,7 @@ from flowdsl.elements.specs import (
 from flowdsl.elements.structure import (
     PLAIN,
     from_dlpack,
+    is_masked,
     is_tensor,
     read_only,
     remade,
@@ -217,6 +218,7 @@ def _columns(items: Any, path: str = "items") -> Any:
 
     Raises:
         SpecMismatch: NumPy cannot read a tensor; the message begins with its path.
+        InvalidFlow: An array is masked.
     """
     if type(items) is dict:
         not_text = [key for key in items if not isinstance(key, str)]
@@ -231,6 +233,13 @@ def _columns(items: Any, path: str = "items") -> Any:
         except SpecMismatch as error:  # for an array of Arrow, ``refuse_tables`` has better advice
             if not _is_of_arrow(items):
                 raise SpecMismatch(f"from_items: {path}: {error}") from error.__cause__
+    if is_masked(items):
+        raise InvalidFlow(
+            f"from_items: {path} is a masked array, and a row has no mask; fill it with a value, "
+            f"such as x.filled(np.nan)"
+        )
+    if _is_of_text(items):
+        items = items.astype(object)
     return read_only(items) if isinstance(items, np.ndarray) else items
 
 
@@ -333,6 +342,11 @@ def refuse_labels(argument: str, value: object) -> None:
         )
 
 
+def _is_of_text(value: object) -> bool:
+    """Return True for an array of NumPy's ``StringDType``: text of any length."""
+    return isinstance(value, np.ndarray) and value.dtype.kind == "T"
+
+
 def _is_array_with_rows(value: object) -> bool:
     return isinstance(value, np.ndarray) and value.ndim > 0
 
@@ -344,7 +358,7 @@ def _rows_of(items: Any) -> Any:
     for path, part in arrays:
         refuse_labels(f"from_items: column {path}", part)
     if not arrays:
-        return items
+        return columns if _is_of_text(items) else items
     if isinstance(columns, tuple) and not all(_is_array_with_rows(part) for _, part in arrays):
         lists = [path for path, part in arrays if isinstance(part, list)]
         if lists and any(_is_array_with_rows(part) for _, part in arrays):
@@ -453,9 +467,9 @@ def from_items(items: Any) -> Flow[Any, Exact]:
 
     Errors: ``InvalidFlow`` for an object without a length or numbered items, for an object indexed
     by label, such as a Series of pandas, for an array of Arrow, whose items are Arrow's scalars,
-    for arrays of unequal length, and for a table with two columns of one name; ``SourceError`` when
-    a pass begins, if the number of items has changed; ``MissingLibrary`` for a table with columns
-    of Arrow without pyarrow.
+    for arrays of unequal length, for a masked array, and for a table with two columns of one name;
+    ``SourceError`` when a pass begins, if the number of items has changed; ``MissingLibrary`` for a
+    table with columns of Arrow without pyarrow.
 
     >>> import flowdsl as fl
     >>> fl.from_items(["a", "b"]).collect()

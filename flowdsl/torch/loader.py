@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import IterableDataset, get_worker_info
 
+from flowdsl.elements.structure import refuse_masked
 from flowdsl.errors import InvalidFlow, SpecMismatch
 from flowdsl.feeding.converting import convert_arrays, describe_component, leaves_of
 from flowdsl.feeding.loader import Loader, Ranks, refuse_second_shard
@@ -227,8 +228,10 @@ def tensor_of(array: NDArray[Any], copy: bool | None = None) -> torch.Tensor:
     (tensor([1., 1., 1.]), array([1., 1., 1.], dtype=float32))
 
     Raises:
-        SpecMismatch: PyTorch has no such dtype; or the array must be copied, and ``copy`` is False.
+        SpecMismatch: PyTorch has no such dtype; or the array is masked; or it must be copied, and
+            ``copy`` is False.
     """
+    refuse_masked(array)
     why = _must_be_copied(array)
     if why and copy is False:
         raise SpecMismatch(f"{why}, so it has to be copied, and copy=False was given")

@@ -84,6 +84,11 @@ class TestConverting:
 
 
 class TestPlacing:
+    def test_a_masked_array_is_refused(self) -> None:
+        masked = np.ma.array([1.0, 2.0], mask=[False, True])
+        with pytest.raises(fl.SpecMismatch, match=r"element 0, .* it is a masked array"):
+            list(fl.from_items([masked]).to_jax())
+
     def test_arrays_are_on_the_requested_device(self) -> None:
         (device,) = jax.devices()[:1]
         assert array_of(np.zeros(3), sharding=device).devices() == {device}

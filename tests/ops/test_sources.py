@@ -317,6 +317,23 @@ class TestFromIterable:
         with pytest.raises(ElementError, match=r"map\(<lambda>\) failed on element 0"):
             fl.from_iterable(inner).collect()
 
+    def test_masked_arrays_are_refused(self) -> None:
+        masked: Any = np.ma.array([1.0, 2.0], mask=[False, True])
+        for items, name in ((masked, "items"), ({"x": [1, 2], "y": masked}, "items['y']")):
+            with pytest.raises(InvalidFlow) as caught:
+                fl.from_items(items)
+            assert str(caught.value) == (
+                f"from_items: {name} is a masked array, and a row has no mask; fill it with a "
+                f"value, such as x.filled(np.nan)"
+            )
+
+    def test_arrays_of_text_of_any_length_have_rows_of_text(self) -> None:
+        words = np.array(["a", "long"], np.dtypes.StringDType())
+        assert fl.from_items(words).collect() == ["a", "long"]
+        (batch,) = fl.from_items({"s": words, "y": np.arange(2)}).batch(2)
+        assert batch["s"] == ["a", "long"]
+        assert "map" in str(fl.from_items(words).map(str.upper).explain())
+
     @pytest.mark.parametrize("words", [{"a", "b"}, frozenset("ab")])
     def test_from_iterable_refuses_a_set_whose_order_varies(self, words: Any) -> None:
         with pytest.raises(InvalidFlow, match=r"a set has another order in each program.*sorted"):

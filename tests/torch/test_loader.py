@@ -67,6 +67,11 @@ class Halved:
 
 
 class TestConverting:
+    def test_a_masked_array_is_refused(self) -> None:
+        masked = np.ma.array([1.0, 2.0], mask=[False, True])
+        with pytest.raises(fl.SpecMismatch, match=r"of element 0, .* it is a masked array"):
+            list(fl.from_items([{"x": masked}]).to_torch())
+
     def test_the_constructor_of_a_record_is_not_called_again(self) -> None:
         flow = fl.from_items([Halved(np.full(2, 4.0))])
         (element,) = flow.to_torch()

@@ -24,7 +24,7 @@ from flowdsl.elements.specs import (
     leaf_specs,
     spec_of,
 )
-from flowdsl.elements.structure import components, form_of
+from flowdsl.elements.structure import components, form_of, is_masked
 from flowdsl.errors import SpecMismatch
 from flowdsl.feeding.slots import TEXT, Leaf, Slot, slot_spec
 from flowdsl.nodes import checked_list
@@ -71,10 +71,15 @@ class Signature:
         for slot, value in zip(self.slots, values, strict=True):
             array = _array(slot, value)
             if array is None:
+                at = f"{self.source}: component {slot.name!r} of element {position}"
+                if is_masked(value):
+                    raise SpecMismatch(
+                        f"{at} is a masked array, whose mask would be lost; fill it with a value, "
+                        f"such as x.filled(np.nan)"
+                    )
                 raise SpecMismatch(
-                    f"{self.source}: component {slot.name!r} of element {position} is "
-                    f"{spec_of(value)}, but its spec is {slot.spec}; nothing is cast: make the "
-                    f"elements alike with .map, or declare what varies with "
+                    f"{at} is {spec_of(value)}, but its spec is {slot.spec}; nothing is cast: make "
+                    f"the elements alike with .map, or declare what varies with "
                     f"spec=[tf.TensorSpec(shape, dtype), ...]"
                 )
             arrays.append(array)
@@ -102,6 +107,8 @@ def signature_of(
             the message names the component, its spec, and what to write.
     """
     known = leaf_specs(spec)
+    if not known:
+        raise SpecMismatch(f"{source}: an element has no components, so there is nothing to feed")
     by_position = not isinstance(spec, StructSpec) or issubclass(spec.form, tuple)
     if declared is None:
         own = tuple(_slot(source, name, leaf) for name, leaf in known)

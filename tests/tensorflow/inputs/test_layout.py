@@ -150,6 +150,25 @@ def test_element_that_contradicts_its_spec_is_named(element: object, says: str) 
         layout.arrays(element, 7)
 
 
+def test_a_masked_array_is_refused_by_name() -> None:
+    signature = signature_of("QueueInput", spec_of({"x": np.zeros(2)}))
+    masked = np.ma.array([1.0, 2.0], mask=[False, True])
+    with pytest.raises(fl.SpecMismatch, match="component 'x' of element 3 is a masked array"):
+        signature.arrays({"x": masked}, 3)
+
+
+def test_keys_of_any_kind_name_components() -> None:
+    signature = signature_of("QueueInput", spec_of({0: 1.0, 1: {2: 3.0}}))
+    assert [slot.name for slot in signature.slots] == ["0", "1.2"]
+    assert signature.arrays({1: {2: 7.0}, 0: 5.0}, 0) == [5.0, 7.0]
+
+
+@pytest.mark.parametrize("element", [{}, ()])
+def test_an_element_without_components_is_refused(element: object) -> None:
+    with pytest.raises(fl.SpecMismatch, match="QueueInput: an element has no components"):
+        signature_of("QueueInput", spec_of(element))
+
+
 def test_arrays_are_not_copied_and_scalars_become_arrays() -> None:
     element = (np.zeros(3, np.float32), np.int64(7))
     array, scalar = signature_of("QueueInput", spec_of(element)).arrays(element, 0)
