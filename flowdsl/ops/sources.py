@@ -467,9 +467,9 @@ def from_items(items: Any) -> Flow[Any, Exact]:
 
     Errors: ``InvalidFlow`` for an object without a length or numbered items, for an object indexed
     by label, such as a Series of pandas, for an array of Arrow, whose items are Arrow's scalars,
-    for arrays of unequal length, for a masked array, and for a table with two columns of one name;
-    ``SourceError`` when a pass begins, if the number of items has changed; ``MissingLibrary`` for a
-    table with columns of Arrow without pyarrow.
+    for arrays of unequal length, for a masked array, and for a table with two columns of one name,
+    or with pandas' periods or intervals; ``SourceError`` when a pass begins, if the number of items
+    has changed; ``MissingLibrary`` for a table with columns of Arrow without pyarrow.
 
     >>> import flowdsl as fl
     >>> fl.from_items(["a", "b"]).collect()
