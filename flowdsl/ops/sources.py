@@ -214,18 +214,14 @@ def _yields_read_only(items: object) -> bool:
 
 
 def _columns(items: Any, path: str = "items") -> Any:
-    """The dict or tuple, with tensors of other libraries replaced by arrays.
+    """The arrays as plain dicts and tuples, with tensors of other libraries replaced by arrays.
 
     Raises:
         SpecMismatch: NumPy cannot read a tensor; the message begins with its path.
-        InvalidFlow: An array is masked.
     """
-    if type(items) is dict:
-        not_text = [key for key in items if not isinstance(key, str)]
-        if not_text:
-            raise InvalidFlow(f"from_items: the keys of a dict must be text, got {not_text[0]!r}")
+    if isinstance(items, dict):
         return {name: _columns(part, f"{path}[{name!r}]") for name, part in items.items()}
-    if type(items) is tuple:
+    if isinstance(items, tuple):
         return tuple(_columns(part, f"{path}[{k}]") for k, part in enumerate(items))
     if is_tensor(type(items)):
         try:
@@ -233,14 +229,27 @@ def _columns(items: Any, path: str = "items") -> Any:
         except SpecMismatch as error:  # for an array of Arrow, ``refuse_tables`` has better advice
             if not _is_of_arrow(items):
                 raise SpecMismatch(f"from_items: {path}: {error}") from error.__cause__
-    if is_masked(items):
+    if _is_of_text(items):
+        items = items.astype(object)
+    return read_only(items) if isinstance(items, np.ndarray) else items
+
+
+def _refuse_masks_and_keys(columns: object, path: str = "items") -> None:
+    """Refuse columns whose rows would lose a mask, or would have keys that are not text."""
+    if isinstance(columns, dict):
+        not_text = [key for key in columns if not isinstance(key, str)]
+        if not_text:
+            raise InvalidFlow(f"from_items: the keys of a dict must be text, got {not_text[0]!r}")
+        for name, part in columns.items():
+            _refuse_masks_and_keys(part, f"{path}[{name!r}]")
+    elif isinstance(columns, tuple):
+        for k, part in enumerate(columns):
+            _refuse_masks_and_keys(part, f"{path}[{k}]")
+    elif is_masked(columns):
         raise InvalidFlow(
             f"from_items: {path} is a masked array, and a row has no mask; fill it with a value, "
             f"such as x.filled(np.nan)"
         )
-    if _is_of_text(items):
-        items = items.astype(object)
-    return read_only(items) if isinstance(items, np.ndarray) else items
 
 
 def _arrays(columns: object, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -358,6 +367,7 @@ def _rows_of(items: Any) -> Any:
     for path, part in arrays:
         refuse_labels(f"from_items: column {path}", part)
     if not arrays:
+        _refuse_masks_and_keys(columns)
         return columns if _is_of_text(items) else items
     if isinstance(columns, tuple) and not all(_is_array_with_rows(part) for _, part in arrays):
         lists = [path for path, part in arrays if isinstance(part, list)]
@@ -368,6 +378,7 @@ def _rows_of(items: Any) -> Any:
                 f"themselves the elements, pass a list: from_items([a, b])"
             )
         return items
+    _refuse_masks_and_keys(columns)
     _check_columns(arrays)
     return ArrayRows(columns)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple, assert_type
@@ -319,13 +320,45 @@ class TestFromIterable:
 
     def test_masked_arrays_are_refused(self) -> None:
         masked: Any = np.ma.array([1.0, 2.0], mask=[False, True])
-        for items, name in ((masked, "items"), ({"x": [1, 2], "y": masked}, "items['y']")):
+        y = np.zeros(2, np.int64)
+        refused = {
+            "items": masked,
+            "items['y']": {"x": [1, 2], "y": masked},
+            "items[0]": Pair(masked, y),
+            "items['in'][1]": {"in": Pair(np.zeros(2, np.float32), masked)},
+            "items['in']['x']": {"in": OrderedDict(x=masked)},
+        }
+        for name, items in refused.items():
             with pytest.raises(InvalidFlow) as caught:
                 fl.from_items(items)
             assert str(caught.value) == (
                 f"from_items: {name} is a masked array, and a row has no mask; fill it with a "
                 f"value, such as x.filled(np.nan)"
             )
+
+    def test_masked_arrays_may_be_elements(self) -> None:
+        masked: Any = np.ma.array([1.0, 2.0], mask=[False, True])
+        either: list[Any] = [[masked, "label"], (masked, "label")]
+        for items in either:
+            assert fl.from_items(items).at(0).mask.tolist() == [False, True]
+
+    def test_dicts_in_a_tuple_are_elements_with_any_keys(self) -> None:
+        for items in (({1: "a"}, {2: "b"}), (Counter([1]), Counter([2]))):
+            assert fl.from_items(items).collect() == list(items)
+
+    def test_a_named_tuple_of_tensors_has_rows(self) -> None:
+        class Tensor:
+            def __init__(self, array: Any) -> None:
+                self.array = array
+
+            def __dlpack__(self, **options: Any) -> Any:
+                return self.array.__dlpack__(**options)
+
+            def __dlpack_device__(self) -> Any:
+                return self.array.__dlpack_device__()
+
+        columns: Any = Pair(Tensor(X), Tensor(Y))  # type: ignore[arg-type]  # as users do
+        assert same(fl.from_items(columns).collect(), rows_of((X, Y)))
 
     def test_arrays_of_text_of_any_length_have_rows_of_text(self) -> None:
         words = np.array(["a", "long"], np.dtypes.StringDType())
