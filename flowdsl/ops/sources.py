@@ -230,7 +230,7 @@ def _columns(items: Any, path: str = "items") -> Any:
             if not _is_of_arrow(items):
                 raise SpecMismatch(f"from_items: {path}: {error}") from error.__cause__
     if _is_of_text(items):
-        items = items.astype(object)
+        items = _as_str(items)
     return read_only(items) if isinstance(items, np.ndarray) else items
 
 
@@ -354,6 +354,14 @@ def refuse_labels(argument: str, value: object) -> None:
 def _is_of_text(value: object) -> bool:
     """Return True for an array of NumPy's ``StringDType``: text of any length."""
     return isinstance(value, np.ndarray) and value.dtype.kind == "T"
+
+
+def _as_str(texts: AnyArray) -> AnyArray:
+    """Return text of any length as ``str``; if its rows are arrays, as text of one width."""
+    if texts.ndim < 2 or hasattr(texts.dtype, "na_object"):  # some may be missing
+        return texts.astype(object)
+    width = int(np.strings.str_len(texts).max(initial=1))
+    return texts.astype(f"U{width}")
 
 
 def _is_array_with_rows(value: object) -> bool:

@@ -367,6 +367,18 @@ class TestFromIterable:
         assert batch["s"] == ["a", "long"]
         assert "map" in str(fl.from_items(words).map(str.upper).explain())
 
+    def test_rows_of_text_of_any_length_are_arrays_of_one_width(self) -> None:
+        words = [["a", "long"], ["", "é"]]
+        for shape in ((2, 2), (1, 2, 2), (0, 2)):
+            fixed = np.resize(np.array(words), shape)
+            flow, same_flow = (fl.from_items(x) for x in (fixed.astype("T"), fixed))
+            assert [x.tolist() for x in flow] == [x.tolist() for x in same_flow]
+            assert [x.tolist() for x in flow.batch(2)] == [x.tolist() for x in same_flow.batch(2)]
+
+    def test_missing_text_of_any_length_stays_missing(self) -> None:
+        texts = np.array([["a", None]], np.dtypes.StringDType(na_object=None))
+        assert fl.from_items(texts).at(0).tolist() == ["a", None]
+
     @pytest.mark.parametrize("words", [{"a", "b"}, frozenset("ab")])
     def test_from_iterable_refuses_a_set_whose_order_varies(self, words: Any) -> None:
         with pytest.raises(InvalidFlow, match=r"a set has another order in each program.*sorted"):
