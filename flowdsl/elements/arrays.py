@@ -56,7 +56,7 @@ def dtype_of_all(rows: Sequence[Any], at: str) -> np.dtype[Any]:
         if dtype.kind in "US":
             dtype = max((row.dtype for row in rows), key=lambda dtype: dtype.itemsize)
     if dtype.hasobject:
-        raise unstackable("an array of Python objects", at)
+        raise unstackable_objects(dtype, at)
     return dtype
 
 
@@ -147,7 +147,7 @@ def _dtype_of_list(items: list[Any], where: str) -> np.dtype[Any] | None:
             f"them equal with .map"
         )
     if dtype.hasobject:
-        raise unstackable_list("arrays of Python objects", where)
+        raise unstackable_list(f"arrays of {_objects_of(dtype)}", where)
     return dtype
 
 
@@ -292,6 +292,20 @@ def unstackable(what: str, at: str) -> SpecMismatch:
         f"{at}: {what} does not stack; arrays, numbers, text, and lists of them do. Make it one "
         f"of them or leave it out with .map, or stack it with batch(n, collate=...)"
     )
+
+
+def unstackable_objects(dtype: np.dtype[Any], at: str) -> SpecMismatch:
+    """The error for an array whose memory holds references: to objects, or to text."""
+    if dtype.kind == "T":
+        return SpecMismatch(
+            f"{at}: an array of {_objects_of(dtype)} does not stack, a list of text does: make one "
+            f"with .map(lambda x: x.tolist()), or stack it with batch(n, collate=...)"
+        )
+    return unstackable(f"an array of {_objects_of(dtype)}", at)
+
+
+def _objects_of(dtype: np.dtype[Any]) -> str:
+    return "NumPy's StringDType" if dtype.kind == "T" else "Python objects"
 
 
 def unstackable_list(what: str, at: str) -> SpecMismatch:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from flowdsl.elements.arrays import TEXT, unstackable, unstackable_list
+from flowdsl.elements.arrays import TEXT, unstackable, unstackable_list, unstackable_objects
 from flowdsl.elements.numbers import NUMBERS, dtype_of_number
 from flowdsl.elements.specs import (
     UNKNOWN,
@@ -58,7 +58,7 @@ def spec_of_batch(spec: Spec, n: int | None, at: str = "element") -> Spec:
 def _of_arrays(spec: ArraySpec, n: int | None, at: str) -> Spec:
     dtype = None if spec.dtype is None else text_of_any_width(spec.dtype)
     if dtype is not None and dtype.hasobject:
-        raise unstackable("an array of Python objects", at)
+        raise unstackable_objects(dtype, at)
     if dtype is not None and dtype.kind in "US" and spec.shape == ():
         return ListSpec(ValueSpec(dtype.type), n)
     return ArraySpec(dtype, None if spec.shape is None else (n, *spec.shape))

@@ -23,7 +23,7 @@ from keras.src.trainers.data_adapters.data_adapter import DataAdapter
 
 from flowdsl.effects import Endless
 from flowdsl.elements.specs import ArraySpec, Spec, StructSpec, ValueSpec
-from flowdsl.elements.structure import components
+from flowdsl.elements.structure import components, refuse_masked
 from flowdsl.errors import FlowError, InvalidFlow, SpecMismatch
 from flowdsl.feeding.converting import describe_component
 from flowdsl.feeding.loader import Loader
@@ -359,6 +359,7 @@ def _batch(element: Any, position: int) -> Any:
     # backends fail without naming it
     if keras.backend.backend() != "tensorflow":
         _refuse_text(element, "", position)
+    _refuse_masks(element, "", position)
     for name, part in [("", element), *(components(element) or ())]:
         if isinstance(part, int | float | np.generic | np.ndarray) and np.ndim(part) == 0:
             raise _no_batch(name, position)
@@ -394,6 +395,18 @@ def _refuse_text(element: object, name: str, position: int) -> None:
             f"to_keras: {describe_component(name, position)} is text, and Keras on "
             f"{keras.backend.backend()} takes numbers; map it to numbers, or leave it out"
         )
+
+
+def _refuse_masks(element: object, name: str, position: int) -> None:
+    if isinstance(element, list):
+        for i, part in enumerate(element):
+            _refuse_masks(part, f"{name}[{i}]", position)
+    for key, part in components(element) or ():
+        _refuse_masks(part, f"{name}.{key}" if name else key, position)
+    try:
+        refuse_masked(element)
+    except SpecMismatch as error:
+        raise SpecMismatch(f"to_keras: {describe_component(name, position)}: {error}") from None
 
 
 def _refuse_many_components(form: type, components: int, position: int) -> None:

@@ -214,18 +214,14 @@ def _yields_read_only(items: object) -> bool:
 
 
 def _columns(items: Any, path: str = "items") -> Any:
-    """The dict or tuple, with tensors of other libraries replaced by arrays.
+    """The arrays as plain dicts and tuples, with tensors of other libraries replaced by arrays.
 
     Raises:
         SpecMismatch: NumPy cannot read a tensor; the message begins with its path.
-        InvalidFlow: An array is masked.
     """
-    if type(items) is dict:
-        not_text = [key for key in items if not isinstance(key, str)]
-        if not_text:
-            raise InvalidFlow(f"from_items: the keys of a dict must be text, got {not_text[0]!r}")
+    if isinstance(items, dict):
         return {name: _columns(part, f"{path}[{name!r}]") for name, part in items.items()}
-    if type(items) is tuple:
+    if isinstance(items, tuple):
         return tuple(_columns(part, f"{path}[{k}]") for k, part in enumerate(items))
     if is_tensor(type(items)):
         try:
@@ -233,14 +229,27 @@ def _columns(items: Any, path: str = "items") -> Any:
         except SpecMismatch as error:  # for an array of Arrow, ``refuse_tables`` has better advice
             if not _is_of_arrow(items):
                 raise SpecMismatch(f"from_items: {path}: {error}") from error.__cause__
-    if is_masked(items):
+    if _is_of_text(items):
+        items = _as_str(items)
+    return read_only(items) if isinstance(items, np.ndarray) else items
+
+
+def _refuse_masks_and_keys(columns: object, path: str = "items") -> None:
+    """Refuse columns whose rows would lose a mask, or would have keys that are not text."""
+    if isinstance(columns, dict):
+        not_text = [key for key in columns if not isinstance(key, str)]
+        if not_text:
+            raise InvalidFlow(f"from_items: the keys of a dict must be text, got {not_text[0]!r}")
+        for name, part in columns.items():
+            _refuse_masks_and_keys(part, f"{path}[{name!r}]")
+    elif isinstance(columns, tuple):
+        for k, part in enumerate(columns):
+            _refuse_masks_and_keys(part, f"{path}[{k}]")
+    elif is_masked(columns):
         raise InvalidFlow(
             f"from_items: {path} is a masked array, and a row has no mask; fill it with a value, "
             f"such as x.filled(np.nan)"
         )
-    if _is_of_text(items):
-        items = items.astype(object)
-    return read_only(items) if isinstance(items, np.ndarray) else items
 
 
 def _arrays(columns: object, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -347,6 +356,14 @@ def _is_of_text(value: object) -> bool:
     return isinstance(value, np.ndarray) and value.dtype.kind == "T"
 
 
+def _as_str(texts: AnyArray) -> AnyArray:
+    """Return text of any length as ``str``; if its rows are arrays, as text of one width."""
+    if texts.ndim < 2 or hasattr(texts.dtype, "na_object"):  # some may be missing
+        return texts.astype(object)
+    width = int(np.strings.str_len(texts).max(initial=1))
+    return texts.astype(f"U{width}")
+
+
 def _is_array_with_rows(value: object) -> bool:
     return isinstance(value, np.ndarray) and value.ndim > 0
 
@@ -358,6 +375,7 @@ def _rows_of(items: Any) -> Any:
     for path, part in arrays:
         refuse_labels(f"from_items: column {path}", part)
     if not arrays:
+        _refuse_masks_and_keys(columns)
         return columns if _is_of_text(items) else items
     if isinstance(columns, tuple) and not all(_is_array_with_rows(part) for _, part in arrays):
         lists = [path for path, part in arrays if isinstance(part, list)]
@@ -368,6 +386,7 @@ def _rows_of(items: Any) -> Any:
                 f"themselves the elements, pass a list: from_items([a, b])"
             )
         return items
+    _refuse_masks_and_keys(columns)
     _check_columns(arrays)
     return ArrayRows(columns)
 
@@ -467,9 +486,9 @@ def from_items(items: Any) -> Flow[Any, Exact]:
 
     Errors: ``InvalidFlow`` for an object without a length or numbered items, for an object indexed
     by label, such as a Series of pandas, for an array of Arrow, whose items are Arrow's scalars,
-    for arrays of unequal length, for a masked array, and for a table with two columns of one name;
-    ``SourceError`` when a pass begins, if the number of items has changed; ``MissingLibrary`` for a
-    table with columns of Arrow without pyarrow.
+    for arrays of unequal length, for a masked array, and for a table with two columns of one name,
+    or with pandas' periods or intervals; ``SourceError`` when a pass begins, if the number of items
+    has changed; ``MissingLibrary`` for a table with columns of Arrow without pyarrow.
 
     >>> import flowdsl as fl
     >>> fl.from_items(["a", "b"]).collect()

@@ -19,6 +19,7 @@ from flowdsl.storage.parquet.columns import (
     Decoded,
     decoded,
     has_null_items,
+    refuse_types_of_pandas,
     spec_of_column,
 )
 from flowdsl.storage.parquet.rows import gatherer, maker
@@ -102,7 +103,7 @@ def table_source(table: Any) -> FromTable:
     columns = [
         _column_of_array(name, arrays[name])
         if name in arrays
-        else _column_of_arrow(name, arrow.column(name))
+        else _column_of_arrow(arrow.schema.field(name), arrow.column(name))
         for name in names
     ]
     count = len(next(iter(arrays.values()))) if arrays else arrow.num_rows
@@ -147,13 +148,14 @@ def _column_of_array(name: str, array: Any) -> TableColumn:
     return TableColumn(name, values, ArraySpec(array.dtype, ()))
 
 
-def _column_of_arrow(name: str, column: Any) -> TableColumn:
+def _column_of_arrow(field: Any, column: Any) -> TableColumn:
     pa = library("pyarrow", "from_items", "parquet")
     chunked = column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
     try:
+        refuse_types_of_pandas(field)
         if has_null_items(chunked):
             raise SourceError(NULL_ITEM)
         spec = UNKNOWN if chunked.null_count else spec_of_column(chunked.type)
-        return TableColumn(name, decoded(chunked, UNKNOWN), spec)
+        return TableColumn(field.name, decoded(chunked, UNKNOWN), spec)
     except (SourceError, pa.ArrowException, ValueError) as error:
-        raise InvalidFlow(f"from_items: column {name!r} cannot be read: {error}") from error
+        raise InvalidFlow(f"from_items: column {field.name!r} cannot be read: {error}") from error

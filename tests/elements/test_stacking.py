@@ -233,6 +233,14 @@ def test_the_dtype_depends_only_on_the_type(rows: list[Any], dtype: type[np.gene
         ([[[]], [[]]], ["element: every list of the batch is empty"]),
         ([], ["element: there are no rows to stack"]),
         ([np.array([{}, 1])], ["an array of Python objects does not stack"]),
+        (
+            [np.array(["a"], np.dtypes.StringDType())],
+            ["an array of NumPy's StringDType does not stack", ".map(lambda x: x.tolist())"],
+        ),
+        (
+            [[np.array(["a"], np.dtypes.StringDType())]],
+            ["is a list of arrays of NumPy's StringDType, which does not stack"],
+        ),
         ([np.ma.masked_array([1, 2], [True, False])], ["MaskedArray does not stack"]),
         ([Unnamed(1)], ["Unnamed does not name its batch type"]),
     ],

@@ -227,6 +227,13 @@ for procs in (0, 2):
     else:
         raise AssertionError("no error")
     assert steps == [0, 1, 2], steps
+masked = fl.from_range(4).map(row).batch(2).map(lambda batch: (np.ma.array(batch[0]), batch[1]))
+try:
+    model_of().fit(masked.to_keras(), verbose=0)
+except fl.SpecMismatch as error:
+    assert "to_keras: component '0' of element 0: it is a masked array" in str(error), error
+else:
+    raise AssertionError("a mask was lost")
 """
 
 EMPTY = """

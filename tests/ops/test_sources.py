@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple, assert_type
@@ -319,7 +320,15 @@ class TestFromIterable:
 
     def test_masked_arrays_are_refused(self) -> None:
         masked: Any = np.ma.array([1.0, 2.0], mask=[False, True])
-        for items, name in ((masked, "items"), ({"x": [1, 2], "y": masked}, "items['y']")):
+        y = np.zeros(2, np.int64)
+        refused = {
+            "items": masked,
+            "items['y']": {"x": [1, 2], "y": masked},
+            "items[0]": Pair(masked, y),
+            "items['in'][1]": {"in": Pair(np.zeros(2, np.float32), masked)},
+            "items['in']['x']": {"in": OrderedDict(x=masked)},
+        }
+        for name, items in refused.items():
             with pytest.raises(InvalidFlow) as caught:
                 fl.from_items(items)
             assert str(caught.value) == (
@@ -327,12 +336,48 @@ class TestFromIterable:
                 f"value, such as x.filled(np.nan)"
             )
 
+    def test_masked_arrays_may_be_elements(self) -> None:
+        masked: Any = np.ma.array([1.0, 2.0], mask=[False, True])
+        either: list[Any] = [[masked, "label"], (masked, "label")]
+        for items in either:
+            assert fl.from_items(items).at(0).mask.tolist() == [False, True]
+
+    def test_dicts_in_a_tuple_are_elements_with_any_keys(self) -> None:
+        for items in (({1: "a"}, {2: "b"}), (Counter([1]), Counter([2]))):
+            assert fl.from_items(items).collect() == list(items)
+
+    def test_a_named_tuple_of_tensors_has_rows(self) -> None:
+        class Tensor:
+            def __init__(self, array: Any) -> None:
+                self.array = array
+
+            def __dlpack__(self, **options: Any) -> Any:
+                return self.array.__dlpack__(**options)
+
+            def __dlpack_device__(self) -> Any:
+                return self.array.__dlpack_device__()
+
+        columns: Any = Pair(Tensor(X), Tensor(Y))  # type: ignore[arg-type]  # as users do
+        assert same(fl.from_items(columns).collect(), rows_of((X, Y)))
+
     def test_arrays_of_text_of_any_length_have_rows_of_text(self) -> None:
         words = np.array(["a", "long"], np.dtypes.StringDType())
         assert fl.from_items(words).collect() == ["a", "long"]
         (batch,) = fl.from_items({"s": words, "y": np.arange(2)}).batch(2)
         assert batch["s"] == ["a", "long"]
         assert "map" in str(fl.from_items(words).map(str.upper).explain())
+
+    def test_rows_of_text_of_any_length_are_arrays_of_one_width(self) -> None:
+        words = [["a", "long"], ["", "é"]]
+        for shape in ((2, 2), (1, 2, 2), (0, 2)):
+            fixed = np.resize(np.array(words), shape)
+            flow, same_flow = (fl.from_items(x) for x in (fixed.astype("T"), fixed))
+            assert [x.tolist() for x in flow] == [x.tolist() for x in same_flow]
+            assert [x.tolist() for x in flow.batch(2)] == [x.tolist() for x in same_flow.batch(2)]
+
+    def test_missing_text_of_any_length_stays_missing(self) -> None:
+        texts = np.array([["a", None]], np.dtypes.StringDType(na_object=None))
+        assert fl.from_items(texts).at(0).tolist() == ["a", None]
 
     @pytest.mark.parametrize("words", [{"a", "b"}, frozenset("ab")])
     def test_from_iterable_refuses_a_set_whose_order_varies(self, words: Any) -> None:

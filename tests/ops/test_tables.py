@@ -57,6 +57,24 @@ def polars(columns: dict[str, Any]) -> Any:
 
 TABLES["a data frame of Polars"] = polars
 
+PERIODS = pd.DataFrame({"a": pd.period_range("2024-01", periods=2, freq="M")})
+STORED_PERIODS = pa.Table.from_arrays(
+    [pa.array([648, 649])],
+    schema=pa.schema(
+        [
+            pa.field(
+                "a",
+                pa.int64(),
+                metadata={
+                    b"ARROW:extension:name": b"pandas.period",
+                    b"ARROW:extension:metadata": b'{"freq": "M"}',
+                },
+            )
+        ]
+    ),
+)
+"""Periods as a program reads them from a file if pandas is not imported."""
+
 
 @pytest.mark.parametrize("kind", TABLES)
 def test_rows_are_dicts_of_the_values_of_columns(kind: str) -> None:
@@ -136,12 +154,31 @@ def test_numbers_of_pandas_need_no_other_library(monkeypatch: pytest.MonkeyPatch
         (pd.DataFrame(index=[1, 2]), "the table has no columns"),
         (pd.DataFrame({"a": [object()]}), "a DataFrame cannot be read as a table of Arrow: "),
         (pa.table({"a": [[1, None]]}), "column 'a' cannot be read: it has an array with an item"),
+        (PERIODS, "column 'a' cannot be read: it has periods of pandas, "),
+        (pa.table(PERIODS), "column 'a' cannot be read: it has periods of pandas, "),
+        (STORED_PERIODS, "column 'a' cannot be read: it has periods of pandas, "),
+        (
+            pd.DataFrame({"a": pd.interval_range(0, 2, closed="left")}),
+            "column 'a' cannot be read: it has intervals of pandas, ",
+        ),
     ],
 )
 def test_tables_that_have_no_rows_of_dicts_are_refused(table: Any, message: str) -> None:
     with pytest.raises(InvalidFlow) as caught:
         fl.from_items(table)
     assert str(caught.value).startswith(f"from_items: {message}")
+
+
+def test_periods_are_read_as_the_advice_converts_them() -> None:
+    with pytest.raises(InvalidFlow, match=r"such as frame\[name\]\.dt\.to_timestamp\(\), or"):
+        fl.from_items(PERIODS)
+    (row, _) = fl.from_items(pd.DataFrame({"a": PERIODS["a"].dt.to_timestamp()})).collect()
+    assert row["a"] == np.datetime64("2024-01-01")
+    (row, _) = fl.from_items(pd.DataFrame({"a": PERIODS["a"].astype(str)})).collect()
+    assert row["a"] == "2024-01"
+    intervals = pd.DataFrame({"a": pd.interval_range(0, 2)})
+    ends = {"left": intervals["a"].array.left, "right": intervals["a"].array.right}
+    assert fl.from_items(pd.DataFrame(ends)).at(1) == {"left": 1, "right": 2}
 
 
 def test_a_table_elsewhere_is_refused_with_what_to_write() -> None:

@@ -357,6 +357,35 @@ def test_a_tensor_with_permuted_axes_is_refused(path: Path) -> None:
         fl.from_parquet(path)
 
 
+@pytest.mark.parametrize(
+    ("kind", "column", "about", "advice"),
+    [
+        ("period", [648, 649], b'{"freq": "M"}', r"frame\[name\]\.dt\.to_timestamp\(\)"),
+        (
+            "interval",
+            [{"left": 0, "right": 1}, {"left": 1, "right": 2}],
+            b'{"subtype": "int64", "closed": "left"}',
+            r"frame\[name\]\.array\.left",
+        ),
+    ],
+)
+def test_columns_of_pandas_whose_meaning_would_be_lost_are_refused(
+    path: Path, kind: str, column: list[Any], about: bytes, advice: str
+) -> None:
+    # As pandas writes them.
+    metadata = {
+        b"ARROW:extension:name": f"pandas.{kind}".encode(),
+        b"ARROW:extension:metadata": about,
+    }
+    columns = [pa.array(column), pa.array([1, 2])]
+    fields = [pa.field("x", columns[0].type, metadata=metadata), pa.field("y", pa.int64())]
+    pq.write_table(pa.Table.from_arrays(columns, schema=pa.schema(fields)), path)
+    message = rf"rows\.parquet': column 'x' cannot be read: it has {kind}s of pandas, .*{advice}"
+    with pytest.raises(SourceError, match=message):
+        fl.from_parquet(path)
+    assert fl.from_parquet(path, columns=["y"]).collect() == [{"y": 1}, {"y": 2}]
+
+
 def test_text_that_is_not_utf8_is_named_with_its_column(path: Path) -> None:
     text = pa.array([b"a", b"\xff", b"c"]).view(pa.string())
     pq.write_table(table(x=[1, 2, 3], s=text), path, use_dictionary=False)

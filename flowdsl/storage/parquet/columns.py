@@ -67,6 +67,27 @@ NULL_ITEM = "it has an array with an item that is null"
 _SHARED_BYTES = 1 << 16
 """The limit on memory that arrays of consecutive rows share."""
 
+_OF_PANDAS = {
+    "pandas.period": "periods of pandas, which would be read as bare numbers; convert them to "
+    "times, such as frame[name].dt.to_timestamp(), or to text, such as frame[name].astype(str)",
+    "pandas.interval": "intervals of pandas, which would be read without their closed side; split "
+    "them into two columns, frame[name].array.left and frame[name].array.right",
+}
+"""What a column of an extension type of pandas has, and how to convert it."""
+
+
+def refuse_types_of_pandas(field: Any) -> None:
+    """Refuse a column whose storage alone does not have the meaning of its values.
+
+    Raises:
+        SourceError: It has periods or intervals of pandas.
+    """
+    # A type that pandas has not registered in this program is recorded in the metadata alone.
+    stored = (field.metadata or {}).get(b"ARROW:extension:name", b"").decode(errors="replace")
+    name = getattr(field.type, "extension_name", stored)
+    if name in _OF_PANDAS:
+        raise SourceError(f"it has {_OF_PANDAS[name]}")
+
 
 def spec_of_column(form: Any, wanted: Spec = UNKNOWN) -> Spec:
     """Return the spec of the values of a column of this Arrow type, if ``wanted`` is declared."""

@@ -43,6 +43,7 @@ from flowdsl.storage.parquet.columns import (
     is_map,
     joined,
     python_number,
+    refuse_types_of_pandas,
     spec_of_column,
     spec_of_filled,
 )
@@ -391,9 +392,10 @@ def from_parquet(
     Effects: none.
 
     Errors: ``InvalidFlow`` for a ``fill`` of a column that is not read, or that cannot have the
-    value. ``SourceError`` when the flow is built, if a file is missing, damaged, or has other
-    columns than the first; ``SpecMismatch`` when the flow is built, if the rows do not match
-    ``element``, and at the row for an undeclared null; ``MissingLibrary`` without pyarrow.
+    value. ``SourceError`` when the flow is built, if a file is missing, damaged, has other
+    columns than the first, or has pandas' periods or intervals; ``SpecMismatch`` when the flow is
+    built, if the rows do not match ``element``, and at the row for an undeclared null;
+    ``MissingLibrary`` without pyarrow.
 
     >>> import flowdsl as fl, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -580,7 +582,7 @@ def _column(
 
     Raises:
         InvalidFlow: It cannot be filled with this value.
-        SourceError: Its values differ from file to file.
+        SourceError: Its values differ from file to file, or have a type that is not supported.
         SpecMismatch: The column does not match its declaration, or contains nulls.
     """
     optional = declared.optional and fill is None
@@ -591,6 +593,11 @@ def _column(
         values, spec = values_of_key(name, texts, paths, declared.spec, optional, fill)
         _check_declared(paths[0], name, spec, declared)
         return Column(name, declared.spec, optional, values), spec
+    for file in files:
+        try:
+            refuse_types_of_pandas(file.schema.field(name))
+        except SourceError as error:
+            raise _unreadable(file.path, name, error) from error
     wanted = declared.spec
     if wanted == UNKNOWN and files[0].is_python(name):
         wanted = in_python(files[0].types[name])

@@ -13,7 +13,7 @@ import tensorflow as tf
 from flowdsl.effects import Endless
 from flowdsl.elements.specs import UNKNOWN, Spec, StructSpec
 from flowdsl.elements.structure import remade
-from flowdsl.errors import EndlessFlow, InvalidArgument, NotResumable, UnknownLength
+from flowdsl.errors import EndlessFlow, InvalidArgument, NotResumable, SpecMismatch, UnknownLength
 from flowdsl.feeding.loader import refuse_second_shard
 from flowdsl.flow import Flow
 from flowdsl.ops.iterables import from_iterable
@@ -135,14 +135,15 @@ def dataflow_to_dataset(
     [[0, 1], [2, 3], [4]]
 
     Raises:
-        SpecMismatch: A component has no dtype, or is not an array; raised at once if the spec is
-            known.
+        SpecMismatch: A component has no dtype, or is not an array, or the keys of a dict do not
+            compare; raised at once if the spec is known.
 
     Source: ``TFDatasetInput.dataflow_to_dataset`` in tensorpack.
     """
     checked_flow("dataflow_to_dataset", flow)
     declared = None if types is None else [tf.TensorSpec(None, dtype) for dtype in types]
     signature = signature_of("dataflow_to_dataset", flow.spec, declared)
+    _refuse_unsorted_keys(flow.spec)
     formed = _Formed(flow.spec)
     epochs = count()
 
@@ -231,6 +232,24 @@ class _Formed:
             first, *others = leaves
             return (first, *others) if others else first
         return _in_form(self.spec, iter(leaves))
+
+
+def _refuse_unsorted_keys(spec: Spec) -> None:
+    """Refuse dicts that tf.data cannot take: it sorts their keys."""
+    if not isinstance(spec, StructSpec):
+        return
+    keys: list[Any] = [key for key, _ in spec.fields]
+    try:
+        sorted(keys)
+    except TypeError:
+        other = next((key for key in keys if not isinstance(key, str)), keys[0])
+        raise SpecMismatch(
+            f"dataflow_to_dataset: tf.data sorts the keys of a dict, and those of an element do "
+            f"not compare: {', '.join(map(repr, keys))}; make all of them text with .map, such as "
+            f"{str(other)!r} for {other!r}"
+        ) from None
+    for _, part in spec.fields:
+        _refuse_unsorted_keys(part)
 
 
 def _in_form(spec: Spec, leaves: Iterator[Any]) -> Any:

@@ -203,6 +203,14 @@ def test_flow_converts_to_dataset_and_back_to_input(form: str) -> None:
         assert same(drained(source), drained(other))
 
 
+def test_keys_of_datasets_have_to_compare() -> None:
+    (row,) = dataflow_to_dataset(fl.from_items([{1: 5.0, 0: {2: 6.0}}]))
+    assert plain(row) == {1: 5.0, 0: {2: 6.0}}
+    for element in ({0: 1.0, "a": 2.0}, {"x": {"a": 2.0, 0: 1.0}}):
+        with pytest.raises(fl.SpecMismatch, match=r"dataflow_to_dataset: .* text .* '0' for 0$"):
+            dataflow_to_dataset(fl.from_items([element]))
+
+
 def test_each_iteration_is_the_next_epoch() -> None:
     flow = fl.from_range(9).shuffle(seed=4)
     dataset = dataflow_to_dataset(flow)
