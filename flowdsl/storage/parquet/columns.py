@@ -73,7 +73,7 @@ _OF_PANDAS = {
     "pandas.interval": "intervals of pandas, which would be read without their closed side; split "
     "them into two columns, frame[name].array.left and frame[name].array.right",
 }
-"""What a column of an extension type of pandas has, and how to convert it."""
+"""The contents of a column of an extension type of pandas, and how to convert it."""
 
 
 def refuse_types_of_pandas(field: Any) -> None:
