@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowdsl.datasets.foreign import is_a
-from flowdsl.elements.structure import assemble, components, is_tensor, replaced
+from flowdsl.elements.rebuilding import replaced
+from flowdsl.elements.structure import assemble, components, is_tensor
 from flowdsl.errors import SpecMismatch
 
 _UNCHANGED_TYPES = frozenset({bool, int, float, complex, str, bytes, type(None), np.ndarray})

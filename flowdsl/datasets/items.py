@@ -16,7 +16,7 @@ from flowdsl.datasets.streams import stream
 from flowdsl.effects import Exact, Unsized
 from flowdsl.errors import InvalidFlow
 from flowdsl.nodes import flow, rejects_keywords
-from flowdsl.ops.sources import refuse_flow, refuse_labels, refuse_splits
+from flowdsl.ops.refused_items import refuse_flow, refuse_labels, refuse_splits
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -9,8 +9,8 @@ from typing import Any, Generic, final
 import attrs
 
 from flowdsl.datasets.foreign import is_a, name_of_class
+from flowdsl.elements.read_only import read_only
 from flowdsl.elements.specs import UNKNOWN, Spec
-from flowdsl.elements.structure import read_only
 from flowdsl.errors import InvalidFlow, SourceError
 from flowdsl.nodes import IndexedSource, T, cached_per_node, frozen_node, with_inferred
 from flowdsl.ops.sources import Items

@@ -1,6 +1,8 @@
 """Elements: the values that flow, their specs, and their batches.
 
 structure.py     elements and their components, nested in tuples, dicts and records
+rebuilding.py    records with other components, made without their constructor
+read_only.py     elements that several readers share, and none can change
 arrays.py        the values that count as arrays, and their dtypes
 flattening.py    components in one order, for consumers without names
 hints.py         the annotations of element classes, generic ones included

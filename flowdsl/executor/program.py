@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowdsl.elements.preallocated import Allocate, BatchRows, NextRow
-from flowdsl.elements.structure import read_only
+from flowdsl.elements.read_only import read_only
 from flowdsl.errors import ElementError
 from flowdsl.executor.codegen import LEAVES_OUT, NO_ATTEMPT, Form, Line, Path, elements
 from flowdsl.nodes import (

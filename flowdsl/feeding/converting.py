@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flowdsl.elements.structure import components, is_masked, replaced
+from flowdsl.elements.rebuilding import replaced
+from flowdsl.elements.structure import components, is_masked
 
 ArrayConverter = Callable[[NDArray[Any], str], Any]
 """Converts an array, or refuses a masked one; the string is the name of its component."""

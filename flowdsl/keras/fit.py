@@ -23,7 +23,7 @@ from keras.src.trainers.data_adapters.data_adapter import DataAdapter
 
 from flowdsl.effects import Endless
 from flowdsl.elements.specs import ArraySpec, Spec, StructSpec, ValueSpec
-from flowdsl.elements.structure import components, refuse_masked
+from flowdsl.elements.structure import IS_MASKED, components, is_masked
 from flowdsl.errors import FlowError, InvalidFlow, SpecMismatch
 from flowdsl.feeding.converting import describe_component
 from flowdsl.feeding.loader import Loader
@@ -403,10 +403,8 @@ def _refuse_masks(element: object, name: str, position: int) -> None:
             _refuse_masks(part, f"{name}[{i}]", position)
     for key, part in components(element) or ():
         _refuse_masks(part, f"{name}.{key}" if name else key, position)
-    try:
-        refuse_masked(element)
-    except SpecMismatch as error:
-        raise SpecMismatch(f"to_keras: {describe_component(name, position)}: {error}") from None
+    if is_masked(element):
+        raise SpecMismatch(f"to_keras: {describe_component(name, position)} {IS_MASKED}")
 
 
 def _refuse_many_components(form: type, components: int, position: int) -> None:

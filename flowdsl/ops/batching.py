@@ -49,7 +49,7 @@ from flowdsl.nodes import (
     spec_of_result,
     validate_flag,
 )
-from flowdsl.ops.sources import Column, map_columns
+from flowdsl.ops.columns import Column, map_columns
 
 if TYPE_CHECKING:
     from flowdsl.elements.batch_types import Batchable

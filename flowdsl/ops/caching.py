@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 from flowdsl.effects import Endless, Exact, Finite, Tag
 from flowdsl.elements.declared_specs import restore_classes
+from flowdsl.elements.read_only import read_only
+from flowdsl.elements.rebuilding import restored
 from flowdsl.elements.recycled import has_memory_of_its_own
 from flowdsl.elements.specs import UNKNOWN, Spec
-from flowdsl.elements.structure import read_only, restored
 from flowdsl.errors import InvalidFlow
 from flowdsl.nodes import (
     AnyNode,

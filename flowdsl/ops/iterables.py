@@ -17,10 +17,8 @@ from typing import (
 import attrs
 
 from flowdsl.effects import Effect, Unsized
+from flowdsl.elements.read_only import read_only
 from flowdsl.elements.specs import UNKNOWN, Spec
-from flowdsl.elements.structure import (
-    read_only,
-)
 from flowdsl.errors import FlowError, InvalidFlow, SourceError, raise_with_cause
 from flowdsl.nodes import (
     Node,
@@ -34,7 +32,7 @@ from flowdsl.nodes import (
     rejects_keywords,
     with_inferred,
 )
-from flowdsl.ops.sources import refuse_splits, refuse_tables
+from flowdsl.ops.refused_items import refuse_splits, refuse_tables
 
 if TYPE_CHECKING:
     from flowdsl.flow import Flow

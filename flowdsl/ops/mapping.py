@@ -59,7 +59,7 @@ from flowdsl.nodes import (
     validate_condition,
     with_inferred,
 )
-from flowdsl.ops.sources import refuse_tables
+from flowdsl.ops.refused_items import refuse_tables
 
 if TYPE_CHECKING:
     from flowdsl.elements.batch_types import Unknown

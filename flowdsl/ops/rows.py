@@ -27,7 +27,7 @@ from flowdsl.effects import (
     Unmoved,
     Unsized,
 )
-from flowdsl.elements.structure import read_only
+from flowdsl.elements.read_only import read_only
 from flowdsl.errors import InvalidFlow
 from flowdsl.nodes import (
     POSITION_LIMIT,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from typing import (
     TYPE_CHECKING,
@@ -10,7 +10,6 @@ from typing import (
     ClassVar,
     Generic,
     Protocol,
-    TypeAlias,
     TypeVar,
     cast,
     final,
@@ -19,29 +18,19 @@ from typing import (
 
 import attrs
 import numpy as np
-from numpy.typing import NDArray
 
 from flowdsl.effects import Exact
+from flowdsl.elements.read_only import read_only
 from flowdsl.elements.specs import (
     UNKNOWN,
-    ArraySpec,
     Spec,
-    StructSpec,
     ValueSpec,
     spec_of,
     without_sizes,
 )
-from flowdsl.elements.structure import (
-    PLAIN,
-    from_dlpack,
-    is_masked,
-    is_tensor,
-    read_only,
-    remade,
-)
-from flowdsl.errors import InvalidFlow, SourceError, SpecMismatch
+from flowdsl.elements.structure import PLAIN
+from flowdsl.errors import InvalidFlow, SourceError
 from flowdsl.nodes import (
-    FlowBase,
     IndexedSource,
     Sliceable,
     T,
@@ -51,6 +40,16 @@ from flowdsl.nodes import (
     plain_int,
     rejects_keywords,
 )
+from flowdsl.ops.columns import (
+    AnyArray,
+    ArrayRows,
+    Columns,
+    arrays_of,
+    map_columns,
+    rows_of,
+    spec_of_row,
+)
+from flowdsl.ops.refused_items import is_table, refuse_flow, refuse_labels, refuse_splits
 
 if TYPE_CHECKING:
     from flowdsl.elements.batch_types import Unknown
@@ -59,12 +58,6 @@ if TYPE_CHECKING:
 A = TypeVar("A")
 F = TypeVar("F", bound=Callable[..., object])
 A_co = TypeVar("A_co", covariant=True)
-
-AnyArray: TypeAlias = np.ndarray[Any, Any]
-Column: TypeAlias = AnyArray | list[Any]
-"""A component of all rows."""
-Columns: TypeAlias = "NDArray[Any] | dict[str, Columns] | tuple[Columns, ...]"
-"""Arrays of equal length; the arrays of a dict or tuple are the components of its rows."""
 
 
 class Items(Protocol[A_co]):
@@ -136,14 +129,14 @@ class FromItems(IndexedSource[T], Sliceable[T, Exact], Generic[T]):
     def open_spans(self) -> Callable[[int, int], Any] | None:
         items = self.items
         columns = items.columns if isinstance(items, ArrayRows) else items
-        if all(_stacks_to_itself(array) for _, array in _arrays(columns)):
+        if all(_stacks_to_itself(array) for _, array in arrays_of(columns)):
             return lambda start, stop: map_columns(lambda column: column[start:stop], columns)
         return None
 
     def spec(self, probe: bool) -> Spec:
         items = self.items
         if isinstance(items, np.ndarray | ArrayRows):
-            return _spec_of_entry(items.columns if isinstance(items, ArrayRows) else items, probe)
+            return spec_of_row(items.columns if isinstance(items, ArrayRows) else items, probe)
         if not self.count:
             return UNKNOWN
         first = spec_of(items[0])
@@ -154,56 +147,9 @@ class FromItems(IndexedSource[T], Sliceable[T, Exact], Generic[T]):
         return without_sizes(first) if of_one_class else UNKNOWN
 
 
-@attrs.frozen(eq=False, repr=False)
-class ArrayRows:
-    """The rows of arrays of equal length, as tuples and dicts of entries."""
-
-    columns: Columns
-    row: Callable[[int], Any] = attrs.field(init=False)
-
-    def __attrs_post_init__(self) -> None:
-        object.__setattr__(self, "row", _reader(self.columns))
-
-    def __len__(self) -> int:
-        return len(next(_arrays(self.columns))[1])
-
-    def __getitem__(self, i: int) -> Any:
-        return self.row(i)
-
-
-def _reader(columns: Columns) -> Callable[[int], Any]:
-    """Return a function that reads a row by its number."""
-    if isinstance(columns, tuple):
-        readers = [_reader(part) for part in columns]
-        return lambda i: tuple([read(i) for read in readers])
-    if isinstance(columns, dict):
-        named = [(name, _reader(part)) for name, part in columns.items()]
-        return lambda i: {name: read(i) for name, read in named}
-    if columns.dtype.hasobject and columns.ndim == 1:
-        return lambda i: read_only(columns[i])
-    return columns.__getitem__
-
-
 def _stacks_to_itself(array: object) -> bool:
     """Return True if stacked rows of the array are equal to a slice of it, in dtype too."""
     return type(array) is np.ndarray and array.dtype.kind in "biufc" and array.dtype.isnative
-
-
-def map_columns(func: Callable[[Column], Column], columns: Any) -> Any:
-    """Apply a function to the arrays and lists in nested tuples and dicts, which keep their class.
-
-    >>> map_columns(lambda column: column[:1], {"x": [1, 2], "y": ([3, 4],)})
-    {'x': [1], 'y': ([3],)}
-    """
-    if isinstance(columns, dict):
-        # A call for each of many columns would take longer than the function.
-        return {
-            name: func(part) if type(part) is np.ndarray else map_columns(func, part)
-            for name, part in columns.items()
-        }
-    if isinstance(columns, tuple):
-        return remade(type(columns), {str(k): map_columns(func, x) for k, x in enumerate(columns)})
-    return func(columns)
 
 
 def _yields_read_only(items: object) -> bool:
@@ -211,201 +157,6 @@ def _yields_read_only(items: object) -> bool:
     if isinstance(items, np.ndarray):
         return not items.flags.writeable and not (items.dtype.hasobject and items.ndim == 1)
     return isinstance(items, ArrayRows | range | str)
-
-
-def _columns(items: Any, path: str = "items") -> Any:
-    """The arrays as plain dicts and tuples, with tensors of other libraries replaced by arrays.
-
-    Raises:
-        SpecMismatch: NumPy cannot read a tensor; the message begins with its path.
-    """
-    if isinstance(items, dict):
-        return {name: _columns(part, f"{path}[{name!r}]") for name, part in items.items()}
-    if isinstance(items, tuple):
-        return tuple(_columns(part, f"{path}[{k}]") for k, part in enumerate(items))
-    if is_tensor(type(items)):
-        try:
-            return read_only(from_dlpack(items))
-        except SpecMismatch as error:  # for an array of Arrow, ``refuse_tables`` has better advice
-            if not _is_of_arrow(items):
-                raise SpecMismatch(f"from_items: {path}: {error}") from error.__cause__
-    if _is_of_text(items):
-        items = _as_str(items)
-    return read_only(items) if isinstance(items, np.ndarray) else items
-
-
-def _refuse_masks_and_keys(columns: object, path: str = "items") -> None:
-    """Refuse columns whose rows would lose a mask, or would have keys that are not text."""
-    if isinstance(columns, dict):
-        not_text = [key for key in columns if not isinstance(key, str)]
-        if not_text:
-            raise InvalidFlow(f"from_items: the keys of a dict must be text, got {not_text[0]!r}")
-        for name, part in columns.items():
-            _refuse_masks_and_keys(part, f"{path}[{name!r}]")
-    elif isinstance(columns, tuple):
-        for k, part in enumerate(columns):
-            _refuse_masks_and_keys(part, f"{path}[{k}]")
-    elif is_masked(columns):
-        raise InvalidFlow(
-            f"from_items: {path} is a masked array, and a row has no mask; fill it with a value, "
-            f"such as x.filled(np.nan)"
-        )
-
-
-def _arrays(columns: object, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the arrays with their paths, such as "y.0"; also values that are not arrays."""
-    if not isinstance(columns, tuple | dict):
-        yield path, columns
-        return
-    parts = columns.items() if isinstance(columns, dict) else enumerate(columns)
-    for name, part in parts:
-        yield from _arrays(part, f"{path}.{name}" if path else str(name))
-
-
-def _spec_of_entry(columns: Columns, probe: bool) -> Spec:
-    """The spec of a row. Texts differ in length, although an array has one dtype for all."""
-    if isinstance(columns, tuple | dict):
-        parts = columns.items() if isinstance(columns, dict) else enumerate(columns)
-        fields = tuple((str(name), _spec_of_entry(part, probe)) for name, part in parts)
-        return StructSpec(dict if isinstance(columns, dict) else tuple, fields)
-    if columns.ndim > 1:
-        return ArraySpec(columns.dtype, columns.shape[1:])
-    if columns.dtype.kind == "O":
-        return spec_of(columns[0]) if probe and len(columns) else UNKNOWN
-    if columns.dtype.kind in "SU":  # each scalar has a dtype of its own length
-        return ValueSpec(columns.dtype.type)
-    return ArraySpec(columns.dtype.newbyteorder("="), ())  # a scalar has native byte order
-
-
-def refuse_flow(argument: str, value: object) -> None:
-    """Refuse a flow: as a sequence of items, each of its elements would be computed by itself.
-
-    Raises:
-        InvalidFlow: It is a flow.
-    """
-    if isinstance(value, FlowBase):
-        raise InvalidFlow(f"{argument} is a flow already: chain operators to it")
-
-
-def refuse_splits(argument: str, value: object) -> None:
-    """Refuse a dict of datasets, such as the splits from ``load_dataset`` of Hugging Face.
-
-    Raises:
-        InvalidFlow: It is a dict of datasets; the message names them.
-    """
-    if not isinstance(value, Mapping) or type(value) is dict or not value:
-        return
-    if all(hasattr(part, "column_names") and hasattr(part, "features") for part in value.values()):
-        names = ", ".join(map(repr, value))
-        raise InvalidFlow(
-            f"{argument} must be one dataset, and this {type(value).__name__} has several: "
-            f"{names}; pass one of them, such as [{next(iter(value))!r}]"
-        )
-
-
-def is_table(value: object) -> bool:
-    """Return True for a data frame or a table: its items are columns, or are chosen by label."""
-    kind = type(value)
-    has_columns = hasattr(kind, "columns") and (
-        hasattr(kind, "iloc") or hasattr(kind, "__arrow_c_stream__")
-    )
-    return not isinstance(value, Mapping) and (has_columns or hasattr(kind, "__dataframe__"))
-
-
-def _is_of_arrow(value: object) -> bool:
-    return hasattr(type(value), "to_pylist") and hasattr(type(value), "to_numpy")
-
-
-def refuse_tables(argument: str, value: object) -> None:
-    """Refuse a data frame or a table: its items are columns, or rows selected by label.
-
-    An array of Arrow is refused too: its items are Arrow's scalars, which do not stack.
-
-    Raises:
-        InvalidFlow: It is one of these; the message contains the code to write.
-    """
-    if is_table(value):
-        raise InvalidFlow(
-            f"{argument} must not be a table, whose items are columns or are chosen by label, got "
-            f"{type(value).__name__}; from_items(x) yields its rows"
-        )
-    if _is_of_arrow(value):
-        raise InvalidFlow(
-            f"{argument} must not be an array of Arrow, whose items are Arrow's scalars, got "
-            f"{type(value).__name__}; pass x.to_numpy(zero_copy_only=False), or x.to_pylist() for "
-            f"Python's values"
-        )
-
-
-def refuse_labels(argument: str, value: object) -> None:
-    """Refuse a table, an array of Arrow, or an object indexed by label, as a Series of pandas.
-
-    Raises:
-        InvalidFlow: It is one of these; the message contains the code to write.
-    """
-    refuse_tables(argument, value)
-    if hasattr(type(value), "iloc"):
-        raise InvalidFlow(
-            f"{argument} must be numbered by position, and the items of a {type(value).__name__} "
-            f"are chosen by label; pass its values in their order, x.to_numpy()"
-        )
-
-
-def _is_of_text(value: object) -> bool:
-    """Return True for an array of NumPy's ``StringDType``: text of any length."""
-    return isinstance(value, np.ndarray) and value.dtype.kind == "T"
-
-
-def _as_str(texts: AnyArray) -> AnyArray:
-    """Return text of any length as ``str``; if its rows are arrays, as text of one width."""
-    if texts.ndim < 2 or hasattr(texts.dtype, "na_object"):  # some may be missing
-        return texts.astype(object)
-    width = int(np.strings.str_len(texts).max(initial=1))
-    return texts.astype(f"U{width}")
-
-
-def _is_array_with_rows(value: object) -> bool:
-    return isinstance(value, np.ndarray) and value.ndim > 0
-
-
-def _rows_of(items: Any) -> Any:
-    """The rows of a dict or tuple of arrays; anything else unchanged."""
-    columns = _columns(dict(items) if isinstance(items, Mapping) else items)
-    arrays = list(_arrays(columns)) if isinstance(columns, tuple | dict) else []
-    for path, part in arrays:
-        refuse_labels(f"from_items: column {path}", part)
-    if not arrays:
-        _refuse_masks_and_keys(columns)
-        return columns if _is_of_text(items) else items
-    if isinstance(columns, tuple) and not all(_is_array_with_rows(part) for _, part in arrays):
-        lists = [path for path, part in arrays if isinstance(part, list)]
-        if lists and any(_is_array_with_rows(part) for _, part in arrays):
-            raise InvalidFlow(
-                f"from_items: if one column is an array, all must be, but {lists[0]} is a list; "
-                f"np.asarray(...) makes an array of it. If these {len(columns)} values are "
-                f"themselves the elements, pass a list: from_items([a, b])"
-            )
-        return items
-    _refuse_masks_and_keys(columns)
-    _check_columns(arrays)
-    return ArrayRows(columns)
-
-
-def _check_columns(arrays: list[tuple[str, Any]]) -> None:
-    """Refuse a dict or tuple whose arrays do not form rows."""
-    for name, value in arrays:
-        if not _is_array_with_rows(value):
-            axes = " without an axis" if isinstance(value, np.ndarray) else ""
-            raise InvalidFlow(
-                f"from_items: the values of a dict must be arrays with rows, but {name} is "
-                f"{type(value).__name__}{axes}; np.asarray(...) makes an array of a sequence"
-            )
-    if len({len(array) for _, array in arrays}) > 1:
-        lengths = ", ".join(f"{name} has {len(array)}" for name, array in arrays)
-        raise InvalidFlow(
-            f"from_items: the arrays of a dict or tuple must be equally long, but {lengths}; if "
-            f"the arrays are themselves the elements, pass a list: from_items([a, b])"
-        )
 
 
 # Types do not distinguish arrays whose rows are views or scalars: a row is Any, as in NumPy.
@@ -512,7 +263,7 @@ def from_items(items: Any) -> Flow[Any, Exact]:
 
         return flow(table_source(items))
     refuse_labels("from_items: items", items)
-    rows = _rows_of(items)
+    rows = rows_of(items)
     if isinstance(rows, np.ndarray):
         rows = read_only(rows)
     has_items = hasattr(rows, "__len__") and hasattr(rows, "__getitem__")

@@ -9,8 +9,8 @@ import attrs
 import numpy as np
 
 from flowdsl.effects import Exact
+from flowdsl.elements.read_only import read_only
 from flowdsl.elements.specs import UNKNOWN, ArraySpec, Spec, StructSpec
-from flowdsl.elements.structure import read_only
 from flowdsl.errors import InvalidFlow, SourceError
 from flowdsl.nodes import IndexedSource, Sliceable, frozen_node
 from flowdsl.storage.libraries import library

@@ -10,9 +10,9 @@ import numpy as np
 
 from flowdsl.elements.batch_specs import spec_of_batch
 from flowdsl.elements.preallocated import Allocate
+from flowdsl.elements.read_only import read_only
 from flowdsl.elements.specs import UNKNOWN, ArraySpec, Spec, StructSpec
 from flowdsl.elements.stacking import collated
-from flowdsl.elements.structure import read_only
 from flowdsl.errors import InvalidFlow
 from flowdsl.nodes import AnyNode, at_least, format_call, keyword_unless_default
 

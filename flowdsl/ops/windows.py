@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 
 from flowdsl.effects import Reordered, Resampled, Unsized
 from flowdsl.elements.preallocated import Allocate
+from flowdsl.elements.read_only import read_only
 from flowdsl.elements.specs import Spec
-from flowdsl.elements.structure import read_only
 from flowdsl.errors import raise_with_cause
 from flowdsl.nodes import (
     A,
@@ -52,8 +52,8 @@ from flowdsl.nodes import (
 )
 from flowdsl.nodes.validation import checked_flag
 from flowdsl.ops.batching import spans_of
+from flowdsl.ops.columns import Column, map_columns
 from flowdsl.ops.grouping import Key
-from flowdsl.ops.sources import Column, map_columns
 from flowdsl.ops.window_maker import (
     Remainder,
     WindowMaker,

@@ -15,6 +15,7 @@ from hypothesis import given
 from numpy.typing import NDArray
 
 from flowdsl.elements.nbytes import nbytes_of
+from flowdsl.elements.rebuilding import replaced, restored
 from flowdsl.elements.specs import leaf_specs, spec_of
 from flowdsl.elements.structure import (
     assemble,
@@ -26,8 +27,6 @@ from flowdsl.elements.structure import (
     components,
     form_of,
     leaves,
-    replaced,
-    restored,
 )
 from flowdsl.testing.elements import same
 from tests.rows import ELEMENTS, Derived, Point, PointBatch

@@ -85,9 +85,9 @@ def faults() -> tuple[Fault, ...]:
 
 
 def sample() -> tuple[Fault, ...]:
-    """Every eighth fault of each kind, which is the first word of its name.
+    """Return every eighth fault of each kind, which is the first word of its name.
 
-    Without slow ones, and those of frameworks, whose import takes longer than all others.
+    Slow faults are left out, and faults of frameworks, since importing those takes seconds.
     """
     quick = (fault for fault in faults() if not (fault.name in SLOW or fault.frameworks))
     kinds = groupby(quick, lambda fault: fault.name.partition("_")[0])

@@ -231,7 +231,7 @@ masked = fl.from_range(4).map(row).batch(2).map(lambda batch: (np.ma.array(batch
 try:
     model_of().fit(masked.to_keras(), verbose=0)
 except fl.SpecMismatch as error:
-    assert "to_keras: component '0' of element 0: it is a masked array" in str(error), error
+    assert "to_keras: component '0' of element 0 is a masked array" in str(error), error
 else:
     raise AssertionError("a mask was lost")
 """

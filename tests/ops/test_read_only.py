@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 import flowdsl as fl
-from flowdsl.elements.structure import leaves, read_only
+from flowdsl.elements.read_only import read_only
+from flowdsl.elements.structure import leaves
 from flowdsl.testing.elements import same
 from tests import functions
 

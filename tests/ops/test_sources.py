@@ -332,7 +332,7 @@ class TestFromIterable:
             with pytest.raises(InvalidFlow) as caught:
                 fl.from_items(items)
             assert str(caught.value) == (
-                f"from_items: {name} is a masked array, and a row has no mask; fill it with a "
+                f"from_items: {name} is a masked array, whose mask would be lost; fill it with a "
                 f"value, such as x.filled(np.nan)"
             )
 

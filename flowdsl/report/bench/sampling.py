@@ -20,8 +20,8 @@ import msgspec
 import numpy as np
 
 from flowdsl.elements.nbytes import nbytes_of
+from flowdsl.elements.read_only import read_only
 from flowdsl.elements.specs import UNKNOWN, Spec
-from flowdsl.elements.structure import read_only
 from flowdsl.errors import InvalidFlow
 from flowdsl.nodes import AnyNode, IndexedSource, Placement, frozen_node
 from flowdsl.plan.lower import plan_of

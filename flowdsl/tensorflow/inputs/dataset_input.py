@@ -244,8 +244,8 @@ def _refuse_unsorted_keys(spec: Spec) -> None:
     except TypeError:
         other = next((key for key in keys if not isinstance(key, str)), keys[0])
         raise SpecMismatch(
-            f"dataflow_to_dataset: tf.data sorts the keys of a dict, and those of an element do "
-            f"not compare: {', '.join(map(repr, keys))}; make all of them text with .map, such as "
+            f"dataflow_to_dataset: the keys of a dict must be sortable, since tf.data sorts them, "
+            f"got {', '.join(map(repr, keys))}; make all of them text with .map, such as "
             f"{str(other)!r} for {other!r}"
         ) from None
     for _, part in spec.fields:

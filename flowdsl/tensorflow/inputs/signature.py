@@ -24,7 +24,7 @@ from flowdsl.elements.specs import (
     leaf_specs,
     spec_of,
 )
-from flowdsl.elements.structure import components, form_of, is_masked
+from flowdsl.elements.structure import IS_MASKED, components, form_of, is_masked
 from flowdsl.errors import SpecMismatch
 from flowdsl.feeding.slots import TEXT, Leaf, Slot, slot_spec
 from flowdsl.nodes import checked_list
@@ -73,10 +73,7 @@ class Signature:
             if array is None:
                 at = f"{self.source}: component {slot.name!r} of element {position}"
                 if is_masked(value):
-                    raise SpecMismatch(
-                        f"{at} is a masked array, whose mask would be lost; fill it with a value, "
-                        f"such as x.filled(np.nan)"
-                    )
+                    raise SpecMismatch(f"{at} {IS_MASKED}")
                 raise SpecMismatch(
                     f"{at} is {spec_of(value)}, but its spec is {slot.spec}; nothing is cast: make "
                     f"the elements alike with .map, or declare what varies with "

@@ -35,7 +35,7 @@ INPUTS: dict[str, MakeInput] = {
 
 
 LATER = ["queue", "staged far ahead"]
-"""Those of which the others are special cases."""
+"""Inputs that differ from another one only in a size; ``make long`` checks them too."""
 
 
 @pytest.mark.parametrize("law", INPUT_LAWS, ids=lambda law: law.__name__)
