@@ -126,6 +126,24 @@ def bases_of(step: Step) -> tuple[Step, ...]:
     return (step,)
 
 
+@any_depth
+def rows_sent(step: Step) -> float:
+    """The number of elements that workers receive for one of theirs, if they run this step.
+
+    It is 0 if they read all rows by themselves. An operator of several flows counts as if it took
+    each element from the flow that needs most, and ``zip`` takes one from each.
+    """
+    node, bases = step.node, bases_of(step)
+    if not bases or bases == (step,):
+        return len(bases)
+    below = list(map(rows_sent, step.sources))
+    return sum(below) if isinstance(node, Joining) else max(below) * _rows_of(node)
+
+
+def _rows_of(node: AnyNode) -> int:
+    return node.n if isinstance(node, Windowed) else 1
+
+
 def has_work(step: Step) -> bool:
     """Return True if workers could run some operator up to this step."""
     return any(map(is_for_workers, walk(step)))

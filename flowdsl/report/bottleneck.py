@@ -46,16 +46,25 @@ SLOW_ELEMENT = 10
 WORTHWHILE = 1.15
 """The least speed-up for which advice is worthwhile."""
 
+HANDING_OVER = 5e-6
+"""Seconds in which the consumer's thread takes an element from a worker, without its bytes."""
+
+SENDING = 10e-6
+"""Seconds in which the consumer's thread reads a row in memory and sends it to a worker."""
+
 NEAR_GREATEST = 0.8
 """If workers of several stages wait for reading, the first stage with a share of at least this part
 of the greatest share is named: a later stage's reading includes the earlier ones."""
 
 
-def verdict(statistics: RunStatistics, cores: int | None = None) -> Verdict:
+def verdict(
+    statistics: RunStatistics, cores: int | None = None, *, rows_sent: float = 0.0
+) -> Verdict:
     """Find the part that limits a run.
 
     ``cores`` is the number of processes that can compute at the same time, by default the cores
-    that this process may use. A verdict is most precise for a profiled run: otherwise the cost of
+    that this process may use. ``rows_sent`` is the number of rows that workers would receive for
+    each element of a run without workers. A verdict is most precise for a profiled run: otherwise the cost of
     each operator is unknown and, without workers, so is the time of the consumer's own work.
 
     >>> verdict(RunStatistics(0, 0.0, 0.0, ())).limiting
@@ -72,7 +81,8 @@ def verdict(statistics: RunStatistics, cores: int | None = None) -> Verdict:
         return Diagnosis(Phrasing(Shares(statistics), 1)).unclear(
             "Nothing can be said yet: no element was delivered.", "Let it run on."
         )
-    return Diagnosis(Phrasing(Shares(statistics), cores or available_cores())).diagnose()
+    phrasing = Phrasing(Shares(statistics), cores or available_cores())
+    return Diagnosis(phrasing, rows_sent).diagnose()
 
 
 @attrs.frozen
@@ -80,6 +90,7 @@ class Diagnosis:
     """Derives the verdict of one run."""
 
     phrasing: Phrasing
+    rows_sent: float = 0.0
 
     @property
     def run(self) -> RunStatistics:
@@ -304,6 +315,18 @@ class Diagnosis:
         )
         slowdown = self.phrasing.slowdown(workers - movable_share)
         expected = rate * min(headroom, workers / movable_share * slowdown)
+        if not self.shares.pools:
+            transfer = HANDING_OVER + self.rows_sent * SENDING
+            expected = min(expected, 1 / (remaining_share / rate + transfer))
+            if expected < WORTHWHILE * rate:
+                return self._make_verdict(
+                    "thread",
+                    finding,
+                    self._without_workers(transfer),
+                    headroom,
+                    stage=k,
+                    operator=operator,
+                )
         known = all(s.costs for s in hosted.values())
         contended = slowdown < 1
         at_most = "up to about" if known and contended else "about" if known else "up to"
@@ -330,6 +353,19 @@ class Diagnosis:
             operator=operator,
             expected=expected,
             workers=workers,
+        )
+
+    def _without_workers(self, transfer: float) -> str:
+        """Return the advice where transferring an element takes about as long as computing it."""
+        element, rows = duration(1 / self.run.rate), round(self.rows_sent)
+        way, remedy = "taking one from a worker", "Make it cheaper"
+        if rows:
+            its_rows = "its row" if rows == 1 else f"its {number(rows)} rows"
+            way = f"sending {its_rows} to a worker and taking it from there"
+            remedy += ", or store the rows, e.g. with write_lmdb, so that workers read them"
+        return (
+            f"Workers would hardly help: an element takes {element}, and {way} about "
+            f'{duration(transfer)}. {remedy}. prefetch(procs="auto") measures whether they help.'
         )
 
     def _input_verdict(self) -> Verdict:
@@ -385,7 +421,11 @@ class Diagnosis:
         if not self.shares.pools and parts["hosted"] >= 1 - 1 / WORTHWHILE:
             faster = 1 / max(parts["consumer"], parts["hosted"])
             slowdown = self.phrasing.slowdown(faster - 1)
-            expected = rate * faster * slowdown
+            transfer = HANDING_OVER + self.rows_sent * SENDING
+            expected = min(rate * faster * slowdown, 1 / (parts["consumer"] / rate + transfer))
+            if expected < WORTHWHILE * rate:
+                advice = self._without_workers(transfer)
+                return self._make_verdict("consumer", finding, advice, headroom)
             advice = (
                 f"prefetch(procs=1) would run the flow in parallel with the consumer: "
                 f"{'up to ' if slowdown < 1 else ''}about {about(expected)} elements/s."

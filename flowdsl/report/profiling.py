@@ -12,6 +12,7 @@ import attrs
 
 from flowdsl.errors import FlowError, InvalidFlow
 from flowdsl.plan.plan import Plan
+from flowdsl.plan.tree import rows_sent, steps_of
 from flowdsl.report.bottleneck import verdict
 from flowdsl.report.diagram import Diagram, diagram_of
 from flowdsl.report.picture import Figures, page, picture
@@ -124,7 +125,8 @@ def profile(plan: Plan[T], seconds: float, step: Callable[[T], object] | None = 
             f"see what {node.title} leaves out"
         )
     figures = diagram.arrange(attrs.evolve(total, length=None, profiled=True))
-    return Profile(figures, verdict(figures), diagram)
+    found = verdict(figures, rows_sent=rows_sent(steps_of(node)))
+    return Profile(figures, found, diagram)
 
 
 @attrs.define

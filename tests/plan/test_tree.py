@@ -10,7 +10,15 @@ import pytest
 import flowdsl as fl
 from flowdsl import Flow
 from flowdsl.nodes import AnyNode, with_sources
-from flowdsl.plan.tree import Step, bases_of, rewrite, runs_in_worker, steps_of, walk
+from flowdsl.plan.tree import (
+    Step,
+    bases_of,
+    rewrite,
+    rows_sent,
+    runs_in_worker,
+    steps_of,
+    walk,
+)
 from tests.nodes.test_base import Joined, Plain
 
 RANGE = fl.from_range(6).node
@@ -141,3 +149,22 @@ def test_operators_that_a_worker_can_run(
     found = bases_of(step)
     assert [part.node.title for part in found] == ([] if base is None else [base])
     assert all(part in list(walk(step)) for part in found)
+
+
+items, numbers = fl.from_items([1, 2, 3, 4]), fl.from_range(4)
+
+
+@pytest.mark.parametrize(
+    ("flow", "rows"),
+    [
+        (numbers.shuffle(seed=1).map(abs).batch(2), 0),
+        (items.shuffle(seed=1).map(abs).batch(2), 2),
+        (fl.from_iterable([1, 2, 3, 4]).map(abs).batch(4), 4),
+        (items.zip(items).batch(2), 2),  # pairs are sent
+        (items.map(abs).zip(items, numbers).batch(2), 4),
+        (items.map(abs).concat(numbers).batch(2), 2),
+        (items.shuffle(buffer=2, seed=1), 1),
+    ],
+)
+def test_rows_in_memory_are_sent_to_workers(flow: Flow[Any, Any], rows: int) -> None:
+    assert rows_sent(steps_of(flow.node)) == rows

@@ -747,6 +747,36 @@ def test_tiny_elements_are_advised_to_run_without_prefetch() -> None:
     assert advice.endswith("without prefetch, it would be about 240 elements/s.")
 
 
+@pytest.mark.parametrize(
+    ("each", "consumer", "rows", "helps"),
+    [
+        (1e-6, 0.0, 0, False),
+        (90e-6, 0.0, 0, True),
+        (90e-6, 0.0, 32, False),  # rows in memory, of which each is sent
+        (1e-3, 0.0, 32, True),
+        (3e-6, 4e-6, 0, False),
+        (30e-6, 40e-6, 0, True),
+        (30e-6, 40e-6, 1, True),
+        (30e-6, 40e-6, 4, False),
+    ],
+)
+def test_workers_are_advised_where_they_are_faster_than_their_transfers(
+    each: float, consumer: float, rows: int, helps: bool
+) -> None:
+    rate = 1 / (each + consumer)
+    made = stage("map(f)", costs={"map(f)": rate * SECONDS * each})
+    elements = int(rate * SECONDS)
+    figures = RunStatistics(elements, SECONDS, elements * consumer, (made,), profiled=True)
+    found = verdict(figures, 2, rows_sent=rows)
+    assert (found.workers is not None) == (found.expected is not None) == helps
+    if helps:
+        thread = consumer + 5e-6 + rows * 10e-6
+        assert found.expected == pytest.approx(1 / max(thread, each / 2, consumer), rel=0.1)
+    else:
+        assert found.advice.startswith("Workers would hardly help: an element takes")
+        assert ("write_lmdb" in found.advice) == (rows > 0)
+
+
 def test_cores_default_to_the_machine() -> None:
     from flowdsl.resources.cores import cores
 
