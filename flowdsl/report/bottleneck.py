@@ -64,8 +64,9 @@ def verdict(
 
     ``cores`` is the number of processes that can compute at the same time, by default the cores
     that this process may use. ``rows_sent`` is the number of rows that workers would receive for
-    each element of a run without workers. A verdict is most precise for a profiled run: otherwise the cost of
-    each operator is unknown and, without workers, so is the time of the consumer's own work.
+    each element of a run without workers. A verdict is most precise for a profiled run: otherwise
+    the cost of each operator is unknown and, without workers, so is the time of the consumer's own
+    work.
 
     >>> verdict(RunStatistics(0, 0.0, 0.0, ())).limiting
     'unclear'
