@@ -354,6 +354,17 @@ class ReceiveState:
             for name in (record.name for record in self.records.values())
         )
 
+    def describe_held(self) -> str:
+        """Describe which senders wait until elements are delivered that the flow above holds."""
+        held = Counter(record.name for taken in self._order for record in taken)
+        holds = ", ".join(f"{n} of {name}" for name, n in held.items())
+        if not holds:
+            return ""
+        return (
+            f"; the flow above holds elements, in a buffer or an incomplete batch: {holds}; a "
+            f"sender ends when all its elements are delivered, so no other may wait for its end"
+        )
+
     def _accept(self, record: SenderRecord, header: MessageHeader, frames: list[Frame]) -> None:
         """Accept the next item of a sender; record if items are missing, or repeated."""
         record.attempt = max(record.attempt, header.attempt)

@@ -51,6 +51,8 @@ class Receiver:
     """The time from which on this end has listened without a long pause."""
     _since: float = attrs.field(factory=monotonic, init=False)
     """The time when the pass began."""
+    _misses: int = attrs.field(default=0, init=False)
+    """The number of senders that were reported as never heard."""
 
     def elements(self) -> Iterator[Any]:
         """Yield the elements of all senders, in the order of arrival."""
@@ -173,6 +175,15 @@ class Receiver:
             raise SourceError(
                 f"from_zmq: {missing} of {self.senders} senders have not been heard at all for "
                 f"{seconds} s; of the senders, {receive_state.describe_senders()}"
+            )
+        if missing not in (0, self._misses) and now - self._since > seconds:
+            self._misses = missing
+            _log.warning(
+                "from_zmq: %d of %d senders have not been heard at all for %s s%s",
+                missing,
+                self.senders,
+                seconds,
+                receive_state.describe_held(),
             )
         for record in receive_state.newly_silent(seconds, self._listens_since):
             text = (

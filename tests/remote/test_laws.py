@@ -2,7 +2,7 @@
 
 Nothing here says which laws apply to it: a law asks the nodes, which say that they give one pass,
 have no length, and cannot be resumed. Senders are threads, which begin as soon as a pass over
-what they send does; of two, one gives its elements when the other has ended.
+what they send does; of two, one sends its elements when those of the other were taken.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from flowdsl.effects import Endless, Reordered, Resampled, Tag, Unsized
 from flowdsl.elements.specs import ValueSpec
 from flowdsl.nodes import Node, flow
 from flowdsl.remote import from_zmq, zmq_ops
+from flowdsl.remote.receive_state import Tally
 from flowdsl.remote.receiver import Receiver
 from flowdsl.testing import LAWS, Draw, Model, Recipe, Source, models, standard
 from flowdsl.testing.checks import check_law
@@ -102,10 +103,10 @@ class Senders:
 
         return send
 
-    def wait_for(self, event: threading.Event) -> None:
-        """Wait for an event, or until the test ends."""
+    def wait_for(self, condition: Callable[[], bool]) -> None:
+        """Wait until a condition holds, or the test ends."""
         until = monotonic() + WAIT
-        while not event.wait(0.02) and not self.over.is_set():
+        while not condition() and not self.over.wait(0.002):
             assert monotonic() < until, "a sender waits for another that does not come"
 
     def end(self) -> None:
@@ -149,26 +150,24 @@ def sending(elements: Any) -> Callable[[str], None]:
     return send
 
 
-def one_by_one(first: list[Any], second: list[Any]) -> list[Callable[[str], None]]:
-    """Two senders that connect to the receiver before the first one begins."""
-    is_there, is_over = threading.Event(), threading.Event()
+def one_by_one(first: list[Any], second: list[Any], tally: Tally) -> list[Callable[[str], None]]:
+    """Two senders that connect before the first one begins; the second follows its last element.
+
+    The second does not wait for the end of the first, which comes when all its elements are
+    delivered: the receiver's flow may hold some until it gets elements of the second.
+    """
+    is_there = threading.Event()
 
     def rows() -> Iterator[Any]:
-        SENDERS.wait_for(is_there)
+        SENDERS.wait_for(is_there.is_set)
         yield from first
 
     def further() -> Iterator[Any]:
         is_there.set()
-        SENDERS.wait_for(is_over)
+        SENDERS.wait_for(lambda: sum(tally.senders.values()) >= len(first))
         yield from second
 
-    def send(address: str) -> None:
-        try:
-            sending(fl.from_iterable(rows))(address)
-        finally:
-            is_over.set()
-
-    return [send, sending(fl.from_iterable(further))]
+    return [sending(fl.from_iterable(rows)), sending(fl.from_iterable(further))]
 
 
 @contextmanager
@@ -203,10 +202,13 @@ def from_sender(draw: Draw, form: str, first: int, n: int) -> Source:
 def from_senders(draw: Draw, form: str, first: int, n: int) -> Source:
     items, element = list(make_rows(form, first, n)), DECLARED.get(form, object)
     k = draw(st.integers(0, n))
-    return Source(
-        lambda: SENDERS.receive(*one_by_one(items[:k], items[k:]), element=element, senders=2),
-        lambda: once(items, Unsized, Reordered),
-    )
+
+    def receive() -> Any:
+        tally = Tally()
+        sent = one_by_one(items[:k], items[k:], tally)
+        return SENDERS.receive(*sent, element=element, senders=2, tally=tally)
+
+    return Source(receive, lambda: once(items, Unsized, Reordered))
 
 
 def from_any_senders(draw: Draw, form: str, first: int, n: int) -> Source:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -79,6 +80,27 @@ class TestSilence:
         with pytest.raises(SourceError, match=r"1 of 2 senders have not been heard at all for 5 "):
             list(run)
         alive.end()
+
+    def test_a_sender_that_waits_for_the_end_of_another_is_a_warning(
+        self, address: str, clock: ReceiverClock, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """The first cannot end, as the buffer of the shuffle waits for elements of the second."""
+        caplog.set_level(logging.WARNING, "flowdsl")
+        first = Sensor(address, 3)
+        second = list[Sensor]()
+
+        def runs(heard: bool) -> bool:
+            if "1 of 2 senders have not been heard at all for 30.0 s" in caplog.text and not second:
+                second.append(Sensor(address, 3))
+            return not second
+
+        clock.runs = runs
+        got = fl.from_zmq(address, int, senders=2).shuffle(buffer=5, seed=1).collect()
+        assert sorted(got) == [0, 0, 1, 1, 2, 2]
+        assert re.search(r"incomplete batch: 3 of \S+ \(\w+\); a sender ends when", caplog.text)
+        assert caplog.text.count("not been heard at all") == 1
+        for sensor in (first, *second):
+            sensor.end()
 
     def test_it_is_a_warning_where_senders_come_and_go(
         self, address: str, clock: ReceiverClock, caplog: pytest.LogCaptureFixture
