@@ -77,6 +77,14 @@ def shorten(
         del lines[lines.index("") :]
 
 
+def without_type(
+    app: object, what: str, name: str, obj: object, options: object, lines: list[str]
+) -> None:
+    """Keep a first line ``what: why`` of an attribute whole: Napoleon would take a type from it."""
+    if what in ("attribute", "data", "property") and lines and ": " in lines[0]:
+        lines.insert(0, "\\ ")
+
+
 def with_defaults(
     app: object,
     what: str,
@@ -100,4 +108,5 @@ def with_defaults(
 def setup(app: Any) -> None:
     """Connect to Sphinx."""
     app.connect("autodoc-process-docstring", shorten)
+    app.connect("autodoc-process-docstring", without_type, priority=400)  # before Napoleon's
     app.connect("autodoc-process-signature", with_defaults)
