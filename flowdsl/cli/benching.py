@@ -12,7 +12,7 @@ import click
 import msgspec
 
 from flowdsl.cli.printing import OutputPath, json_option, print_json, print_table, writing
-from flowdsl.cli.sampling import Request, sample_in_a_process
+from flowdsl.cli.sampling import Request, copying_memory, sample_in_a_process
 from flowdsl.cli.targets import BadInput, Target, load_target
 from flowdsl.report.bench.comparing import Change, changes
 from flowdsl.report.bench.costs import Costs, FlowCosts, PartCosts, costs_of, load
@@ -85,7 +85,9 @@ def bench(
     flows = [load_target(name) for name in names]
     if before is None:
         count = processes or (_PROCESSES_TO_COMPARE if save is None else _PROCESSES_TO_SAVE)
-        costs = Costs(flows={flow.name: _measured(flow, count, seconds) for flow in flows})
+        beside_copies = 0 if save is None else math.ceil(count / 2)
+        measured = {flow.name: _measured(flow, count, beside_copies, seconds) for flow in flows}
+        costs = Costs(flows=measured)
         _print_costs(costs, as_json)
         if save is not None:
             with writing(save):
@@ -105,12 +107,20 @@ def _saved(costs: Costs, flow: Target) -> FlowCosts:
     return costs.flows[flow.name]
 
 
-def _measured(flow: Target, processes: int, seconds: float) -> FlowCosts:
-    """Return the costs of a flow; the first process decides how much of it all of them run."""
+def _measured(flow: Target, processes: int, beside_copies: int, seconds: float) -> FlowCosts:
+    """Return the costs of a flow; the first process decides how much of it all of them run.
+
+    ``beside_copies`` further processes show by how much each part slows beside a program that
+    copies memory.
+    """
     (first,) = _samples(flow, 1, seconds)
     sizes = {sample.part: sample.size for sample in first}
-    others = _samples(flow, processes - 1, seconds, sizes)
-    return costs_of(flow.flow.node, [first, *others])
+    calm = [first, *_samples(flow, processes - 1, seconds, sizes)]
+    if not beside_copies:
+        return costs_of(flow.flow.node, calm)
+    with copying_memory():
+        slowed = list(_samples(flow, beside_copies, seconds, sizes))
+    return costs_of(flow.flow.node, calm, slowed)
 
 
 def _compared(
@@ -219,13 +229,14 @@ def _conclusion(found: Mapping[str, list[Change]], before: Costs, limit: float) 
                 f"a part that is slower by less than twice that raises no alarm; more processes "
                 f"find a smaller change: --processes"
             )
-    contention, kind = max((change.contention for change in _all(found)), default=(1.0, ""))
-    if contention > 1 + limit / 2:
-        yield (
-            f"note: {kind} are up to {contention - 1:.0%} slower beside the reference than when "
-            f"the costs were saved, because of other programs or the speed of the core; a part "
-            f"that is slower by less may be slow for that reason"
-        )
+    for change in _all(found):
+        contention, kind = change.contention
+        if change.counts and contention > 1 + limit / 2:
+            yield (
+                f"note: {kind} are slower beside the reference than when the costs were saved, "
+                f"because of other programs or the speed of the core: {change.now.part.title} may "
+                f"be up to {contention - 1:.0%} slower for that reason"
+            )
     if before.python != platform.python_version():
         yield f"note: the costs were saved by Python {before.python}, whose ratios may differ"
     if before.machine != platform.machine():

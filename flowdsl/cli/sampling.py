@@ -9,7 +9,9 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,10 @@ from flowdsl.errors import FlowError
 from flowdsl.flow import Flow
 from flowdsl.nodes import AnyNode
 from flowdsl.plan.tree import steps_of, walk
+from flowdsl.report.bench.reference import copy_memory
 from flowdsl.report.bench.sampling import Kind, Part, Sample, Size, sample
+
+_COPY_MEMORY = "--copy-memory"
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -60,8 +65,31 @@ def sample_in_a_process(request: Request) -> list[Sample]:
         return msgspec.json.decode(file.read_bytes(), type=list[Sample])
 
 
+@contextmanager
+def copying_memory() -> Iterator[None]:
+    """Let another process copy memory during the block, as other programs may."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "flowdsl.cli.sampling", _COPY_MEMORY],
+        stdin=subprocess.PIPE,  # which closes if this process dies
+        stdout=subprocess.PIPE,
+    ) as copying:
+        assert copying.stdin is not None
+        assert copying.stdout is not None
+        copying.stdout.readline()
+        try:
+            yield
+        finally:
+            copying.stdin.close()
+
+
 def main() -> None:
-    """Replace the request in a file by the samples."""
+    """Replace the request in a file by the samples; or copy memory until the input closes."""
+    if sys.argv[1] == _COPY_MEMORY:
+        print("begins", flush=True)
+        until_closed = threading.Thread(target=sys.stdin.read)
+        until_closed.start()
+        copy_memory(ends=lambda: not until_closed.is_alive())
+        return
     file = Path(sys.argv[1])
     request = msgspec.json.decode(file.read_bytes(), type=Request)
     try:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import attrs
 import pytest
 
-from flowdsl.cli import benching
+from flowdsl.cli import benching, sampling
 from flowdsl.cli.sampling import Request
 from flowdsl.cli.targets import load_target
 from flowdsl.report.bench.costs import costs_of, load
@@ -19,7 +21,8 @@ from flowdsl.report.bench.sampling import Part, Sample, Size
 from tests.cli.commands import TRAIN, Project
 
 MAP, TRANSPORT = Part("operator", 2, "map(square)"), Part("transport", 0, "from 1 process")
-PARTS = {MAP: 1.0, Part("operator", 4, "batch(4)"): 0.5, TRANSPORT: 0.1}
+BATCH = Part("operator", 4, "batch(4)")
+PARTS = {MAP: 1.0, BATCH: 0.5, TRANSPORT: 0.1}
 
 
 @attrs.define
@@ -29,6 +32,16 @@ class Machine:
     factors: dict[Part, float] = attrs.field(factory=dict[Part, float])
     requests: list[Request] = attrs.field(factory=list[Request])
     noise: Callable[[int], float] = lambda process: 1.0
+    copies: float = 1.0
+    """How slow copies in memory are now."""
+
+    @contextmanager
+    def copying_memory(self) -> Iterator[None]:
+        """Slow down copies in memory, and one operator that depends on them."""
+        self.copies, self.factors[BATCH] = 2.0, 2.0
+        yield
+        self.copies = 1.0
+        del self.factors[BATCH]
 
     def sample(self, request: Request) -> list[Sample]:
         self.requests.append(request)
@@ -40,7 +53,7 @@ class Machine:
                 sizes.get(part, Size(4, 8)),
                 ratio * noise * self.factors.get(part, 1.0),
                 0.001,
-                {"loops": 0.5},
+                {"loops": 0.5, "copies in memory": 0.5 * self.copies},
             )
             for part, ratio in PARTS.items()
             if part.kind in request.kinds
@@ -52,6 +65,7 @@ def machine(project: Project, monkeypatch: pytest.MonkeyPatch) -> Machine:
     project.write("train.py", TRAIN + "other = train.map(len)")
     machine = Machine()
     monkeypatch.setattr(benching, "sample_in_a_process", machine.sample)
+    monkeypatch.setattr(benching, "copying_memory", machine.copying_memory)
     return machine
 
 
@@ -68,7 +82,7 @@ def test_costs_are_printed(project: Project, machine: Machine) -> None:
 
 def test_a_file_is_saved_and_compared(project: Project, machine: Machine) -> None:
     project.succeeds("bench", "train.py:train", "--save", "base.json")
-    assert len(machine.requests) == 10
+    assert len(machine.requests) == 15  # of which 5 beside a process that copies memory
     machine.requests.clear()
     printed = project.succeeds("bench", "train.py:train", "--compare", "base.json")
     assert printed.splitlines()[-1] == "no part is more than 10% slower"
@@ -86,6 +100,25 @@ def test_a_slower_part_fails(project: Project, machine: Machine, part: Part) -> 
     assert result.output.splitlines()[-1] == f"more than 10% slower: {part.title} +15.0%"
     assert [request.kinds for request in machine.requests[5:]] == [[part.kind]] * 10
     assert project.run("bench", "--compare", "base.json", "--fail-above", "20%").exit_code == 0
+
+
+def test_slow_memory_explains_only_parts_that_depend_on_it(
+    project: Project, machine: Machine
+) -> None:
+    project.succeeds("bench", "train.py:train", "--save", "base.json")
+    saved = load(Path("base.json")).flows["train.py:train"]
+    assert (saved[MAP].memory, saved[BATCH].memory) == (0, 1)
+    machine.copies = 1.3
+    machine.factors = {BATCH: 1.25}
+    printed = project.succeeds("bench", "--compare", "base.json")
+    assert re.search(r"batch\(4\) .* \+25.0%  \(within the noise\)", printed)
+    assert "note: copies in memory are slower beside the reference" in printed
+    assert "batch(4) may be up to 30% slower for that reason" in printed
+    assert "map(square) may" not in printed
+    machine.factors[MAP] = 1.15
+    result = project.run("bench", "--compare", "base.json")
+    assert result.exit_code == 1
+    assert "more than 10% slower: map(square) +15.0%" in result.output
 
 
 def test_a_suspicion_that_is_not_confirmed_passes(project: Project, machine: Machine) -> None:
@@ -232,3 +265,20 @@ def test_the_baseline_of_this_project_is_of_its_flows(monkeypatch: pytest.Monkey
     for name, costs in baseline.flows.items():
         now = costs_of(load_target(name).flow.node, []).operators
         assert costs.operators == now, f"{name} has changed: make bench-baseline"
+
+
+def test_the_process_that_copies_memory_ends_with_its_block(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begun = list[subprocess.Popen[bytes]]()
+
+    class Popen(subprocess.Popen[bytes]):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
+            begun.append(self)
+
+    monkeypatch.setattr(subprocess, "Popen", Popen)
+    with sampling.copying_memory():
+        (copying,) = begun
+        assert copying.poll() is None
+    assert copying.returncode == 0

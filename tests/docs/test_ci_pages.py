@@ -71,7 +71,7 @@ def test_the_benches_of_the_workflow_run(
     pipelines: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     part = Part("operator", 1, "from_npz('samples.npz')")
-    sample = [Sample(part, Size(1, 1), 1.0, 0.001, {"loops": 0.5})]
+    sample = [Sample(part, Size(1, 1), 1.0, 0.001, {"loops": 0.5, "copies in memory": 0.5})]
     monkeypatch.setattr("flowdsl.cli.benching.sample_in_a_process", lambda request: sample)
     benches = [line for line in commands(BENCHES) if line.startswith("flowdsl")]
     assert len(benches) == 2

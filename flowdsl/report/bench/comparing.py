@@ -8,6 +8,7 @@ import attrs
 
 from flowdsl.errors import InvalidArgument
 from flowdsl.report.bench.costs import FlowCosts, PartCosts
+from flowdsl.report.bench.reference import MEMORY
 
 LEAST_SHARE = 0.02
 """An operator with a smaller share of the flow's time raises no alarm: its time is mostly the time
@@ -31,19 +32,22 @@ class Change:
 
     @property
     def contention(self) -> tuple[float, str]:
-        """The largest slowdown of a kind of work, compared to the reference; and the kind.
+        """The slowdown that other programs, or another speed of the core, explain; and its cause.
 
-        It is the kind that has become slowest: other programs, or another speed of the core, slow
-        a part by up to this factor. 1 if none is slower.
+        The cause is a kind of work that has become slower, compared to the reference: a part slows
+        by up to the same factor. By how much it slows where copies in memory do was measured when
+        the costs were saved. The factor is 1 if no kind is slower.
         """
         before, now = self.before.kinds, self.now.kinds
-        return max((max(1.0, now[kind] / before[kind]), kind) for kind in before)
+        powers = dict.fromkeys(before, 1.0) | {MEMORY: self.before.memory}
+        factors = {kind: max(1.0, now[kind] / before[kind]) ** powers[kind] for kind in before}
+        return max((factor, kind) for kind, factor in factors.items())
 
     @property
     def noise(self) -> float:
-        """The change that other programs explain: by contention, or by the spread of samples."""
+        """The change that contention and the spread of the samples explain."""
         spread = max(self.now.spread, self.before.spread)
-        return max(self.contention[0] - 1 + spread, _SPREADS * spread)
+        return self.contention[0] - 1 + _SPREADS * spread
 
     @property
     def relative(self) -> float:

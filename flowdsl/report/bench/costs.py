@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import platform
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Literal
@@ -20,6 +21,9 @@ FORMAT: Literal["flowdsl bench"] = "flowdsl bench"
 VERSION = 2
 """The version of the file; a reader refuses others."""
 
+_NOTICEABLE = 1.1
+"""The least slowdown of copies in memory that shows how a part depends on them."""
+
 
 class PartCosts(msgspec.Struct, frozen=True):
     """The costs of a part in several processes."""
@@ -32,6 +36,9 @@ class PartCosts(msgspec.Struct, frozen=True):
     """The median seconds of the reference, on the machine that measured."""
     kinds: dict[str, float]
     """For each kind of work, its median time, divided by the time of the reference."""
+    memory: float = 1.0
+    """The exponent with which the part shares a slowdown of copies in memory: 0 if it does not slow
+    where they do, and 1 if it slows by the same factor."""
 
     @property
     def ratio(self) -> float:
@@ -116,16 +123,29 @@ def load(path: Path) -> Costs:
         ) from error
 
 
-def costs_of(node: AnyNode, processes: Iterable[Sequence[Sample]]) -> FlowCosts:
-    """Return the costs of a flow, from the samples of each process."""
-    by_part: dict[Part, list[Sample]] = {}
+def costs_of(
+    node: AnyNode,
+    processes: Iterable[Sequence[Sample]],
+    beside_copies: Iterable[Sequence[Sample]] = (),
+) -> FlowCosts:
+    """Return the costs of a flow, from the samples of each process.
+
+    ``beside_copies`` are the samples of further processes, beside one that copies memory.
+    """
+    by_part, slowed = _by_part(processes), _by_part(beside_copies)
+    parts = [_part_costs(samples, slowed.get(part, [])) for part, samples in by_part.items()]
+    return FlowCosts(tuple(fingerprints_of(node)), tuple(parts))
+
+
+def _by_part(processes: Iterable[Sequence[Sample]]) -> dict[Part, list[Sample]]:
+    found: dict[Part, list[Sample]] = {}
     for samples in processes:
         for sample in samples:
-            by_part.setdefault(sample.part, []).append(sample)
-    return FlowCosts(tuple(fingerprints_of(node)), tuple(map(_part_costs, by_part.values())))
+            found.setdefault(sample.part, []).append(sample)
+    return found
 
 
-def _part_costs(samples: list[Sample]) -> PartCosts:
+def _part_costs(samples: list[Sample], beside_copies: list[Sample]) -> PartCosts:
     first = samples[0]
     ratios = tuple(sample.ratio for sample in samples)
     return PartCosts(
@@ -134,4 +154,19 @@ def _part_costs(samples: list[Sample]) -> PartCosts:
         ratios,
         median(sample.reference for sample in samples),
         {kind: median(sample.kinds[kind] for sample in samples) for kind in first.kinds},
+        _memory(samples, beside_copies),
     )
+
+
+def _memory(calm: list[Sample], beside_copies: list[Sample]) -> float:
+    if not beside_copies:
+        return 1.0
+    copies = _slowdown(calm, beside_copies, lambda sample: sample.kinds[reference.MEMORY])
+    if copies < _NOTICEABLE:  # one core, or memory for which they do not compete
+        return 1.0
+    part = _slowdown(calm, beside_copies, lambda sample: sample.ratio)
+    return max(0.0, math.log(part) / math.log(copies))
+
+
+def _slowdown(before: list[Sample], now: list[Sample], of: Callable[[Sample], float]) -> float:
+    return median(map(of, now)) / median(map(of, before))

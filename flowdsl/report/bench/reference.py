@@ -27,6 +27,7 @@ _COPIED = 1 << 21
 _FROM, _TO = np.zeros(1 << 24, np.uint8), np.ones(1 << 24, np.uint8)
 _starts = cycle(range(0, len(_FROM), _COPIED))
 _seeds = count()
+_MORE_THAN_CACHES = 1 << 26
 
 _MOST_WAITED = 0.95
 """The limit on the share of waiting that is subtracted. The system counts a wait when it ends, so a
@@ -68,11 +69,17 @@ REFERENCE: Mapping[str, Callable[[], None]] = {
 }
 """The kinds of work of the reference, of about a millisecond in all."""
 
-OTHERS: Mapping[str, Callable[[], None]] = {
-    "random generators": _generators,
-    "copies in memory": _memory,
-}
+MEMORY = "copies in memory"
+
+OTHERS: Mapping[str, Callable[[], None]] = {"random generators": _generators, MEMORY: _memory}
 """Further kinds of work, of some tenths of a millisecond each."""
+
+
+def copy_memory(ends: Callable[[], bool]) -> None:
+    """Copy memory, more than caches hold, until ``ends()``."""
+    origin, target = np.zeros(_MORE_THAN_CACHES, np.uint8), np.ones(_MORE_THAN_CACHES, np.uint8)
+    while not ends():
+        np.copyto(target, origin)
 
 
 def timed(work: Callable[[], object]) -> tuple[float, float]:

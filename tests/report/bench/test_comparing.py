@@ -159,14 +159,45 @@ def test_what_contention_explains_is_not_counted() -> None:
     assert one.is_slower(0.1)
 
 
+def _beside_copies(part: float, copies: float) -> FlowCosts:
+    """Costs whose part and copies in memory slow by these factors beside a program that copies."""
+    calm, slowed = KINDS, {**KINDS, "copies in memory": 0.5 * copies}
+    beside = [[Sample(MAP, SIZE, ratio * part, 0.001, slowed)] for ratio in (0.9, 1.0, 1.1)]
+    return costs_of(FLOW.node, [[Sample(MAP, SIZE, 1.0, 0.001, calm)]], beside)
+
+
+@pytest.mark.parametrize(
+    ("part", "copies", "memory"),
+    [
+        (1.0, 1.5, 0.0),
+        (0.9, 1.5, 0.0),
+        (1.5, 1.5, 1.0),
+        (1.5**2, 1.5, 2.0),
+        (1.5**0.5, 1.5, 0.5),
+        (1.0, 1.05, 1.0),  # too little to learn from
+    ],
+)
+def test_the_effect_of_copies_in_memory_is_measured(
+    part: float, copies: float, memory: float
+) -> None:
+    assert _beside_copies(part, copies)[MAP].memory == pytest.approx(memory)
+
+
+@pytest.mark.parametrize(("part", "is_slower"), [(1.0, True), (1.5**0.5, False), (1.5, False)])
+def test_slow_copies_explain_only_parts_that_depend_on_memory(part: float, is_slower: bool) -> None:
+    (one,) = changes(_beside_copies(part, 1.5), _in_memory(1.15, 0.75))
+    assert one.is_slower(0.1) is is_slower
+    assert one.contention[0] == pytest.approx(part)
+
+
 def test_contention_and_the_spread_of_samples_add_up() -> None:
     kinds = {"loops": 0.7, "random generators": 0.2}
     slower = {**kinds, "random generators": 0.23}
     before = costs_of(FLOW.node, [[Sample(MAP, SIZE, r, 0.001, kinds)] for r in (0.98, 1.0, 1.02)])
-    for ratio, is_slower in ((1.16, False), (1.18, True)):
+    for ratio, is_slower in ((1.18, False), (1.2, True)):
         now = costs_of(FLOW.node, [[Sample(MAP, SIZE, ratio, 0.001, slower)]])
         (one,) = changes(before, now)
-        assert one.noise == pytest.approx(0.17)
+        assert one.noise == pytest.approx(0.19)
         assert one.is_slower(0.1) is is_slower
 
 
