@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import pickle
+import shlex
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 
 import flowdsl as fl
+from flowdsl.cli.files import with_options
 from flowdsl.storage.formats import FORMATS
 from tests.cli.commands import Project
 
@@ -161,6 +163,11 @@ def test_nulls_are_filled(project: Project) -> None:
     assert "--fill times=VALUE" in project.run("convert", *reading).output
     project.succeeds("convert", *reading, "--fill", "times=7")
     assert Path("again.csv").read_text() == "text,times\nto,2\nbe,7\n"
+
+
+def test_an_option_that_is_advised_is_quoted_for_the_shell() -> None:
+    advised = with_options("write fill={'a b': ...}, or fill={\"it's\": ...}")
+    assert shlex.split(advised)[1:] == ["--fill", "a b=VALUE,", "or", "--fill", "it's=VALUE"]
 
 
 def test_convert_arrays(project: Project) -> None:
