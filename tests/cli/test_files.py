@@ -114,6 +114,17 @@ def test_convert_keeps_names(project: Project, into: str) -> None:
     assert rows == WORDS
 
 
+def test_convert_keeps_the_columns_of_a_table_without_rows(project: Project) -> None:
+    Path("none.csv").write_text("text,times\n")
+    assert project.succeeds("convert", "none.csv", "none.parquet").startswith("0 rows")
+    found = json.loads(project.succeeds("inspect", "none.parquet", "--json"))
+    assert found["spec"] == "{text: str, times: str}"
+    project.write("el.py", WORD)
+    project.succeeds("convert", "none.csv", "typed.parquet", "--element", "el.py:Word")
+    found = json.loads(project.succeeds("inspect", "typed.parquet", "--json"))
+    assert found["spec"] == "(text: str, times: int)"
+
+
 def test_inspect_shows_the_names_of_nested_components(project: Project) -> None:
     pairs = fl.from_items([Word("to", 2)]).map(lambda word: Pair(word, 1, word))
     pairs.write_lmdb("pairs.lmdb")
