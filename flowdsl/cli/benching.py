@@ -7,6 +7,7 @@ import platform
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from shlex import quote
 
 import click
 import msgspec
@@ -83,6 +84,9 @@ def bench(
     if not names:
         raise click.UsageError("name a flow: flowdsl bench train.py:train")
     flows = [load_target(name) for name in names]
+    for flow in flows:
+        if flow.flow.node.length == 0:
+            raise BadInput(f"bench: {quote(flow.name)} has no elements, so it has no costs")
     if before is None:
         count = processes or (_PROCESSES_TO_COMPARE if save is None else _PROCESSES_TO_SAVE)
         beside_copies = 0 if save is None else math.ceil(count / 2)
@@ -103,7 +107,8 @@ def bench(
 
 def _saved(costs: Costs, flow: Target) -> FlowCosts:
     if flow.name not in costs.flows:
-        raise BadInput(f"bench: {flow.name} was not saved; saved are {', '.join(costs.flows)}")
+        saved = ", ".join(map(quote, costs.flows))
+        raise BadInput(f"bench: {quote(flow.name)} was not saved; saved are {saved}")
     return costs.flows[flow.name]
 
 

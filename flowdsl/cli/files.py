@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import glob
 import json
 import os
 import re
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from inspect import signature as inspect_signature
@@ -94,11 +96,12 @@ def with_options(message: str) -> str:
     >>> with_options("declare int | None, or fill empty cells with fill={'age': ...}")
     'declare int | None, or fill empty cells with --fill age=VALUE'
     """
-    message = re.sub(
-        r"fill=\{(?:(['\"])(.*?)\1: )?\.\.\.\}",
-        lambda found: f"--fill {found[2] or 'NAME'}=VALUE",
-        message,
-    )
+
+    def option(found: re.Match[str]) -> str:
+        name = shlex.quote(ast.literal_eval(found[1])) if found[1] else "NAME"
+        return f"--fill {name}=VALUE"
+
+    message = re.sub(r"fill=\{(?:('.*?'|\".*?\"): )?\.\.\.\}", option, message)
     return message.replace("trusted=True", "--trusted")
 
 

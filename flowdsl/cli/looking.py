@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import islice
 from pathlib import Path
+from shlex import quote
 
 import click
 
@@ -68,7 +69,7 @@ def measure(target: Target, size: int, warmup: int, as_json: bool) -> None:
         speed = speed_of(run, size, warmup)
         statistics = run.statistics()
     limit = verdict(statistics)
-    found = str(limit).replace(_IN_A_PROGRAM, f"`flowdsl profile {target.name}`")
+    found = str(limit).replace(_IN_A_PROGRAM, f"`flowdsl profile {quote(target.name)}`")
     also = ", the warmup" if warmup else ""
     whole = f"The whole run, with its start{also} and the counting of bytes"
     if as_json:

@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from shlex import quote
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -131,7 +132,8 @@ def _about_relative_import(path: Path, attribute: str) -> Callable[[BaseExceptio
             root = here if is_below else root.parent
         module = ".".join(path.relative_to(root).with_suffix("").parts)
         where = "" if root == here else f", in the folder {_relative(str(root))}"
-        return f"; the file belongs to a package, so name its module: {module}:{attribute}{where}"
+        name = quote(f"{module}:{attribute}")
+        return f"; the file belongs to a package, so name its module: {name}{where}"
 
     return end
 

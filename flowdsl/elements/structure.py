@@ -256,6 +256,15 @@ def refuse_masked(value: object) -> None:
         raise SpecMismatch(f"it {IS_MASKED}")
 
 
+def in_native_order(array: NDArray[Any]) -> NDArray[Any]:
+    """Return an array of the same values in this machine's byte order: a copy only if it differs.
+
+    >>> in_native_order(np.array([1, 2], ">i4"))
+    array([1, 2], dtype=int32)
+    """
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
 def from_dlpack(tensor: Any) -> NDArray[Any]:
     """Convert another library's tensor to an array that shares its memory.
 

@@ -23,7 +23,7 @@ def convert_arrays(element: object, convert_array: ArrayConverter, name: str = "
 
     Tuples, NamedTuples, dicts, lists, attrs classes and dataclasses keep their type. Values that
     are not numeric arrays are unchanged: Python numbers, text, bytes, None, arrays of text or
-    objects, and arrays of other libraries.
+    objects that are not masked, and arrays of other libraries.
 
     >>> convert_arrays({"x": np.arange(2), "at": ("a", [np.float32(1)])}, lambda x, k: (k, x.ndim))
     {'x': ('x', 1), 'at': ('a', [('at.1[0]', 0)])}
@@ -31,8 +31,10 @@ def convert_arrays(element: object, convert_array: ArrayConverter, name: str = "
     Source: ``default_convert`` of PyTorch's ``DataLoader``.
     """
     if isinstance(element, (np.ndarray, np.generic)):
-        array: Any = element if is_masked(element) else np.asarray(element)
-        return element if array.dtype.kind in _NON_NUMERIC_KINDS else convert_array(array, name)
+        masked = is_masked(element)
+        array: Any = element if masked else np.asarray(element)
+        is_kept = array.dtype.kind in _NON_NUMERIC_KINDS and not masked
+        return element if is_kept else convert_array(array, name)
     if isinstance(element, list):
         return [
             convert_arrays(item, convert_array, f"{name}[{i}]") for i, item in enumerate(element)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from flowdsl.elements.numbers import NUMBERS, dtype_of_number
 from flowdsl.elements.specs import ArraySpec, ListSpec, Spec, ValueSpec
-from flowdsl.elements.structure import from_dlpack, is_masked, is_tensor
+from flowdsl.elements.structure import from_dlpack, in_native_order, is_masked, is_tensor
 
 TEXT = np.dtype(np.bytes_)
 """The dtype of a slot for text of any length."""
@@ -46,7 +46,10 @@ class Slot:
         )
 
     def array(self, value: object) -> NDArray[Any] | None:
-        """Convert a value to an array without a copy; return None if it does not match."""
+        """Convert a value to an array; return None if it does not match.
+
+        Only an array of the other byte order is copied.
+        """
         text = _array_of_text(value) if self.dtype == TEXT else None
         if text is not None and self.has_shape(text.shape):
             return text
@@ -60,7 +63,13 @@ class Slot:
         if slot_dtype(value.dtype) != self.dtype or not self.has_shape(value.shape):
             return None
         # an array: for a NumPy scalar, TensorFlow would copy every component twice
-        return np.asarray(value)
+        return in_native_order(np.asarray(value))
+
+    def is_too_small_for(self, value: object) -> bool:
+        """Return True if a value does not match because it is an int of more than 64 bits."""
+        kind = type(value)
+        matches = kind is int and self.dtype == dtype_of_number(kind) and self.has_shape(())
+        return matches and self._array_of_number(kind, value) is None
 
     def _array_of_number(self, kind: type, value: object) -> NDArray[Any] | None:
         if self.dtype != dtype_of_number(kind) or not self.has_shape(()):
@@ -85,8 +94,11 @@ def _array_of_text(value: object) -> NDArray[Any] | None:
 
 
 def slot_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the dtype of a slot for arrays of this dtype: text has one dtype for all lengths."""
-    return TEXT if dtype.kind in "SU" and dtype.isnative else dtype
+    """Return the dtype of a slot for arrays of this dtype: text has one dtype for all lengths.
+
+    Frameworks have no dtypes of another byte order, so a slot's arrays are of this machine's.
+    """
+    return TEXT if dtype.kind in "SU" else dtype if dtype.isnative else dtype.newbyteorder("=")
 
 
 def slot_spec(leaf: Leaf) -> Leaf:

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from flowdsl.elements.structure import arguments_of, components, refuse_masked
+from flowdsl.elements.structure import arguments_of, components, in_native_order, refuse_masked
 from flowdsl.errors import InvalidFlow, SpecMismatch
 from flowdsl.feeding.converting import convert_arrays, describe_component
 from flowdsl.feeding.loader import Loader, Ranks, refuse_second_shard
@@ -75,6 +75,7 @@ class _DevicePlacer:
         def place(array: NDArray[Any], component: str) -> jax.Array:
             try:
                 refuse_masked(array)
+                array = in_native_order(array)
                 _refuse_overflow(array)
                 return self._placed(array)
             except (SpecMismatch, TypeError, ValueError, AssertionError) as error:

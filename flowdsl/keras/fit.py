@@ -20,12 +20,13 @@ import keras
 import numpy as np
 from keras.src.trainers.data_adapters import data_adapter_utils
 from keras.src.trainers.data_adapters.data_adapter import DataAdapter
+from numpy.typing import NDArray
 
 from flowdsl.effects import Endless
 from flowdsl.elements.specs import ArraySpec, Spec, StructSpec, ValueSpec
-from flowdsl.elements.structure import IS_MASKED, components, is_masked
+from flowdsl.elements.structure import IS_MASKED, components, in_native_order, is_masked
 from flowdsl.errors import FlowError, InvalidFlow, SpecMismatch
-from flowdsl.feeding.converting import describe_component
+from flowdsl.feeding.converting import convert_arrays, describe_component
 from flowdsl.feeding.loader import Loader
 from flowdsl.nodes import FlowBase, checked_int
 from flowdsl.runtime.state import resumed_from, state_of
@@ -359,7 +360,7 @@ def _batch(element: Any, position: int) -> Any:
     # backends fail without naming it
     if keras.backend.backend() != "tensorflow":
         _refuse_text(element, "", position)
-    _refuse_masks(element, "", position)
+    element = _prepared(element, position)
     for name, part in [("", element), *(components(element) or ())]:
         if isinstance(part, int | float | np.generic | np.ndarray) and np.ndim(part) == 0:
             raise _no_batch(name, position)
@@ -397,14 +398,15 @@ def _refuse_text(element: object, name: str, position: int) -> None:
         )
 
 
-def _refuse_masks(element: object, name: str, position: int) -> None:
-    if isinstance(element, list):
-        for i, part in enumerate(element):
-            _refuse_masks(part, f"{name}[{i}]", position)
-    for key, part in components(element) or ():
-        _refuse_masks(part, f"{name}.{key}" if name else key, position)
-    if is_masked(element):
-        raise SpecMismatch(f"to_keras: {describe_component(name, position)} {IS_MASKED}")
+def _prepared(element: object, position: int) -> Any:
+    """Return an element with arrays in this machine's byte order; masked arrays are refused."""
+
+    def prepare(array: NDArray[Any], component: str) -> NDArray[Any]:
+        if is_masked(array):
+            raise SpecMismatch(f"to_keras: {describe_component(component, position)} {IS_MASKED}")
+        return in_native_order(array)
+
+    return convert_arrays(element, prepare)
 
 
 def _refuse_many_components(form: type, components: int, position: int) -> None:

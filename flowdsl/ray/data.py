@@ -11,7 +11,9 @@ import numpy as np
 import ray.data
 from numpy.typing import NDArray
 
-from flowdsl.elements.structure import components
+from flowdsl.elements.structure import IS_MASKED, PLAIN, components, is_masked
+from flowdsl.errors import SpecMismatch
+from flowdsl.feeding.converting import leaves_of
 from flowdsl.nodes import AnyNode, flow
 from flowdsl.resources.worker_kinds import ACTORS
 from flowdsl.workers.wire import ship
@@ -70,8 +72,23 @@ def _columns(rows: Sequence[Any]) -> dict[str, Any]:
 
 
 def _named(row: Any) -> dict[str, Any]:
+    """Return the components of a row by the names of their columns.
+
+    Raises:
+        SpecMismatch: Two components have one name, or a component is a masked array: Ray Data
+            would store the values below its mask.
+    """
     parts = components(row)
-    return {"item": row} if parts is None else {str(name): part for name, part in parts}
+    named = {"item": row} if parts is None else {str(name): part for name, part in parts}
+    if parts is not None and len(named) < len(parts):
+        keys = [name for name, _ in parts]
+        raise SpecMismatch(
+            f"to_ray: two of the keys {keys!r} are one name of a column; rename one with .map"
+        )
+    for name, part in named.items():
+        if any(type(leaf) not in PLAIN and is_masked(leaf) for leaf in leaves_of(part)):
+            raise SpecMismatch(f"to_ray: component {name!r} {IS_MASKED}")
+    return named
 
 
 def _column(values: list[Any]) -> Any:

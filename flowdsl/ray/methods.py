@@ -33,7 +33,8 @@ class ToRay(FlowBase[T, E]):
         Effects: the rows of the epoch, once each.
 
         Errors: ``MissingLibrary`` without Ray Data; ``EndlessFlow`` for a flow that never ends;
-        ``InvalidFlow`` for ``parts < 1``; ``NotShippable`` if a function cannot be sent.
+        ``InvalidFlow`` for ``parts < 1``; ``NotShippable`` if a function cannot be sent. The
+        dataset raises ``SpecMismatch`` for a masked array, and for two components of one name.
 
         >>> import flowdsl as fl
         >>> fl.from_range(3).repeat().to_ray()  # type: ignore[misc]  # an endless flow

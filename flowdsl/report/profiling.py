@@ -120,10 +120,8 @@ def profile(plan: Plan[T], seconds: float, step: Callable[[T], object] | None = 
         if watch.done or not node.replayable:
             break
     if total is None:
-        raise FlowError(
-            f"profile: the pass ended without an element, so there is nothing to time; "
-            f"see what {node.title} leaves out"
-        )
+        advice = "" if node.length == 0 else f"; see what {node.title} leaves out"
+        raise FlowError(f"profile: the flow has no elements, so there is nothing to time{advice}")
     figures = diagram.arrange(attrs.evolve(total, length=None, profiled=True))
     found = verdict(figures, rows_sent=rows_sent(steps_of(node)))
     return Profile(figures, found, diagram)

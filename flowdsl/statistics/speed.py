@@ -60,6 +60,8 @@ def measure(elements: Iterator[object], size: int, warmup: int) -> Speed:
         seconds += spent
         timed += len(block)
         nbytes += sum(map(_nbytes, block))  # outside of the time that is measured
+    if not timed and not warmed:
+        raise FlowError("measure: the flow has no elements, so there is nothing to time")
     if not timed:
         raise FlowError(
             f"measure: the pass ended after {warmed} elements, with a warmup of {warmup}; there is "

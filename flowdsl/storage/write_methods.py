@@ -163,8 +163,9 @@ class WriteMethods(FlowBase[T, E]):
         these, of ``date``, of NumPy scalars (``np.datetime64`` for times), or of arrays.
         One-dimensional arrays may differ in length; others must have the shape of the first one,
         and become Arrow tensors. A value may be None, except for these tensors. All rows have the
-        same columns. ``row_group`` rows are read as a unit: small groups suit shuffled rows, large
-        ones reading the whole table. A group also ends at 64 MiB.
+        same columns; a file of no rows has those that the flow's spec determines. ``row_group``
+        rows are read as a unit: small groups suit shuffled rows, large ones reading the whole
+        table. A group also ends at 64 MiB.
 
         Other programs can read the file. flowdsl reads the same values back, with their dtypes, and
         verifies them with digests in the footer.

@@ -62,7 +62,7 @@ class Machine:
 
 @pytest.fixture
 def machine(project: Project, monkeypatch: pytest.MonkeyPatch) -> Machine:
-    project.write("train.py", TRAIN + "other = train.map(len)")
+    project.write("train.py", TRAIN + "other = train.map(len)\nnone = fl.from_range(0)")
     machine = Machine()
     monkeypatch.setattr(benching, "sample_in_a_process", machine.sample)
     monkeypatch.setattr(benching, "copying_memory", machine.copying_memory)
@@ -191,6 +191,9 @@ REFUSED: dict[tuple[str, ...], str] = {
     "10%, got 'x%'",
     ("train.py:other", "--compare", "b.json"): "bench: train.py:other was not saved; saved are "
     "train.py:train",
+    ("my flows.py:other", "--compare", "b.json"): "bench: 'my flows.py:other' was not saved; saved "
+    "are train.py:train",
+    ("train.py:none",): "bench: train.py:none has no elements, so it has no costs",
     ("train.py:train", "--compare", "train.py"): "bench: 'train.py' is not a file of costs, which "
     "bench --save writes: JSON is malformed: invalid character (byte 1)",
 }
@@ -201,6 +204,7 @@ REFUSED: dict[tuple[str, ...], str] = {
 def test_bad_input_is_a_sentence(
     project: Project, arguments: tuple[str, ...], sentence: str
 ) -> None:
+    project.write("my flows.py", TRAIN + "other = train.map(len)")
     project.succeeds("bench", "train.py:train", "--save", "b.json")
     assert project.refuses("bench", *arguments) == sentence
 

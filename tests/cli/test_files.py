@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import pickle
+import shlex
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 
 import flowdsl as fl
+from flowdsl.cli.files import with_options
 from flowdsl.storage.formats import FORMATS
 from tests.cli.commands import Project
 
@@ -112,6 +114,17 @@ def test_convert_keeps_names(project: Project, into: str) -> None:
     assert rows == WORDS
 
 
+def test_convert_keeps_the_columns_of_a_table_without_rows(project: Project) -> None:
+    Path("none.csv").write_text("text,times\n")
+    assert project.succeeds("convert", "none.csv", "none.parquet").startswith("0 rows")
+    found = json.loads(project.succeeds("inspect", "none.parquet", "--json"))
+    assert found["spec"] == "{text: str, times: str}"
+    project.write("el.py", WORD)
+    project.succeeds("convert", "none.csv", "typed.parquet", "--element", "el.py:Word")
+    found = json.loads(project.succeeds("inspect", "typed.parquet", "--json"))
+    assert found["spec"] == "(text: str, times: int)"
+
+
 def test_inspect_shows_the_names_of_nested_components(project: Project) -> None:
     pairs = fl.from_items([Word("to", 2)]).map(lambda word: Pair(word, 1, word))
     pairs.write_lmdb("pairs.lmdb")
@@ -161,6 +174,11 @@ def test_nulls_are_filled(project: Project) -> None:
     assert "--fill times=VALUE" in project.run("convert", *reading).output
     project.succeeds("convert", *reading, "--fill", "times=7")
     assert Path("again.csv").read_text() == "text,times\nto,2\nbe,7\n"
+
+
+def test_an_option_that_is_advised_is_quoted_for_the_shell() -> None:
+    advised = with_options("write fill={'a b': ...}, or fill={\"it's\": ...}")
+    assert shlex.split(advised)[1:] == ["--fill", "a b=VALUE,", "or", "--fill", "it's=VALUE"]
 
 
 def test_convert_arrays(project: Project) -> None:

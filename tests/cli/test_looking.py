@@ -79,6 +79,19 @@ def test_measure_says_which_rate_is_of_what_and_names_the_command(project: Proje
     assert "flow.profile" not in printed
 
 
+def test_a_command_that_is_advised_is_quoted_for_the_shell(project: Project) -> None:
+    project.write("my flows.py", TRAIN)
+    printed = project.succeeds("measure", "my flows.py:train", "--size", "50")
+    assert "`flowdsl profile 'my flows.py:train'` times both." in printed
+
+
+@pytest.mark.parametrize("command", ["measure", "profile"])
+def test_a_flow_without_elements_cannot_be_timed(project: Project, command: str) -> None:
+    project.write("none.py", "import flowdsl as fl\nnone = fl.from_range(0)")
+    printed = project.run(command, "none.py:none").output
+    assert printed == (f"Error: {command}: the flow has no elements, so there is nothing to time\n")
+
+
 @pytest.mark.parametrize("option", ["-n", "--size"])
 def test_a_number_of_elements_has_one_name_in_all_commands(project: Project, option: str) -> None:
     assert project.succeeds("head", "train.py:text", option, "1") == "'a'\n"

@@ -82,6 +82,9 @@ REFUSED = {
     "src/inner/data.py:flow": "src/inner/data.py, line 1 (from .base import flow): ImportError: "
     "attempted relative import with no known parent package; the file belongs to a package, so "
     "name its module: inner.data:flow, in the folder src",
+    "a b/data.py:flow": "a b/data.py, line 1 (from .base import flow): ImportError: attempted "
+    "relative import with no known parent package; the file belongs to a package, so name its "
+    "module: 'a b.data:flow'",
     "raises.py:train": "raises.py, line 3 (flow = fl.from_range(10).batch(0)): InvalidFlow: "
     "batch: n must be an int >= 1, got 0",
     "needs.py:train": "needs.py, line 2 (import no_such_library): no_such_library is not "
@@ -106,7 +109,7 @@ def test_bad_input_is_a_sentence(project: Project, target: str, sentence: str) -
     project.write("make.py", "def loader(): ...\ndef other(n): ...")
     for file in ("pkg/__init__", "pkg/sub/__init__", "src/inner/__init__"):
         project.write(f"{file}.py", "")
-    for folder in ("pkg/sub", "names", "src/inner"):
+    for folder in ("pkg/sub", "names", "src/inner", "a b"):
         project.write(f"{folder}/data.py", "from .base import flow")
     project.write("raises.py", "import flowdsl as fl\n\nflow = fl.from_range(10).batch(0)\n")
     project.write("needs.py", "\nimport no_such_library\n")

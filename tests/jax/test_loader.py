@@ -86,8 +86,16 @@ class TestConverting:
 class TestPlacing:
     def test_a_masked_array_is_refused(self) -> None:
         masked = np.ma.array([1.0, 2.0], mask=[False, True])
-        with pytest.raises(fl.SpecMismatch, match=r"element 0, .* it is a masked array"):
-            list(fl.from_items([masked]).to_jax())
+        for array in (masked, masked.astype("U4"), masked.astype(object)):
+            with pytest.raises(fl.SpecMismatch, match=r"element 0, .* it is a masked array"):
+                list(fl.from_items([array]).to_jax())
+
+    @pytest.mark.parametrize("dtype", [">i2", ">u4", ">f2", ">f4", ">c8"])
+    def test_values_do_not_depend_on_the_byte_order(self, dtype: str) -> None:
+        rows = [np.arange(6, dtype=dtype).reshape(2, 3), np.array(7, dtype)]
+        placed = next(iter(fl.from_items([rows]).to_jax()))
+        assert [x.dtype for x in placed] == [row.dtype.newbyteorder("=") for row in rows]
+        assert [x.tolist() for x in placed] == [row.tolist() for row in rows]
 
     def test_arrays_are_on_the_requested_device(self) -> None:
         (device,) = jax.devices()[:1]

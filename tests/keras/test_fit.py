@@ -234,6 +234,16 @@ except fl.SpecMismatch as error:
     assert "to_keras: component '0' of element 0 is a masked array" in str(error), error
 else:
     raise AssertionError("a mask was lost")
+
+def swapped(batch):
+    return tuple(part.astype(part.dtype.newbyteorder(">")) for part in batch)
+
+batches = fl.from_range(4).map(row).batch(2)
+native, other = (
+    model_of().predict(each.to_keras(), verbose=0)
+    for each in (batches, batches.map(swapped))
+)
+assert np.array_equal(native, other), (native, other)
 """
 
 EMPTY = """

@@ -12,6 +12,7 @@ import flowdsl as fl
 from flowdsl.effects import Reordered, Unsized
 
 ray_data = pytest.importorskip("ray.data")
+columns_of = pytest.importorskip("flowdsl.ray.data")._columns
 
 pytestmark = [
     pytest.mark.long,
@@ -53,6 +54,26 @@ def test_tuples_and_arrays_of_different_sizes() -> None:
         ([0, 1], 2),
         ([0, 1, 2], 3),
     ]
+
+
+@pytest.mark.parametrize("dtype", [int, "U4", object])
+def test_masked_arrays_are_refused(dtype: Any) -> None:
+    masked = np.ma.array([1, 2], mask=[False, True]).astype(dtype)
+    for element in (masked, {"x": masked}, {"x": [masked]}, {"x": {"y": masked}}):
+        name = "item" if element is masked else "x"
+        with pytest.raises(fl.SpecMismatch, match=f"to_ray: component '{name}' is a masked array"):
+            columns_of([element])
+
+
+def test_a_masked_array_is_an_error_of_the_dataset() -> None:
+    masked = fl.from_range(2).map(lambda i: np.ma.array([i, i], mask=[False, True]))
+    with pytest.raises(Exception, match="to_ray: component 'item' is a masked array"):
+        masked.to_ray().take_all()
+
+
+def test_two_components_of_one_name_are_refused() -> None:
+    with pytest.raises(fl.SpecMismatch, match=r"to_ray: two of the keys \[0, '0'\] are one name"):
+        columns_of([{0: 1, "0": 2}])
 
 
 def test_rows_come_back_in_order() -> None:

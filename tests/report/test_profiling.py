@@ -273,9 +273,12 @@ def test_a_flow_without_elements_is_an_error() -> None:
     with pytest.raises(FlowError) as caught:
         fl.from_range(9).filter(lambda i: False).profile(0.1)
     assert str(caught.value) == (
-        "profile: the pass ended without an element, so there is nothing to time; see what "
+        "profile: the flow has no elements, so there is nothing to time; see what "
         "filter(<lambda>) leaves out"
     )
+    with pytest.raises(FlowError) as caught:
+        fl.from_range(0).profile(0.1)
+    assert str(caught.value) == "profile: the flow has no elements, so there is nothing to time"
 
 
 def test_an_error_of_the_flow_or_the_step_is_raised() -> None:

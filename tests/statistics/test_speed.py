@@ -61,6 +61,13 @@ def test_nothing_to_time_is_an_error() -> None:
     )
 
 
+@pytest.mark.parametrize("warmup", [0, 6])
+def test_an_empty_flow_cannot_be_repeated_and_is_called_empty(warmup: int) -> None:
+    with pytest.raises(FlowError) as caught:
+        fl.from_range(4).filter(lambda i: False).measure(warmup=warmup)
+    assert str(caught.value) == "measure: the flow has no elements, so there is nothing to time"
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

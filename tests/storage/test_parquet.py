@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
+import tempfile
 from collections import Counter
 from collections.abc import Callable
-from datetime import time
+from datetime import date, time
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, TypedDict
@@ -960,6 +961,61 @@ def test_a_file_of_an_empty_flow_without_columns_is_read_beside_others(tmp_path:
         flow.write_parquet(path)
     assert fl.from_parquet(paths).collect() == rows.collect()
     assert fl.from_parquet(paths[::2]).collect() == []
+
+
+_COMPONENTS: st.SearchStrategy[object] = st.one_of(
+    st.sampled_from([True, 1, 0.5, "a", b"a", date(2020, 1, 1), None, [1], ["a"], []]),
+    st.sampled_from(["i1", "f4", "M8[ns]", "M8[D]", "m8[us]"]).map(lambda t: np.zeros((), t)[()]),
+    st.sampled_from([(3,), (2, 3), (1, 2, 3)]).map(lambda shape: np.zeros(shape, np.float32)),
+)
+
+
+@settings(max_examples=examples(60))
+@given(row=st.lists(_COMPONENTS, min_size=1, max_size=3), is_tuple=st.booleans())
+def test_a_file_without_rows_has_the_columns_of_one_with_rows(
+    row: list[object], is_tuple: bool
+) -> None:
+    element = tuple(row) if is_tuple else {f"c{k}": part for k, part in enumerate(row)}
+    flow = fl.from_items([element])
+    with tempfile.TemporaryDirectory() as folder:
+        some, none, filtered = (f"{folder}/{k}.parquet" for k in range(3))
+        flow.write_parquet(some)
+        flow.take(0).write_parquet(none)
+        flow.filter(lambda row: False).write_parquet(filtered)
+        schema = pq.read_schema(some)
+        assert pq.read_schema(none).equals(schema)
+        assert pq.read_schema(filtered).equals(schema)
+        assert fl.from_parquet(none).collect() == []
+        assert len(fl.from_parquet([none, some, filtered])) == 1
+
+
+@pytest.mark.parametrize("element", [{0: 1}, {"\ud800": 1}, {}, ()])
+def test_a_flow_without_rows_is_written_without_columns_that_no_row_could_have(
+    path: Path, element: Any
+) -> None:
+    fl.from_items([element]).take(0).write_parquet(path)
+    assert pq.read_schema(path).names == []
+    assert fl.from_parquet(path).collect() == []
+
+
+def test_a_file_without_rows_does_not_determine_the_columns_of_others(tmp_path: Path) -> None:
+    images = fl.from_items([{"x": np.zeros((2, 3))}, {"x": np.ones((4, 5))}])
+    none, some = tmp_path / "none.parquet", tmp_path / "some.parquet"
+    images.take(0).write_parquet(none)
+    images.skip(1).write_parquet(some)
+    assert fl.from_parquet([none, some]).at(0)["x"].shape == (4, 5)
+
+
+def test_a_table_without_columns_has_no_rows(path: Path) -> None:
+    pq.write_table(pa.table({}), path)
+    flow = fl.from_parquet(path)
+    assert flow.collect() == []
+    assert flow.spec == StructSpec(dict, ())
+    with pytest.raises(SpecMismatch, match="has no column 'x', it has none, as a file of no rows"):
+        fl.from_parquet(path, Point)
+    other = path.with_name("other.parquet")
+    pq.write_table(table(x=[0.5]), other)
+    assert fl.from_parquet([path, other], Point).collect() == [Point(0.5)]
 
 
 def test_rows_of_tuples_and_of_other_programs_are_read_by_declared_names(tmp_path: Path) -> None:

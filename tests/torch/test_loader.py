@@ -69,8 +69,9 @@ class Halved:
 class TestConverting:
     def test_a_masked_array_is_refused(self) -> None:
         masked = np.ma.array([1.0, 2.0], mask=[False, True])
-        with pytest.raises(fl.SpecMismatch, match=r"of element 0, .* it is a masked array"):
-            list(fl.from_items([{"x": masked}]).to_torch())
+        for array in (masked, masked.astype("U4"), masked.astype(object)):
+            with pytest.raises(fl.SpecMismatch, match=r"of element 0, .* it is a masked array"):
+                list(fl.from_items([{"x": array}]).to_torch())
 
     def test_the_constructor_of_a_record_is_not_called_again(self) -> None:
         flow = fl.from_items([Halved(np.full(2, 4.0))])

@@ -52,7 +52,8 @@ def footer_of(raw: bytes) -> Footer:
     """
     try:
         top = _Reader(raw).struct(depth=0)  # 2: schema, 3: rows, 4: row groups, 5: entries
-        leaves = [leaf for leaf in top[2] if not leaf.get(5)]  # 5: the number of children
+        # The first is the root, which has no children (5) in a file without columns.
+        leaves = [leaf for leaf in top[2][1:] if not leaf.get(5)]
         groups = tuple(_group(stored, leaves) for stored in top.get(4, []))
         entries = {entry[1]: entry.get(2, b"") for entry in top.get(5, [])}
         if not all(isinstance(text, bytes) for text in chain(entries, entries.values())):

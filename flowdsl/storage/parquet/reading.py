@@ -415,8 +415,7 @@ def from_parquet(
     names = [name for _, files in named for name in files]
     files = [ParquetFile("from_parquet", name) for name in names]
     keys = list(map(_new_keys, files, keys_of(names, [given for given, _ in named])))
-    # A file of an empty flow may have no columns. Then the other files determine them.
-    known = [k for k, file in enumerate(files) if file.types or sum(file.lengths)] or [0]
+    known = _files_that_determine_columns(files)
     names, files = [names[k] for k in known], [files[k] for k in known]
     keys = [keys[k] for k in known]
     form = _form(files, element)
@@ -446,6 +445,16 @@ def from_parquet(
         for file in files
     )
     return nodes.flow(FromParquet[Any](parts, read, form, spec, max_bytes))
+
+
+def _files_that_determine_columns(files: Sequence[ParquetFile]) -> list[int]:
+    """Return the numbers of the files that determine the columns, and contain all rows.
+
+    A file of an empty flow may have no columns, or those of an element that was left out.
+    """
+    numbered = list(enumerate(files))
+    seen = [k for k, f in numbered if sum(f.lengths) or (f.types and not f.is_verified)]
+    return seen or [k for k, file in numbered if file.types] or [0]
 
 
 def _form(files: Sequence[ParquetFile], element: Any) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from datetime import date, datetime, timedelta
 from pathlib import Path
 from types import NoneType
@@ -15,13 +16,14 @@ from numpy.typing import NDArray
 
 from flowdsl.effects import Finite
 from flowdsl.elements.nbytes import nbytes_of
+from flowdsl.elements.specs import UNKNOWN, ArraySpec, ListSpec, Spec, StructSpec, ValueSpec
 from flowdsl.errors import SpecMismatch
 from flowdsl.nodes import FlowBase, checked_int
 from flowdsl.storage.libraries import library
 from flowdsl.storage.parquet.files import ABOUT, SEAL, UNSEALED, VERSION, About, seal
 from flowdsl.storage.paths import OnePath
 from flowdsl.storage.values import components_to_store, is_array, is_ml_dtype, is_scalar
-from flowdsl.storage.writing import write_file
+from flowdsl.storage.writing import spec_without_rows, write_file
 
 _DAY = np.dtype("M8[D]")
 _TIME_DTYPES = (_DAY.str[1:], *(f"{kind}8[{unit}]" for kind in "mM" for unit in ("ms", "us", "ns")))
@@ -46,15 +48,18 @@ def write(
         flow,
         path,
         overwrite,
-        lambda to, rows: _File(to, rows_per_group).write(rows),
+        lambda to, rows: _File(to, rows_per_group, lambda: spec_without_rows(flow)).write(rows),
     )
 
 
 class _File:
     """A Parquet file that is being written."""
 
-    def __init__(self, path: Path, rows_per_group: int) -> None:
+    def __init__(
+        self, path: Path, rows_per_group: int, spec_without_rows: Callable[[], Spec]
+    ) -> None:
         self._path, self._rows_per_group = path, rows_per_group
+        self._spec_without_rows = spec_without_rows
         self._form = "value"
         self._types: dict[str, ColumnType] = {}
         """The types of columns as known so far: a column may have contained only None."""
@@ -86,7 +91,9 @@ class _File:
             if count >= self._rows_per_group or size >= _GROUP_BYTES:
                 self._write_group()
                 count = size = 0
-        if count or self._writer is None:
+        if self._schema is None and not count:
+            self._begin_without_rows(self._spec_without_rows())
+        elif count:
             self._write_group()
         writer: Any = self._writer
         # The digests and the seal (a digest of the footer) have placeholders here; ``seal``
@@ -122,24 +129,35 @@ class _File:
     def _begin(self, form: str, values: dict[str, Any]) -> None:
         if not values:
             raise SpecMismatch("element: it has no components, and so no columns")
-        for name in values:
-            if type(name) is not str:
-                raise SpecMismatch(f"element: columns are named with text, and not {name!r}")
-            _check(name, "element")
+        _check_names(values)
         self._form = form
         for name, value in values.items():
             at = "element" if form == "value" else f"element.{name}"
             self._types[name], self._rows[name] = column_type_of(value, at), []
 
+    def _begin_without_rows(self, spec: Spec) -> None:
+        """Open a file of no rows, with the columns that the spec determines."""
+        if isinstance(spec, StructSpec):
+            self._form = "tuple" if issubclass(spec.form, tuple) else "dict"
+            types = {name: _column_type_known(part) for name, part in spec.fields}
+            with suppress(SpecMismatch):  # names that no row could have
+                _check_names(types)
+                self._types = types
+        elif spec != UNKNOWN:
+            self._types = {_VALUE: _column_type_known(spec)}
+        self._open(self._schema_known())
+
+    def _schema_known(self) -> Any:
+        pa = library("pyarrow", "write_parquet", "parquet")
+        return pa.schema([(name, arrow_type(kind)) for name, kind in self._types.items()])
+
     def _write_group(self) -> None:
         pa = library("pyarrow", "write_parquet", "parquet")
-        schema = pa.schema([(name, arrow_type(kind)) for name, kind in self._types.items()])
+        schema = self._schema_known()
         if self._schema is None:
             self._open(schema)
         elif schema != self._schema:
             self._rewrite(schema)
-        if not self._types:
-            return
         columns = [column_of(self._rows[name], kind) for name, kind in self._types.items()]
         table = pa.Table.from_arrays(columns, schema=schema)
         self._writer.write_table(table, row_group_size=table.num_rows)
@@ -268,6 +286,33 @@ def column_type_of(value: object, at: str) -> ColumnType:
         f"{at}: {type(value).__name__} cannot be written; bool, int, float, str, bytes, None, "
         f"date, NumPy scalars, arrays, and lists of the first five can{advice}"
     )
+
+
+def _column_type_known(spec: Spec) -> ColumnType:
+    """Return the type of a column for values of this spec; of None if it is not determined."""
+    with suppress(SpecMismatch):
+        if isinstance(spec, ArraySpec) and spec.dtype is not None and spec.shape is not None:
+            if len(spec.shape) == 1:
+                return column_type_of(np.zeros(0, spec.dtype), "element")
+            if None not in spec.shape:
+                shape = tuple(size for size in spec.shape if size is not None)
+                one = np.broadcast_to(np.zeros((), spec.dtype), shape)  # it may be large
+                return column_type_of(one if shape else one[()], "element")
+        if isinstance(spec, ListSpec) and isinstance(spec.item, ValueSpec):
+            item = _TYPES_OF_PYTHON.get(spec.item.type, NO_VALUE_TYPE)
+            return ColumnType(item.value, is_list=True)
+        if isinstance(spec, ValueSpec):
+            return (
+                _DATE_TYPE if spec.type is date else _TYPES_OF_PYTHON.get(spec.type, NO_VALUE_TYPE)
+            )
+    return NO_VALUE_TYPE
+
+
+def _check_names(names: Iterable[object]) -> None:
+    for name in names:
+        if type(name) is not str:
+            raise SpecMismatch(f"element: columns are named with text, and not {name!r}")
+        _check(name, "element")
 
 
 def _check(value: object, at: str) -> None:

@@ -1,6 +1,7 @@
 """Elements as tensors: dtypes and shapes are fixed before workers start, then checked.
 
-Nothing is cast: a component that does not match is an error with its position.
+Nothing is cast: a component that does not match is an error with its position. Only the byte order
+of an array may change.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from flowdsl.elements.structure import IS_MASKED, components, form_of, is_masked
 from flowdsl.errors import SpecMismatch
 from flowdsl.feeding.slots import TEXT, Leaf, Slot, slot_spec
 from flowdsl.nodes import checked_list
+from flowdsl.nodes.arguments import shown
 
 
 @attrs.frozen
@@ -49,7 +51,9 @@ class Signature:
         )
 
     def arrays(self, element: object, position: int) -> list[NDArray[Any] | tf.Tensor]:
-        """Return the arrays of one element, in order and without copies; tensors are kept.
+        """Return the arrays of one element in order; tensors are kept.
+
+        Only arrays of the other byte order are copied.
 
         Raises:
             SpecMismatch: The element does not match; the message names the element and component.
@@ -74,6 +78,11 @@ class Signature:
                 at = f"{self.source}: component {slot.name!r} of element {position}"
                 if is_masked(value):
                     raise SpecMismatch(f"{at} {IS_MASKED}")
+                if slot.is_too_small_for(value):
+                    raise SpecMismatch(
+                        f"{at} is {shown(value)}, which int64 cannot hold; map all ints of this "
+                        f"component to float, to text, or to np.uint64 if none is negative"
+                    )
                 raise SpecMismatch(
                     f"{at} is {spec_of(value)}, but its spec is {slot.spec}; nothing is cast: make "
                     f"the elements alike with .map, or declare what varies with "
@@ -109,6 +118,7 @@ def signature_of(
     by_position = not isinstance(spec, StructSpec) or issubclass(spec.form, tuple)
     if declared is None:
         own = tuple(_slot(source, name, leaf) for name, leaf in known)
+        _refuse_equal_names(source, own)
         return Signature(source, own, flattener(spec), by_position)
     declared = checked_list(
         f"{source}: spec", declared, tf.TensorSpec, "tf.TensorSpec, one for each component"
@@ -132,7 +142,18 @@ def signature_of(
         _slot(source, name, _declared(source, name, leaf, tensor))
         for (name, leaf), tensor in zip(known, declared, strict=True)
     ]
+    _refuse_equal_names(source, slots)
     return Signature(source, tuple(slots), flatten, by_position)
+
+
+def _refuse_equal_names(source: str, slots: Sequence[Slot]) -> None:
+    names = [slot.name for slot in slots]
+    for name in names:
+        if names.count(name) > 1:
+            raise SpecMismatch(
+                f"{source}: an element has two components named {name!r}; rename one with .map "
+                f"(the keys 0 and '0' of a dict are one name, as are 'a.b', and 'b' in 'a')"
+            )
 
 
 def _names_of(declared: Sequence[tf.TensorSpec]) -> list[str] | None:
@@ -157,6 +178,7 @@ def signature_of_tensors(source: str, structure: object) -> Signature:
                 f".map, e.g. by to_tensor() of a ragged one"
             )
         slots.append(_slot_of(name, spec))
+    _refuse_equal_names(source, slots)
     return Signature(source, tuple(slots), flattener(_form_of(structure)), by_position)
 
 
@@ -213,7 +235,7 @@ def _slot(source: str, name: str, leaf: Leaf) -> Slot:
             f"{where} is an array of objects, as NumPy creates from rows of several lengths: "
             f"make the rows of one length, e.g. with .padded_batch, or convert them with .map"
         )
-    if not dtype.isnative or not _in_tensorflow(dtype):
+    if not _in_tensorflow(dtype):
         raise SpecMismatch(
             f"{where} has dtype {leaf.dtype.str}, which TensorFlow lacks; convert it with .map"
         )
