@@ -11,7 +11,7 @@ PAGES := $(wildcard *.md docs/*.md docs/*.py)
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .SILENT:
-.PHONY: help site other-checkers release-check demo test lint types contract doctest unit long explore chaos fuzz docs bench bench-storage bench-graph bench-training bench-frameworks bench-gpu bench-cores bench-texts bench-shards bench-tables bench-cluster bench-regression bench-gate bench-baseline \
+.PHONY: help site other-checkers release-check demo test lint types contract doctest unit long explore chaos fuzz docs bench bench-storage bench-graph bench-training bench-frameworks bench-gpu bench-cores bench-texts bench-shards bench-tables bench-arrays bench-cluster bench-regression bench-gate bench-baseline \
 	chaos-cluster faults faults-peers format lock lowest newest clean
 
 say = printf '==> %s\n'
@@ -43,6 +43,7 @@ help:
 	echo '  make bench-texts  time packed rows and buckets of texts beside Grain and tf.data'
 	echo '  make bench-shards  time interleaved lines of text files beside tf.data'
 	echo '  make bench-tables  time batches of a table with nulls beside pyarrow by hand'
+	echo '  make bench-arrays  time shuffled batches of arrays in memory beside the peers'
 	echo '  make bench-cluster  time rows from a Ray cluster beside Ray Data'
 	echo '  make bench-regression  time it alone, to compare with an earlier state'
 	echo '  make bench-gate  fail if an operator or the transport is slower than bench/baseline.json says'
@@ -217,6 +218,10 @@ bench-shards: $(VENV)/bench/ready
 bench-tables: $(VENV)/bench/ready
 	$(say) 'Batches of a table with nulls beside pyarrow by hand'
 	$(VENV)/bench/bin/python -m bench.tables $(OPTIONS)
+
+bench-arrays: $(VENV)/bench/ready
+	$(say) 'Shuffled batches of arrays in memory'
+	$(VENV)/bench/bin/python -m bench.arrays $(OPTIONS)
 
 bench-cluster: $(VENV)/bench/ready
 	$(say) 'Rows a second from a Ray cluster'

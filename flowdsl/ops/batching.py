@@ -162,7 +162,7 @@ class Batch(Stacking[A, U, E], Generic[A, U, E]):
         if (spans := spans_of(self.source)) is not None:
             return lambda epoch, i: _copied(spans(i * n, min(i * n + n, length)))
         if (moved := _moved_rows_of(self.source)) is not None:
-            return lambda epoch, i: moved(Indices.span(epoch, i * n, min(i * n + n, length)))
+            return lambda epoch, i: moved(epoch, i * n, min(i * n + n, length))
         return None
 
     @cached_per_node
@@ -227,12 +227,18 @@ _LEAST_PER_SPAN = 8
 """The least number of rows in a span, on average; fewer rows are read faster one by one."""
 
 
-def _moved_rows_of(node: AnyNode) -> Callable[[Indices], Any] | None:
+_MOST_AHEAD = 1 << 14
+"""The limit on the positions that are computed ahead."""
+
+
+def _moved_rows_of(node: AnyNode) -> Callable[[int, int, int], Any] | None:
     """A reader of stacked rows, for a node that chooses or moves rows that are in arrays.
 
-    The rows at some addresses are taken from the arrays by their positions. The reader returns None
-    if they have to be read one by one.
+    It is called with an epoch and the positions of the first row and the end. The rows are taken
+    from the arrays by their positions there. The reader returns None if they have to be read one by
+    one.
     """
+    length = POSITION_LIMIT if node.length is None else node.length
     moving: list[IndexTransform[Any, Any]] = []
     while isinstance(node, IndexTransform) and node.indexable:
         moving.append(node)
@@ -240,38 +246,81 @@ def _moved_rows_of(node: AnyNode) -> Callable[[Indices], Any] | None:
     spans = spans_of(node)
     if spans is None:
         return None
-    costs_the_same = isinstance(node, Sliceable) and node.spans_cost_the_same
-    gap = POSITION_LIMIT if costs_the_same else _GAP
 
-    def rows_at(addresses: Indices) -> Any:
-        if len(addresses.position) < _LEAST_MOVED:
-            return None
+    def resolve(epoch: int, start: int, stop: int) -> Positions:
+        addresses = Indices.span(epoch, start, stop)
         for operator in moving:
             addresses = operator.resolve(addresses)
-        positions = addresses.position
-        first, last = int(positions[0]), int(positions[-1])
-        if last - first + 1 == len(positions) and (np.diff(positions) == 1).all():
-            return _copied(spans(first, last + 1))
-        order = positions.argsort()
-        groups = np.split(positions[order], np.flatnonzero(np.diff(positions[order]) > gap) + 1)
-        read = sum(int(group[-1] - group[0]) + 1 for group in groups)
-        many = len(groups) * _LEAST_PER_SPAN > len(positions) + _LEAST_PER_SPAN
-        if many or (read > _MOST_READ * len(positions) and not costs_the_same):
+        return addresses.position
+
+    if isinstance(node, Sliceable) and node.spans_cost_the_same:
+        ahead = _PositionsAhead(resolve, length)
+        return lambda epoch, start, stop: _taken_at(spans, ahead.between(epoch, start, stop))
+
+    def rows_at(epoch: int, start: int, stop: int) -> Any:
+        if stop - start < _LEAST_MOVED:
             return None
-        taken = []
-        for group in groups:
-            if (span := spans(int(group[0]), int(group[-1]) + 1)) is None:
-                return None
-            taken.append(map_columns(partial(_taken, at=group - group[0]), span))
-        place = np.empty_like(order)
-        place[order] = np.arange(len(order))
-        try:
-            ascending = _joined(taken)
-        except ValueError:  # arrays of several shapes: the batch says what is wrong
-            return None
-        return map_columns(partial(_taken, at=place), ascending)
+        return _taken_from_near(spans, resolve(epoch, start, stop))
 
     return rows_at
+
+
+@attrs.define(eq=False)
+class _PositionsAhead:
+    """The positions in arrays of rows that are read in order, computed for many at a time.
+
+    The position of a shuffled row takes 6 µs if 32 are computed at a time, and 0.1 µs of 16,384. So
+    while one group of rows follows the other, twice as many are computed as the last time.
+    """
+
+    resolve: Callable[[int, int, int], Positions]
+    length: int
+    _known: tuple[int, int, Positions] = (0, 0, np.zeros(0, np.int64))
+    """The epoch, the first row, and the positions of the rows from there on."""
+
+    def between(self, epoch: int, start: int, stop: int) -> Positions:
+        """Return the positions of the rows from ``start`` up to ``stop``, of one pass."""
+        of, first, positions = self._known
+        end = first + len(positions)
+        if of != epoch or start < first or stop > end:
+            n = stop - start
+            groups = min(2 * len(positions), _MOST_AHEAD) // n if start == end else 0
+            first, end = start, min(start + n * max(1, groups), self.length)
+            positions = self.resolve(epoch, start, end)
+            self._known = epoch, first, positions
+        return positions[start - first : stop - first]
+
+
+def _taken_at(spans: Callable[[int, int], Any], positions: Positions) -> Any:
+    """Take rows at these positions of arrays in memory."""
+    first, last = int(positions.min()), int(positions.max())
+    span = spans(first, last + 1)
+    return map_columns(partial(_taken, at=positions - first), span)
+
+
+def _taken_from_near(spans: Callable[[int, int], Any], positions: Positions) -> Any:
+    """Take rows at these positions, if most are near others; None if not."""
+    first, last = int(positions[0]), int(positions[-1])
+    if last - first + 1 == len(positions) and (np.diff(positions) == 1).all():
+        return _copied(spans(first, last + 1))
+    order = positions.argsort()
+    groups = np.split(positions[order], np.flatnonzero(np.diff(positions[order]) > _GAP) + 1)
+    read = sum(int(group[-1] - group[0]) + 1 for group in groups)
+    many = len(groups) * _LEAST_PER_SPAN > len(positions) + _LEAST_PER_SPAN
+    if many or read > _MOST_READ * len(positions):
+        return None
+    taken = []
+    for group in groups:
+        if (span := spans(int(group[0]), int(group[-1]) + 1)) is None:
+            return None
+        taken.append(map_columns(partial(_taken, at=group - group[0]), span))
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+    try:
+        ascending = _joined(taken)
+    except ValueError:  # arrays of several shapes: the batch says what is wrong
+        return None
+    return map_columns(partial(_taken, at=place), ascending)
 
 
 def _copied(span: Any) -> Any:

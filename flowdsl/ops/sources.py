@@ -110,6 +110,10 @@ class FromItems(IndexedSource[T], Sliceable[T, Exact], Generic[T]):
         return self.count
 
     @property
+    def shared_by_threads(self) -> bool:
+        return _yields_read_only(self.sequence)  # unlike rows of a class with code of its own
+
+    @property
     def loop_line(self) -> str:
         if _yields_read_only(self.sequence):
             return "x = {items}[x]"

@@ -47,6 +47,10 @@ class FromTable(IndexedSource[dict[str, Any]], Sliceable[dict[str, Any], Exact])
     count: int
 
     @property
+    def shared_by_threads(self) -> bool:
+        return True
+
+    @property
     def title(self) -> str:
         return f"from_items({self.count} rows)"
 

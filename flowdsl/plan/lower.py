@@ -4,8 +4,8 @@ Problem: workers need their inputs. The naive way is that the consumer reads row
 which limits the speed to one process and copies every row. So rows are read late: over
 random-access sources, operators that only choose or reorder are arithmetic on positions. The
 workers of a stage over these operators receive ranges of positions, a few bytes each, and read,
-map and batch the rows. They receive elements only over a stream, or a list in this process's
-memory.
+map and batch the rows. They receive elements only over a stream, or over rows in this process's
+memory, unless they are threads and the rows are in arrays.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from flowdsl.plan.plan import NO_WORKERS, AheadInThread, Base, Hosted, Lookup, P
 from flowdsl.plan.supplied import Supplied
 from flowdsl.plan.tree import Step, bases_of, from_positions, only_reads_stream, steps_of, walk
 from flowdsl.resources.any_depth import any_depth
-from flowdsl.resources.worker_kinds import WorkerKind
+from flowdsl.resources.worker_kinds import THREADS, WorkerKind
 
 
 def plan_of(node: Node[T, Effect]) -> Plan[T]:
@@ -86,7 +86,8 @@ class _Lowering:
         (top,), workers = prefetch.sources, prefetch.node.workers
         if only_reads_stream(top):  # no work for workers: a thread here reads the stream ahead
             return AheadInThread(self.part(top), workers)
-        bases = tuple(map(self._base, bases_of(top)))
+        by_threads = workers.kind == THREADS
+        bases = tuple(map(self._base, bases_of(top, by_threads)))
         return self._stage(top, bases, workers=workers, ordered=ordered)
 
     def _base(self, step: Step) -> Base:

@@ -108,21 +108,23 @@ def runs_in_worker(node: AnyNode) -> bool:
 
 
 @any_depth
-def bases_of(step: Step) -> tuple[Step, ...]:
+def bases_of(step: Step, by_threads: bool = False) -> tuple[Step, ...]:
     """The parts of a flow for workers that only this process can run, in the order of ``walk``.
 
-    They are one stream, or any number of random-access flows whose rows are in this process.
+    They are one stream, or any number of random-access flows whose rows are in this process. With
+    ``by_threads``, the workers are threads of it, and read the rows that threads may share.
     """
     node = step.node
     if isinstance(node, Elementwise | Windowed) and runs_in_worker(node):
-        return bases_of(step.sources[0])
+        return bases_of(step.sources[0], by_threads)
     if isinstance(node, IndexTransform | Merging | Joining) and node.indexable:
-        bases = [bases_of(source) for source in step.sources]
+        bases = [bases_of(source, by_threads) for source in step.sources]
         if all(found == (part,) for found, part in zip(bases, step.sources, strict=True)):
             return (step,)  # it chooses among rows in this process: only chosen rows are sent
         return tuple(chain.from_iterable(bases))
-    if isinstance(node, IndexedSource) and not node.in_memory:
-        return ()
+    if isinstance(node, IndexedSource):
+        can_open = node.shared_by_threads if by_threads else not node.in_memory
+        return () if can_open else (step,)
     return (step,)
 
 

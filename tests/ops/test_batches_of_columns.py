@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import flowdsl as fl
@@ -79,6 +79,29 @@ def test_they_equal_batches_of_the_rows(
         for name, column in column_batch.items():
             for array in column if isinstance(column, tuple) else [column]:
                 assert isinstance(array, list) or array.flags.writeable, name
+
+
+@given(
+    st.integers(1, 40),
+    st.lists(
+        st.tuples(st.integers(0, 1), st.integers(0, 300), st.integers(1, 20)),
+        min_size=1,
+        max_size=4,
+    ),
+)
+@example(n=8, runs=[(0, 0, 5), (1, 6, 1)])  # which the positions of another epoch would cover
+@example(n=8, runs=[(0, 10, 5), (0, 8, 4)])  # back
+def test_they_are_read_in_any_order(n: int, runs: list[tuple[int, int, int]]) -> None:
+    """Positions are computed ahead while batches follow each other: here they jump at times."""
+    node = in_memory().shuffle(seed=3).batch(n).node
+    assert isinstance(node, Batch)
+    views = node.open_views()
+    assert views is not None
+    of_epoch = [list(in_memory().shuffle(seed=3).epoch(epoch)) for epoch in (0, 1)]
+    for epoch, first, count in runs:
+        for i in range(first, min(first + count, -(-COUNT // n))):
+            ids = [row["id"] for row in of_epoch[epoch][i * n : i * n + n]]
+            assert views(epoch, i)["id"].tolist() == ids
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import attrs
+import numpy as np
+import pyarrow as pa
 import pytest
 
 import flowdsl as fl
 from flowdsl import Flow
 from flowdsl.nodes import AnyNode, with_sources
+from flowdsl.plan.lower import plan_of
 from flowdsl.plan.tree import (
     Step,
     bases_of,
@@ -168,3 +171,26 @@ items, numbers = fl.from_items([1, 2, 3, 4]), fl.from_range(4)
 )
 def test_rows_in_memory_are_sent_to_workers(flow: Flow[Any, Any], rows: int) -> None:
     assert rows_sent(steps_of(flow.node)) == rows
+
+
+arrays, table = np.arange(4), pa.table({"x": [1, 2, 3, 4]})
+
+
+@pytest.mark.parametrize(
+    ("source", "shared"),
+    [
+        (fl.from_items(arrays), True),
+        (fl.from_items((arrays, {"y": arrays})), True),
+        (fl.from_items(table), True),
+        (fl.from_items([1, 2, 3, 4]), False),  # as any sequence, whose code may need one thread
+    ],
+)
+def test_threads_read_arrays_in_memory_by_themselves(source: Flow[Any, Any], shared: bool) -> None:
+    for flow in (source, source.shuffle(seed=1), source.map(str).zip(numbers)):
+        step = steps_of(flow.batch(2).node)
+        assert bases_of(step)
+        assert (bases_of(step, by_threads=True) == ()) is shared
+    (stage,) = plan_of(source.shuffle(seed=1).batch(2).prefetch(threads=2).node).stages
+    assert (stage.bases == ()) is shared
+    (stage,) = plan_of(source.shuffle(seed=1).batch(2).prefetch(procs=2).node).stages
+    assert stage.bases

@@ -40,6 +40,11 @@ class IndexedSource(Node[T, Exact], Generic[T]):
     """True if its rows are in this process's memory; False if every process can open it."""
 
     @property
+    def shared_by_threads(self) -> bool:
+        """True if several threads may read its rows at the same time."""
+        return not self.in_memory
+
+    @property
     def rows_together(self) -> int | None:
         """The number of rows read together if one is wanted; None if each is read alone."""
         return None
