@@ -240,6 +240,9 @@ def rows_differ(rows: Sequence[Any], at: str, i: int | None = None, first: int =
         described = [kind.__name__, type(rows[i]).__name__]
     if rows[first] is None or rows[i] is None:
         remedy = _NONE_REMEDY
+    elif _are_of_libraries(rows[first], rows[i]):
+        described = [_with_class(rows[first], spec), _with_class(rows[i], other)]
+        remedy = "tensors and arrays do not stack together: make all of them arrays with .map"
     elif _is_ragged(spec, other):
         remedy = "ragged rows do not stack: padded_batch pads them, or make them alike with .map"
     elif isinstance(rows[first], np.generic) is not isinstance(rows[i], np.generic):
@@ -254,6 +257,17 @@ def rows_differ(rows: Sequence[Any], at: str, i: int | None = None, first: int =
 _MAKE_EQUAL = (
     "only equal dtypes and shapes stack (dtypes are never cast: make them equal with .map)"
 )
+
+
+def _are_of_libraries(a: object, b: object) -> bool:
+    """Return True for a tensor beside an array, or beside a tensor of another class."""
+    are_arrays = all(isinstance(x, (np.ndarray, np.generic)) or is_tensor(type(x)) for x in (a, b))
+    return are_arrays and type(a) is not type(b) and (is_tensor(type(a)) or is_tensor(type(b)))
+
+
+def _with_class(array: object, spec: Spec) -> str:
+    kind = type(array)
+    return f"{spec} ({kind.__module__.partition('.')[0]}.{kind.__name__})"
 
 
 def _remedy_of_numbers(a: object, b: object) -> str:

@@ -22,7 +22,7 @@ from flowdsl.elements.arrays import (
     rows_differ,
     unstackable,
 )
-from flowdsl.elements.numbers import NUMBERS, dtype_of_number
+from flowdsl.elements.numbers import NUMBERS, are_one_dtype, dtype_of_number
 from flowdsl.elements.preallocated import Allocate, BatchRows, Stacked
 from flowdsl.elements.specs import spec_of
 from flowdsl.elements.structure import (
@@ -107,8 +107,9 @@ def pad(
         check_single(padding, at)
         check_single(length, at, "length")
         return _stack_scalars(rows, kinds, allocate, at)
-    if len(kinds) > 1:
-        raise rows_differ(rows, at)
+    if len(kinds) > 1:  # a row before it may differ in size
+        differ = (type(x) is not kind and not are_one_dtype(first, x) for x in rows)
+        raise rows_differ(rows, at, [*differ].index(True))
     if issubclass(kind, TEXT):
         check_single(padding, at)
         check_single(length, at, "length")

@@ -76,6 +76,10 @@ def concat(flows: Flows[T, F], *, with_names: Literal[False] = False) -> Flow[T,
 def concat(
     flows: Mapping[str, FlowBase[T, F]], *, with_names: Literal[True]
 ) -> Flow[tuple[str, T], F]: ...
+@overload  # a flag whose value the types do not know
+def concat(
+    flows: Mapping[str, FlowBase[T, F]], *, with_names: bool
+) -> Flow[T | tuple[str, T], F]: ...
 def concat(flows: Flows[Any, Any], *, with_names: bool = False) -> Flow[Any, Any]:
     """Concatenate a list or dict of flows, as ``first.concat(*others)`` does.
 
@@ -131,6 +135,26 @@ def interleave(
     stop: Stop,
     with_names: Literal[True],
 ) -> Flow[tuple[str, T], F | Reordered | Resampled]: ...
+@overload  # a flag whose value the types do not know
+def interleave(
+    flows: Mapping[str, FlowBase[T, F]],
+    *,
+    weights: Weights = None,
+    cycle: int | None = None,
+    block: int = 1,
+    stop: Literal["last"] = "last",
+    with_names: bool,
+) -> Flow[T | tuple[str, T], F | Reordered]: ...
+@overload
+def interleave(
+    flows: Mapping[str, FlowBase[T, F]],
+    *,
+    weights: Weights = None,
+    cycle: int | None = None,
+    block: int = 1,
+    stop: Stop,
+    with_names: bool,
+) -> Flow[T | tuple[str, T], F | Reordered | Resampled]: ...
 def interleave(
     flows: Flows[Any, Any],
     *,
@@ -190,6 +214,24 @@ def choose(
     stop: Stop,
     with_names: Literal[True],
 ) -> Flow[tuple[str, T], F | Reordered | Resampled | Unsized]: ...
+@overload  # a flag whose value the types do not know
+def choose(
+    flows: Mapping[str, FlowBase[T, F]],
+    *,
+    weights: Weights = None,
+    seed: int = 0,
+    stop: Literal["last"] = "last",
+    with_names: bool,
+) -> Flow[T | tuple[str, T], F | Reordered]: ...
+@overload
+def choose(
+    flows: Mapping[str, FlowBase[T, F]],
+    *,
+    weights: Weights = None,
+    seed: int = 0,
+    stop: Stop,
+    with_names: bool,
+) -> Flow[T | tuple[str, T], F | Reordered | Resampled | Unsized]: ...
 @rejects_keywords(probs=_WEIGHTS, probabilities=_WEIGHTS, p=_WEIGHTS)
 def choose(
     flows: Flows[Any, Any],
@@ -221,6 +263,10 @@ def mix(
 def mix(
     flows: Mapping[str, FlowBase[T, C]], *, seed: int = 0, with_names: Literal[True]
 ) -> Flow[tuple[str, T], C | Reordered]: ...
+@overload  # a flag whose value the types do not know
+def mix(
+    flows: Mapping[str, FlowBase[T, C]], *, seed: int = 0, with_names: bool
+) -> Flow[T | tuple[str, T], C | Reordered]: ...
 @rejects_keywords(
     weights="mix has every element once, in random order; write choose(flows, weights={})",
     probabilities="mix has every element once, in random order; write choose(flows, weights={})",
@@ -244,6 +290,10 @@ def merge(flows: Flows[T, F], *, with_names: Literal[False] = False) -> Flow[T, 
 def merge(
     flows: Mapping[str, FlowBase[T, F]], *, with_names: Literal[True]
 ) -> Flow[tuple[str, T], F | Reordered]: ...
+@overload  # a flag whose value the types do not know
+def merge(
+    flows: Mapping[str, FlowBase[T, F]], *, with_names: bool
+) -> Flow[T | tuple[str, T], F | Reordered]: ...
 def merge(flows: Flows[Any, Any], *, with_names: bool = False) -> Flow[Any, Any]:
     """Merge a list or dict of streams, as ``first.merge(*others)`` does.
 

@@ -391,6 +391,43 @@ def test_tensors_stack_as_their_arrays_do(array: NDArray[Any], n: int) -> None:
         assert all(map(same, unstack({"x": tensors[0]}), unstack({"x": array})))
 
 
+class OtherTensor(Tensor):
+    """A tensor of a third library."""
+
+
+@pytest.mark.parametrize("together", [stack, lambda rows: pad(rows, 0)])
+@pytest.mark.parametrize("sizes", [(2, 2), (2, 3)])
+@pytest.mark.parametrize(
+    "kinds", [(Tensor, np.asarray), (np.asarray, Tensor), (Tensor, OtherTensor)]
+)
+def test_tensors_beside_arrays_are_named(
+    together: Callable[[list[Any]], Any], sizes: tuple[int, int], kinds: Any
+) -> None:
+    rows = [{"x": kind(np.zeros(size))} for kind, size in zip(kinds, sizes, strict=True)]
+    library = Tensor.__module__.partition(".")[0]
+    names = {np.asarray: "numpy.ndarray"} | {
+        kind: f"{library}.{kind.__name__}" for kind in (Tensor, OtherTensor)
+    }
+    described = [
+        f"float64[{size}] ({names[kind]})" for kind, size in zip(kinds, sizes, strict=True)
+    ]
+    with pytest.raises(SpecMismatch) as caught:
+        together(rows)
+    assert str(caught.value) == (
+        f"element.x: row 0 of the batch is {described[0]}, row 1 is {described[1]}; tensors and "
+        f"arrays do not stack together: make all of them arrays with .map"
+    )
+
+
+def test_padding_names_the_row_of_another_class_and_not_one_of_another_size() -> None:
+    with pytest.raises(
+        SpecMismatch, match=r"row 0 of the batch is float64\[2\].* row 2 is float64"
+    ):
+        pad([Tensor(np.zeros(2)), Tensor(np.zeros(3)), np.zeros(2)], 0)
+    with pytest.raises(SpecMismatch, match="row 0 of the batch is int, row 2 is float64"):
+        pad([1, 2, np.zeros(2)], 0)
+
+
 def test_a_tensor_outside_of_cpu_memory_is_refused() -> None:
     here, there = Tensor(np.zeros(2)), Tensor(np.zeros(2), "cuda:0")
     with pytest.raises(SpecMismatch) as caught:

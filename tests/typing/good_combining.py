@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, assert_type
+from typing import Any, NamedTuple, TypeAlias, assert_type
 
 import numpy as np
 from numpy.typing import NDArray
@@ -164,5 +164,19 @@ assert_type(fl.zip(samples, numbers, texts), Flow[tuple[Any, ...], Exact])
 assert_type(fl.zip(by_name), Flow[dict[str, int], Exact])
 assert_type(numbers.zip(texts, arrays), Flow[tuple[int, str, U8], Exact])
 assert_type(numbers.zip(texts, samples), Flow[tuple[Any, ...], Exact])
+flag = is_even(2)
+Either: TypeAlias = int | tuple[str, int]
+assert_type(fl.concat(by_name, with_names=flag), Flow[Either, Exact])
+assert_type(fl.interleave(by_name, with_names=flag), Flow[Either, Exact | Reordered])
+assert_type(
+    fl.interleave(by_name, stop="all", with_names=flag), Flow[Either, Exact | Reordered | Resampled]
+)
+assert_type(fl.choose(by_name, with_names=flag), Flow[Either, Exact | Reordered])
+assert_type(
+    fl.choose(by_name, stop="all", with_names=flag),
+    Flow[Either, Exact | Reordered | Resampled | Unsized],
+)
+assert_type(fl.mix(by_name, with_names=flag), Flow[Either, Exact | Reordered])
+assert_type(fl.merge(by_name, with_names=flag), Flow[Either, Exact | Reordered])
 for source, number in fl.interleave(by_name, with_names=True):
     print(source.upper(), number + 1)

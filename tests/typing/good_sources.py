@@ -27,6 +27,7 @@ from tests.typing.good import (
     SampleBatch,
     arrays,
     features,
+    is_even,
     lines,
     points,
     samples,
@@ -216,6 +217,11 @@ def stored(folder: Path) -> None:
     assert_type(fl.from_csv(table_path, columns=["n"]), Flow[dict[str, str], Exact])
     assert_type(fl.from_csv(table_path, header=False), Flow[tuple[str, ...], Exact])
     assert_type(fl.from_csv(table_path, header=False, columns=["n"]), Flow[dict[str, str], Exact])
+    flag = is_even(2)
+    cells = fl.from_csv(table_path, header=flag)
+    assert_type(cells, Flow[dict[str, str] | tuple[str, ...], Exact])
+    assert_type(fl.from_csv(table_path, header=flag, columns=["n"]), Flow[dict[str, str], Exact])
+    assert_type(fl.from_csv(table_path, Named, header=flag), Flow[Named, Exact])
     assert_type(fl.from_csv(table_path, Named), Flow[Named, Exact])
     assert_type(fl.from_csv(table_path, tuple[int]).batch(2), Flow[tuple[I64], Exact])
     features_path = folder / "features.svm"

@@ -136,6 +136,7 @@ SOURCES = [
     "fl.from_csv(folder / 'numbers.csv')",
     "fl.from_csv(folder / 'numbers.csv', tuple[int])",
     "fl.from_csv(folder / 'numbers.csv', header=False)",
+    "fl.from_csv(folder / 'numbers.csv', header=flag)",
     "fl.from_csv(folder / 'numbers.csv', header=False, columns=['n'])",
     "fl.from_hdf5(folder / 'numbers.h5', 'n')",
     "fl.from_hdf5(folder / 'numbers.h5', 'n', int)",
@@ -339,6 +340,11 @@ LONG = [
     "fl.merge([unsized, unsized])",
     "fl.merge({'a': exact, 'b': exact}, with_names=True)",
     "fl.mix([exact, exact])",
+    "fl.choose({'a': exact, 'b': exact}, stop='all', with_names=flag)",
+    "fl.concat({'a': exact, 'b': exact}, with_names=flag)",
+    "fl.interleave({'a': exact, 'b': exact}, with_names=flag)",
+    "fl.merge({'a': exact, 'b': exact}, with_names=flag)",
+    "fl.mix({'a': exact, 'b': exact}, with_names=flag)",
 ]
 
 DIFFERENT = [

@@ -247,7 +247,7 @@ def from_csv(
     paths: Paths,
     *,
     delimiter: str = ",",
-    header: Literal[False],
+    header: bool | None,
     columns: ListOf[str],
     fill: Fill | None = None,
     encoding: str = "utf-8",
@@ -257,6 +257,21 @@ def from_csv(
     skipinitialspace: bool = False,
     compression: TextCompression = "infer",
 ) -> Flow[dict[str, str], Exact]: ...
+@overload  # a flag whose value the types do not know
+def from_csv(
+    paths: Paths,
+    *,
+    delimiter: str = ",",
+    header: bool | None,
+    columns: ListOf[str] | None = None,
+    fill: Fill | None = None,
+    encoding: str = "utf-8",
+    quotechar: str | None = '"',
+    comment: str | None = None,
+    escapechar: str | None = None,
+    skipinitialspace: bool = False,
+    compression: TextCompression = "infer",
+) -> Flow[dict[str, str] | tuple[str, ...], Exact]: ...
 @overload
 def from_csv(
     paths: Paths,
