@@ -231,8 +231,7 @@ def _conclusion(found: Mapping[str, list[Change]], before: Costs, limit: float) 
             spread = max(change.now.spread, change.before.spread)
             yield (
                 f"note: {change.now.part.title} differs by {spread:.1%} between processes; "
-                f"a part that is slower by less than twice that raises no alarm; more processes "
-                f"find a smaller change: --processes"
+                f"more processes find a smaller change: --processes"
             )
     for change in _all(found):
         contention, kind = change.contention

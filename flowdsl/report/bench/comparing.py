@@ -14,11 +14,11 @@ LEAST_SHARE = 0.02
 """An operator with a smaller share of the flow's time raises no alarm: its time is mostly the time
 of reading the clock."""
 
+_CONTENDED = 1.1
+"""Copies in memory that are slower by this factor, which exceeds their spread, are contended."""
+
 _SUSPICIOUS = 0.5
 """A change of more than this part of the limit is measured again."""
-
-_SPREADS = 2
-"""A median that differs by fewer spreads of the samples may be the same."""
 
 
 @attrs.frozen
@@ -35,19 +35,25 @@ class Change:
         """The slowdown that other programs, or another speed of the core, explain; and its cause.
 
         The cause is a kind of work that has become slower, compared to the reference: a part slows
-        by up to the same factor. By how much it slows where copies in memory do was measured when
-        the costs were saved. The factor is 1 if no kind is slower.
+        by up to the same factor. Where copies in memory have, it slows as beside a process that
+        copies memory, which was measured when the costs were saved: parts differ in this, and some
+        slow more than the copies themselves. The factor is 1 if no kind is slower.
         """
         before, now = self.before.kinds, self.now.kinds
-        powers = dict.fromkeys(before, 1.0) | {MEMORY: self.before.memory}
-        factors = {kind: max(1.0, now[kind] / before[kind]) ** powers[kind] for kind in before}
-        return max((factor, kind) for kind, factor in factors.items())
+        factors = {kind: now[kind] / before[kind] for kind in before}
+        if MEMORY in factors and self.before.beside_copies is not None:
+            slowdown, most = factors[MEMORY], self.before.beside_copies
+            factors[MEMORY] = most if slowdown > _CONTENDED else min(slowdown, most)
+        return max((max(1.0, factor), kind) for kind, factor in factors.items())
 
     @property
-    def noise(self) -> float:
-        """The change that contention and the spread of the samples explain."""
-        spread = max(self.now.spread, self.before.spread)
-        return self.contention[0] - 1 + _SPREADS * spread
+    def is_apart(self) -> bool:
+        """True if neither contention nor the spread of the samples explains a slowdown.
+
+        The middle halves of the samples, then and now, are apart: not only their medians, which
+        vary where a process takes one time or another, depending on the layout of its memory.
+        """
+        return self.now.middle[0] > self.before.middle[1] * self.contention[0]
 
     @property
     def relative(self) -> float:
@@ -60,8 +66,8 @@ class Change:
         return self.share >= LEAST_SHARE
 
     def is_slower(self, limit: float) -> bool:
-        """Return True if it is slower by more than the share ``limit``, and by more than noise."""
-        return self.counts and self.relative > max(limit, self.noise)
+        """Return True if it is slower by more than the share ``limit``, and not by noise."""
+        return self.counts and self.relative > limit and self.is_apart
 
     def is_suspicious(self, limit: float) -> bool:
         """Return True if the part should be measured again before it is judged."""

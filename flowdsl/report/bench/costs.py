@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
 import platform
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Literal
 
 import msgspec
+import numpy as np
 
 from flowdsl.errors import InvalidArgument
 from flowdsl.nodes import AnyNode
@@ -20,9 +20,6 @@ from flowdsl.runtime.state import fingerprints_of
 FORMAT: Literal["flowdsl bench"] = "flowdsl bench"
 VERSION = 2
 """The version of the file; a reader refuses others."""
-
-_NOTICEABLE = 1.1
-"""The least slowdown of copies in memory that shows how a part depends on them."""
 
 
 class PartCosts(msgspec.Struct, frozen=True):
@@ -36,9 +33,8 @@ class PartCosts(msgspec.Struct, frozen=True):
     """The median seconds of the reference, on the machine that measured."""
     kinds: dict[str, float]
     """For each kind of work, its median time, divided by the time of the reference."""
-    memory: float = 1.0
-    """The exponent with which the part shares a slowdown of copies in memory: 0 if it does not slow
-    where they do, and 1 if it slows by the same factor."""
+    beside_copies: float | None = None
+    """The slowdown of the part beside a process that copies memory; None if it was not measured."""
 
     @property
     def ratio(self) -> float:
@@ -49,6 +45,12 @@ class PartCosts(msgspec.Struct, frozen=True):
     def seconds(self) -> float:
         """The seconds for an element, on the machine that measured."""
         return self.ratio * self.reference
+
+    @property
+    def middle(self) -> tuple[float, float]:
+        """The quartiles of the ratios: half of them are between the two."""
+        lower, upper = np.quantile(self.ratios, (0.25, 0.75)).tolist()
+        return lower, upper
 
     @property
     def spread(self) -> float:
@@ -154,19 +156,11 @@ def _part_costs(samples: list[Sample], beside_copies: list[Sample]) -> PartCosts
         ratios,
         median(sample.reference for sample in samples),
         {kind: median(sample.kinds[kind] for sample in samples) for kind in first.kinds},
-        _memory(samples, beside_copies),
+        _slowdown(samples, beside_copies),
     )
 
 
-def _memory(calm: list[Sample], beside_copies: list[Sample]) -> float:
-    if not beside_copies:
-        return 1.0
-    copies = _slowdown(calm, beside_copies, lambda sample: sample.kinds[reference.MEMORY])
-    if copies < _NOTICEABLE:  # one core, or memory for which they do not compete
-        return 1.0
-    part = _slowdown(calm, beside_copies, lambda sample: sample.ratio)
-    return max(0.0, math.log(part) / math.log(copies))
-
-
-def _slowdown(before: list[Sample], now: list[Sample], of: Callable[[Sample], float]) -> float:
-    return median(map(of, now)) / median(map(of, before))
+def _slowdown(before: list[Sample], now: list[Sample]) -> float | None:
+    if not now:
+        return None
+    return median(sample.ratio for sample in now) / median(sample.ratio for sample in before)
