@@ -233,14 +233,19 @@ def _conclusion(found: Mapping[str, list[Change]], before: Costs, limit: float) 
                 f"note: {change.now.part.title} differs by {spread:.1%} between processes; "
                 f"more processes find a smaller change: --processes"
             )
+    by_kind: dict[str, dict[str, float]] = {}
     for change in _all(found):
         contention, kind = change.contention
         if change.counts and contention > 1 + limit / 2:
-            yield (
-                f"note: {kind} are slower beside the reference than when the costs were saved, "
-                f"because of other programs or the speed of the core: {change.now.part.title} may "
-                f"be up to {contention - 1:.0%} slower for that reason"
-            )
+            parts_slowed = by_kind.setdefault(kind, {})
+            title = change.now.part.title
+            parts_slowed[title] = max(contention, parts_slowed.get(title, 1.0))
+    for kind, slowed in by_kind.items():
+        each = ", ".join(f"{title} up to {most - 1:.0%}" for title, most in slowed.items())
+        yield (
+            f"note: {kind} are slower beside the reference than when the costs were saved, because "
+            f"of other programs or the speed of the core; that may slow {each}"
+        )
     if before.python != platform.python_version():
         yield f"note: the costs were saved by Python {before.python}, whose ratios may differ"
     if before.machine != platform.machine():

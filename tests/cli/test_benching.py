@@ -113,8 +113,7 @@ def test_slow_memory_explains_only_parts_that_depend_on_it(
     printed = project.succeeds("bench", "--compare", "base.json")
     assert re.search(r"batch\(4\) .* \+25.0%  \(within the noise\)", printed)
     assert "note: copies in memory are slower beside the reference" in printed
-    assert "batch(4) may be up to 100% slower for that reason" in printed
-    assert "map(square) may" not in printed
+    assert printed.endswith("that may slow batch(4) up to 100%\n")
     machine.factors[MAP] = 1.15
     result = project.run("bench", "--compare", "base.json")
     assert result.exit_code == 1
