@@ -240,9 +240,7 @@ def is_masked(value: object) -> bool:
     return kind is not None and isinstance(value, kind)
 
 
-IS_MASKED = (
-    "is a masked array, whose mask would be lost; fill it with a value, such as x.filled(np.nan)"
-)
+IS_MASKED = "is a masked array, whose mask would be lost; fill it with a value, as x.filled(0) does"
 """The text of an error, after the name of a masked array."""
 
 

@@ -333,7 +333,7 @@ class TestFromIterable:
                 fl.from_items(items)
             assert str(caught.value) == (
                 f"from_items: {name} is a masked array, whose mask would be lost; fill it with a "
-                f"value, such as x.filled(np.nan)"
+                f"value, as x.filled(0) does"
             )
 
     def test_masked_arrays_may_be_elements(self) -> None:
