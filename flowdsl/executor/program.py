@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain, islice
 from operator import length_hint
+from time import perf_counter
 from typing import Any, NamedTuple, TypeAlias
 
 import attrs
@@ -25,6 +26,7 @@ from flowdsl.elements.preallocated import Allocate, BatchRows, NextRow
 from flowdsl.elements.read_only import read_only
 from flowdsl.errors import ElementError
 from flowdsl.executor.codegen import LEAVES_OUT, NO_ATTEMPT, Form, Line, Path, elements
+from flowdsl.executor.costs import add_costs
 from flowdsl.nodes import (
     AnyNode,
     Dropped,
@@ -240,11 +242,13 @@ class Program:
             form = Form(source.loop_line, attempted=attempted)
             return None, Line(path, addresses, value_of, form, number, describe=None)
         if isinstance(node, Windowed):
-            views = None if self.time_operators else self._views_of(node, path)
+            views = self._views_of(node, path)
             if views is not None:
                 viewed = self._viewed(node, views, addresses, supplied, path)
-                # A line without effect: the loop around it counts the positions.
-                return viewed, Line(path, addresses, lambda _: None, Form("pass"))
+                # A line without effect: the loop around it counts the positions. If operators are
+                # timed, it has no code, as ``_viewed`` counts its calls.
+                form = Form("" if self.time_operators else "pass")
+                return viewed, Line(path, addresses, lambda _: None, form)
             return self._grouped(node, addresses, supplied, path)
         if isinstance(node, Joining):
             inputs = [
@@ -286,6 +290,7 @@ class Program:
         """Yield results that are read as wholes; from the first that cannot be, made of rows."""
         pairs = zip(addresses.epoch.tolist(), addresses.position.tolist(), strict=True)
         for k, (epoch, i) in enumerate(pairs):
+            began = perf_counter()
             x = views(epoch, i)
             if x is None:
                 rest = addresses.where(np.arange(len(addresses.position)) >= k)
@@ -294,6 +299,8 @@ class Program:
                     [line], groups, self, outputs=None, time_operators=self.time_operators
                 )
                 return
+            if self.time_operators:
+                add_costs(self.costs, {path: (1, perf_counter() - began)})
             yield x
 
     def _grouped(

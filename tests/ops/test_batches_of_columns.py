@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 import flowdsl as fl
 from flowdsl import ElementError
 from flowdsl.ops.batching import Batch
+from flowdsl.plan.lower import plan_of
+from flowdsl.runtime.run import Run
 from flowdsl.testing.elements import same
 
 COUNT = 600
@@ -152,3 +154,26 @@ def test_a_row_that_does_not_stack_is_named(tmp_path: Path) -> None:
     with pytest.raises(ElementError, match=r"batch\(130\) failed on element 2 .*row 339 .*row 210"):
         got.extend(flow.epoch(0))
     assert len(got) == 2
+
+
+@pytest.mark.parametrize("shuffled", [False, True])
+@pytest.mark.parametrize("threads", [0, 1])
+def test_a_profile_times_them_as_they_run(shuffled: bool, threads: int) -> None:
+    """Not row by row, which takes several times as long."""
+    flow = in_memory().shuffle(seed=1).batch(40) if shuffled else in_memory().batch(40)
+    if threads:
+        flow = flow.prefetch(threads=threads)
+    run = Run(plan_of(flow.node), profile=True)
+    assert all(map(same, run, flow))
+    (stage,) = run.statistics().stages
+    (cost,) = stage.costs
+    assert (cost.title, cost.calls) == ("batch(40)", COUNT // 40)
+    assert cost.seconds > 0
+
+
+def test_a_profile_counts_batches_that_are_made_row_by_row(stored: Any) -> None:
+    run = Run(plan_of(stored.shuffle(seed=1).batch(40).node), profile=True)
+    assert len(list(run)) == COUNT // 40
+    (stage,) = run.statistics().stages
+    calls = {cost.title: cost.calls for cost in stage.costs}
+    assert calls["batch(40)"] == COUNT // 40
