@@ -255,7 +255,13 @@ def _moved_rows_of(node: AnyNode) -> Callable[[int, int, int], Any] | None:
 
     if isinstance(node, Sliceable) and node.spans_cost_the_same:
         ahead = _PositionsAhead(resolve, length)
-        return lambda epoch, start, stop: _taken_at(spans, ahead.between(epoch, start, stop))
+
+        def rows_in_memory(epoch: int, start: int, stop: int) -> Any:
+            if stop <= start:  # beyond the greatest position
+                return None
+            return _taken_at(spans, ahead.between(epoch, start, stop))
+
+        return rows_in_memory
 
     def rows_at(epoch: int, start: int, stop: int) -> Any:
         if stop - start < _LEAST_MOVED:
@@ -330,7 +336,11 @@ def _copied(span: Any) -> Any:
 
 def _taken(column: Column, at: Positions) -> Column:
     """The rows of a column at these positions, as a copy."""
-    return [column[i] for i in at.tolist()] if isinstance(column, list) else column.take(at, axis=0)
+    if isinstance(column, list):
+        return [column[i] for i in at.tolist()]
+    if column.flags.c_contiguous:
+        return column.take(at, axis=0)
+    return np.ascontiguousarray(column[at])  # ``take`` would copy the whole column
 
 
 def _joined(parts: Sequence[Any]) -> Any:

@@ -177,3 +177,28 @@ def test_a_profile_counts_batches_that_are_made_row_by_row(stored: Any) -> None:
     (stage,) = run.statistics().stages
     calls = {cost.title: cost.calls for cost in stage.costs}
     assert calls["batch(40)"] == COUNT // 40
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        np.asfortranarray,
+        lambda x: x[::-1],
+        lambda x: x[:, :2],
+        lambda x: x[:, 0],
+        lambda x: np.broadcast_to(x[0], (2**33, 3)),  # a copy would not fit into memory
+    ],
+    ids=["Fortran", "backwards", "columns", "a column", "broadcast"],
+)
+def test_only_rows_of_a_batch_are_copied(view: Callable[[Any], Any]) -> None:
+    rows = view(np.arange(600.0).reshape(200, 3))
+    flow = fl.from_items({"x": rows, "id": np.arange(len(rows)) if len(rows) < 999 else rows})
+    for batch in flow.shuffle(seed=1).batch(32).take(3):
+        assert batch["x"].flags.c_contiguous
+        if len(rows) < 999:
+            assert np.array_equal(batch["x"], rows[batch["id"]])
+
+
+def test_the_greatest_positions_of_an_endless_flow() -> None:
+    flow = fl.from_items(np.arange(7)).shuffle(seed=1).repeat().batch(3)
+    assert same(flow.at(2**61), flow.map(identity).at(2**61))
