@@ -80,7 +80,8 @@ class Take(IndexTransform[T, E], Resumable[T, E], Generic[T, E]):
     def rows_after(
         self, epoch: int, yielded: int, ended_passes: int, sources: Sequence[PassFactory]
     ) -> Iterator[Row[T]]:
-        return islice(sources[0](epoch), self.n - yielded)
+        # A batch above counts its last group as full, so more than ``n`` may have been yielded.
+        return islice(sources[0](epoch), max(0, self.n - yielded))
 
 
 @frozen_node

@@ -168,3 +168,15 @@ def test_epochs_yields_consecutive_passes() -> None:
     assert [list(run) for run in flow.epochs(3)] == [list(flow.epoch(k)) for k in range(3)]
     with pytest.raises(InvalidFlow, match="epochs: n must be an int >= 0, got -1"):
         flow.epochs(-1)
+
+
+@pytest.mark.parametrize("done", [0, 1, 2])
+def test_a_state_above_take_and_a_smaller_last_batch(done: int) -> None:
+    flow = fl.from_range(10).prefetch(threads=1).batch(2).take(3).batch(2)
+    run, whole = flow.epoch(0), [x.tolist() for x in flow]
+    for _ in range(done):
+        next(run)
+    assert [x.tolist() for x in flow.resume(run.state_dict())] == whole[done:]
+    ended = flow.epoch(0)
+    assert len(list(ended)) == 2
+    assert list(flow.resume(ended.state_dict())) == []
