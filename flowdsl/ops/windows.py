@@ -51,9 +51,9 @@ from flowdsl.nodes import (
     rejects_keywords,
 )
 from flowdsl.nodes.validation import checked_flag
-from flowdsl.ops.batching import spans_of
 from flowdsl.ops.columns import Column, map_columns
 from flowdsl.ops.grouping import Key
+from flowdsl.ops.rows_of_arrays import spans_of
 from flowdsl.ops.window_maker import (
     Remainder,
     WindowMaker,

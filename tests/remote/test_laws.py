@@ -2,7 +2,7 @@
 
 Nothing here says which laws apply to it: a law asks the nodes, which say that they give one pass,
 have no length, and cannot be resumed. Senders are threads, which begin as soon as a pass over
-what they send does; of two, one sends its elements when those of the other were taken.
+what they send does; the second of two sends its elements when the receiver has those of the first.
 """
 
 from __future__ import annotations

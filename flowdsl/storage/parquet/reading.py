@@ -450,7 +450,7 @@ def from_parquet(
 def _files_that_determine_columns(files: Sequence[ParquetFile]) -> list[int]:
     """Return the numbers of the files that determine the columns, and contain all rows.
 
-    A file of an empty flow may have no columns, or those of an element that was left out.
+    A file without rows may lack columns, or have columns that no row of the other files has.
     """
     numbered = list(enumerate(files))
     seen = [k for k, f in numbered if sum(f.lengths) or (f.types and not f.is_verified)]
