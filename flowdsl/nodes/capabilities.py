@@ -370,8 +370,12 @@ def trace(
     """
     if isinstance(element, Failed):
         return element
+
+    def of_row(row: int) -> OriginPlaces:
+        return member_places[min(row, len(member_places) - 1)]  # rows that fill a batch repeat it
+
     places = tuple(chain.from_iterable(member_places))
-    return Traced(element, places, member_places.__getitem__ if stacked else None)
+    return Traced(element, places, of_row if stacked else None)
 
 
 @attrs.define(eq=False, repr=False)

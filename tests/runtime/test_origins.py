@@ -205,6 +205,14 @@ def test_origins_of_a_function_result_are_all_its_inputs() -> None:
         assert rows(batches.flat_map(list), 4) == [3, 4, 5]
 
 
+@pytest.mark.parametrize("source", [lambda: fl.from_range(5), numbers], ids=["rows", "stream"])
+def test_origins_of_rows_that_fill_a_batch_are_its_last_row(source: Any) -> None:
+    flow = source().take(5).batch(4, remainder="fill").unbatch()
+    elements = [(int(row), bool(real)) for row, real in flow]
+    assert elements[4:] == [(4, True)] + [(4, False)] * 3
+    assert [rows(flow, i) for i in range(8)] == [[row] for row, _ in elements]
+
+
 def test_origins_of_padded_rows_are_the_whole_batch() -> None:
     flow = fl.from_items([np.ones(n) for n in range(6)]).padded_batch(3).unbatch()
     assert rows(flow, 4) == [3, 4, 5]
