@@ -11,7 +11,7 @@ PAGES := $(wildcard *.md docs/*.md docs/*.py)
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .SILENT:
-.PHONY: help site other-checkers release-check demo test lint types contract doctest unit long explore chaos fuzz docs bench bench-storage bench-graph bench-training bench-frameworks bench-gpu bench-cores bench-texts bench-shards bench-tables bench-arrays bench-cluster bench-regression bench-gate bench-baseline \
+.PHONY: help site other-checkers release-check demo test lint types contract doctest unit long explore chaos fuzz fuzz-guided docs bench bench-storage bench-graph bench-training bench-frameworks bench-gpu bench-cores bench-texts bench-shards bench-tables bench-arrays bench-cluster bench-regression bench-gate bench-baseline \
 	chaos-cluster faults faults-peers format lock lowest newest clean
 
 say = printf '==> %s\n'
@@ -30,6 +30,7 @@ help:
 	echo 'make chaos     10,000 random pipelines in random trouble (SEED=0 PIPELINES=10000 MINUTES=60)'
 	echo 'make chaos-cluster  300 of them on a Ray cluster whose machines die (MINUTES=30)'
 	echo 'make fuzz      damaged files, killed writers, altered messages and states (SEED=0 FILES= KILLS=)'
+	echo 'make fuzz-guided  every reader and decoder, with coverage as the guide (MINUTES=60)'
 	echo 'make faults    what a user sees when files, queues and processes fail'
 	echo 'make faults-peers  the same faults in DataLoader, Grain and tf.data, for the page'
 	echo 'make docs      write docs/operators.md, docs/reliability.md and the pictures of the gallery'
@@ -142,6 +143,13 @@ fuzz: $(VENV)/dev
 	$(BIN)/python -m tests.storage.killing --kills $(KILLS) --seed $(SEED)
 	$(BIN)/python -m tests.remote.fuzz --frames $(FRAMES) --seed $(SEED)
 	$(BIN)/python -m tests.workers.fuzz --cases $(CASES) --seed $(SEED)
+
+# Coverage-guided, by Atheris. The input of a fault stays in out/guided.
+fuzz-guided: MINUTES ?= 60
+
+fuzz-guided: $(VENV)/dev $(VENV)/fuzz/ready
+	$(say) 'guided fuzzing'
+	PYTHONPATH=$(VENV)/fuzz $(BIN)/python -m tests.guided --minutes $(MINUTES)
 
 faults: $(VENV)/dev
 	$(say) 'faults'
@@ -260,6 +268,7 @@ lock: $(VENV)/dev
 	$(LOCK) pyproject.toml --extra all --extra tensorflow --group bench -c requirements/demo.txt -o requirements/bench.txt
 	$(LOCK) pyproject.toml --group site -c requirements/demo.txt -o requirements/site.txt
 	$(LOCK) --group checkers -o requirements/checkers.txt
+	$(LOCK) --group fuzz -o requirements/fuzz.txt
 
 # What pip may install for others: each in an environment of its own, resolved afresh. The default is
 # the tests that reach into dependencies, without the slow ones, which are mostly long random chains of
@@ -333,6 +342,14 @@ $(VENV)/checkers/ready: requirements/checkers.txt | $(BIN)/python
 	$(BIN)/python -m venv --clear $(VENV)/checkers
 	$(VENV)/checkers/bin/python -m pip install --quiet --disable-pip-version-check \
 		--only-binary :all: --require-hashes -r requirements/checkers.txt
+	touch $@
+
+# Atheris, beside .venv and not in it: only the guided fuzzer finds it there.
+$(VENV)/fuzz/ready: requirements/fuzz.txt | $(BIN)/python
+	$(say) 'Installing Atheris into .venv/fuzz'
+	rm -rf $(VENV)/fuzz
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --target $(VENV)/fuzz \
+		--only-binary :all: --require-hashes -r requirements/fuzz.txt
 	touch $@
 
 # TensorFlow, as locked, has wheels for Python 3.11 to 3.13.

@@ -148,7 +148,7 @@ def wrong(sample: Sample, number: int, seed: int) -> str | None:
     file.write_bytes(changed)
     began = time.monotonic()
     try:
-        misbehaviour = _wrong(sample, changed == content)
+        misbehaviour = fault_of(sample, changed == content)
     finally:
         took = time.monotonic() - began
         file.unlink()
@@ -156,7 +156,7 @@ def wrong(sample: Sample, number: int, seed: int) -> str | None:
     return f"it took {took:.1f} seconds" if took > MAX_SECONDS else misbehaviour
 
 
-def _wrong(sample: Sample, whole: bool) -> str | None:
+def fault_of(sample: Sample, whole: bool) -> str | None:
     got: list[object] = []
     failed: FlowError | None = None
     try:

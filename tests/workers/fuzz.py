@@ -92,16 +92,16 @@ def alter_state(rng: random.Random) -> str:
         for _ in range(rng.randrange(5)):
             next(run, None)
         state = json.loads(json.dumps(run.state_dict()))
-    altered = _altered_json(state, rng) if rng.randrange(2) else _altered_values(state, rng)
-    if altered == state:
+    other = _altered_json(state, rng) if rng.randrange(2) else altered(state, rng)
+    if other == state:
         return "unchanged"
     try:
-        got = list(flow.resume(altered))
+        got = list(flow.resume(other))
     except fl.FlowError:
         return "refused"
     if element_difference(got, list(flow.resume(state))) is None:  # it has an entry of its own more
         return "the same elements"
-    raise Found(f"an altered state was accepted: {altered} instead of {state}")
+    raise Found(f"an altered state was accepted: {other} instead of {state}")
 
 
 def _altered_json(state: Any, rng: random.Random) -> Any:
@@ -135,7 +135,7 @@ _VALUES: tuple[Any, ...] = (
 )
 
 
-def _altered_values(value: Any, rng: random.Random) -> Any:
+def altered(value: Any, rng: random.Random) -> Any:
     """Replace, remove or add one value, at any depth."""
     if isinstance(value, dict) and value and rng.randrange(4):
         key = rng.choice(list(value))
@@ -145,10 +145,10 @@ def _altered_values(value: Any, rng: random.Random) -> Any:
                 return others
             case 1:
                 return {**value, "more": rng.choice(_VALUES)}
-        return {**others, key: _altered_values(value[key], rng)}
+        return {**others, key: altered(value[key], rng)}
     if isinstance(value, list) and value and rng.randrange(4):
         k = rng.randrange(len(value))
-        return [*value[:k], _altered_values(value[k], rng), *value[k + 1 :]]
+        return [*value[:k], altered(value[k], rng), *value[k + 1 :]]
     if isinstance(value, int) and not isinstance(value, bool) and rng.randrange(2):
         return value + rng.choice([-1, 1, 7])
     return rng.choice(_VALUES)
