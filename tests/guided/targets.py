@@ -18,6 +18,7 @@ from typing import Any
 import attrs
 
 import flowdsl as fl
+from flowdsl.runtime.state import checksum_of
 from flowdsl.testing.outcomes import element_difference
 from tests.remote import fuzz as remote
 from tests.storage import fuzz as storage
@@ -62,6 +63,8 @@ def _reader(name: str, folder: Path) -> Target:
     def read(data: bytes) -> None:
         file, valid = sample.contents[(data[0] if data else 0) % len(sample.contents)]
         content = data[1:]
+        if file.suffix == ".tar" and not any(content):
+            return  # zeros are an archive without files
         file.unlink()  # an open file must not be written to
         file.write_bytes(content)
         try:
@@ -138,6 +141,8 @@ def _states() -> Target:
             if json.dumps(state) in texts and state in states[k]:
                 raise
             return
+        if state["checksum"] == checksum_of(state):
+            return  # libFuzzer sees what is compared, and writes the right checksum
         if all(element_difference(got, rest) is not None for rest in rests[k]):
             raise Found(f"an altered state was accepted: {state}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import tracemalloc
 from collections.abc import Iterator
@@ -54,5 +55,7 @@ def test_fault_of_a_reader_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: P
 def test_accepted_state_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     target = target_of("states", tmp_path)
     monkeypatch.setattr(fl.Flow, "resume", lambda flow, state: iter(flow.map(str)))
+    state = json.loads(target.valid[1][1:])
+    altered = json.dumps({**state, "position": 2}).encode()
     with pytest.raises(Found, match="was accepted"):
-        target.read(target.valid[1])
+        target.read(target.valid[1][:1] + altered)

@@ -27,7 +27,8 @@ def pack_whole(draw: Draw, recipe: Recipe) -> Recipe:
 
 def _packed(draw: Draw, recipe: Recipe, strategy: str) -> Recipe:
     """Pack the marks of each element; a batch is a sequence of several."""
-    if recipe.has_large_elements:
+    # endless elements without marks would be endless empty sequences, which fill no row
+    if recipe.has_large_elements or (recipe.endless and recipe.loses_marks):
         return take(draw, recipe)
     n, bins, drop = draw(st.tuples(st.sampled_from([7, 9, 4, 1]), NUMBERS, st.booleans()))
     if strategy == "concat":

@@ -31,7 +31,7 @@ import attrs
 from rich.console import Console
 from rich.progress import Progress
 
-from flowdsl.errors import FlowError, SourceError, SpecMismatch
+from flowdsl.errors import ElementError, FlowError, SourceError, SpecMismatch
 from flowdsl.testing.formats import Format
 from flowdsl.testing.outcomes import element_difference
 from tests.storage.formats import FORMATS
@@ -189,6 +189,8 @@ def _names(error: BaseException | None, path: Path) -> bool:
     while error is not None:
         if isinstance(error, SourceError | SpecMismatch) and str(path) in str(error):
             return True
+        if isinstance(error, ElementError) and path.name in str(error.origin):
+            return True  # of a function above the reader
         error = error.__cause__
     return False
 

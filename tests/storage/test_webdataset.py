@@ -260,6 +260,15 @@ def test_file_without_an_end_mark_is_refused(path: Path) -> None:
         fl.from_webdataset(path)
 
 
+@pytest.mark.parametrize("form", [tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+def test_an_end_instead_of_the_file_of_a_header_is_refused(path: Path, form: int) -> None:
+    write_tar(path, [(f"{'long' * 30}.txt", b"x")], form)
+    header = path.read_bytes()[:1024]  # the long name, for the file that follows
+    path.write_bytes(header + bytes(1024))
+    with pytest.raises(SourceError, match="no file follows the extended header at byte 0"):
+        fl.from_webdataset(path)
+
+
 def test_a_compressed_file_is_refused_with_the_reason(path: Path) -> None:
     for mode, name in [("w:gz", "gzip"), ("w:bz2", "bzip2"), ("w:xz", "xz")]:
         with tarfile.open(path, mode) as file:  # type: ignore[call-overload]  # one of three modes

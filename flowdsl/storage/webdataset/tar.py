@@ -55,6 +55,8 @@ def members(read: Callable[[int, int], bytes], at: int, end: int) -> Iterator[Me
     while at < end:
         head = read(at, BLOCK)
         if head == END[:BLOCK]:
+            if extended or long_name is not None:
+                raise ValueError(f"no file follows the extended header at byte {first}")
             _check_end(read, at, end)
             return
         kind, name, size = _header(head, at)
