@@ -186,6 +186,8 @@ release-check: $(VENV)/dev
 	$(say) 'Running the first block of the README there'
 	awk '/^```python$$/ { inside = 1; next } /^```$$/ && inside { exit } inside' README.md > $(VENV)/release/first.py
 	cd $(VENV)/release && bin/python -I first.py
+	grep -q '^\[project.urls\]' pyproject.toml || \
+		echo 'Before an upload: [project.urls] has no address yet, see docs/versioning.md'
 
 bench: $(VENV)/bench/ready
 	$(say) 'Benches'

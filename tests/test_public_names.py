@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 
 import pytest
@@ -54,3 +55,10 @@ def test_every_place_has_the_version() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert project["version"] == fl.__version__
     assert f"\nversion: {fl.__version__}\n" in (ROOT / "CITATION.cff").read_text()
+
+
+def test_the_address_of_the_repository_is_in_both_places_or_none() -> None:
+    urls = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"].get("urls", {})
+    assert all(url.startswith("https://") for url in urls.values())
+    cited = re.search(r"^repository-code: (.+)$", (ROOT / "CITATION.cff").read_text(), re.MULTILINE)
+    assert urls.get("Repository") == (cited and cited[1])
