@@ -372,7 +372,8 @@ def trace(
         return element
 
     def of_row(row: int) -> OriginPlaces:
-        return member_places[min(row, len(member_places) - 1)]  # rows that fill a batch repeat it
+        # Rows that fill a batch repeat its last member.
+        return member_places[min(row, len(member_places) - 1)]
 
     places = tuple(chain.from_iterable(member_places))
     return Traced(element, places, of_row if stacked else None)

@@ -1,8 +1,8 @@
 """What the guided fuzzer gives bytes to: readers of files, decoders of messages, and states.
 
-What is allowed is as in ``tests.storage.fuzz``, ``tests.remote.fuzz`` and ``tests.workers.fuzz``.
-Plans are not among the targets: they are pickles, which may do anything, and a program reads only
-its own.
+``tests.storage.fuzz``, ``tests.remote.fuzz`` and ``tests.workers.fuzz`` say which behaviour is
+allowed. Plans are not among the targets: they are pickles, which may do anything, and a program
+reads only its own.
 """
 
 from __future__ import annotations
