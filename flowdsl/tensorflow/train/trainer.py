@@ -442,7 +442,8 @@ class Trainer(ABC):
             return -(-elements // towers)
         if elements < towers:
             raise InvalidArgument(
-                f"a step of {towers} tower(s) takes {towers} element(s), the flow has {elements}"
+                f"TrainConfig: a step of {towers} tower(s) takes {towers} element(s), and the flow "
+                f"has {elements}: give it more rows, or smaller batches"
             )
         if elements % towers:
             _warn_of_left_over(elements % towers, towers)

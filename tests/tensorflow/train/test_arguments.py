@@ -23,9 +23,9 @@ FLOW = points(8).batch(2)
 SPECS = [tf.TensorSpec((None, 3), tf.float32, "x"), tf.TensorSpec((None, 1), tf.float32, "y")]
 
 
-def config(**others: Any) -> train.TrainConfig:
+def config(flow: fl.Flow[Any, Any] = FLOW, **others: Any) -> train.TrainConfig:
     return train.TrainConfig(
-        FLOW, model=Linear, optimizer=lambda: tf.keras.optimizers.SGD(0.1), **others
+        flow, model=Linear, optimizer=lambda: tf.keras.optimizers.SGD(0.1), **others
     )
 
 
@@ -50,6 +50,9 @@ MISTAKES: dict[str, Callable[[], object]] = {
     "TrainConfig: predict_tower must be a list of devices, numbers of GPUs or names such as "
     "'/gpu:0', got 0; write [0]": lambda: config(predict_tower=0),
     "TrainConfig: logdir must be a path, got 3": lambda: config(logdir=3),
+    "TrainConfig: a step of 1 tower(s) takes 1 element(s), and the flow has 0": (
+        lambda: train.SimpleTrainer(config(FLOW.take(0)))
+    ),
     "TrainConfig: session_init must be a path, or a dict": lambda: config(session_init=[1.0]),
     "SimpleTrainer: config must be a TrainConfig, got a Flow; write SimpleTrainer(TrainConfig(": (
         lambda: train.SimpleTrainer(FLOW)  # type: ignore[arg-type]
