@@ -38,6 +38,9 @@ from flowdsl.storage.values import (
 _TUPLE, _ARRAY, _SCALAR, _COMPLEX, _PICKLED, _NUMPY_TEXT = 1, 2, 3, 4, 5, 6
 _COMPLEX_PARTS = struct.Struct("<dd")
 
+MAX_EMPTY = 2**32
+"""The limit on the elements of an array without bytes, such as empty texts."""
+
 _PLAIN: dict[str, type] = {
     t.__name__: t for t in (bool, int, float, complex, str, bytes, list, object)
 }
@@ -204,12 +207,16 @@ def array_of_bytes(
     Raises:
         ValueError: There are too few or too many bytes, or bytes that are invalid for the dtype.
     """
+    if -1 in shape:  # NumPy would compute this length, and end the process for a dtype of 0 bytes
+        raise ValueError(f"negative dimensions: {dtype}{list(shape)}")
     try:
         array: NDArray[Any] = np.ndarray(shape, dtype, content)
     except TypeError as error:  # raised by NumPy for too few bytes
         raise _not_of_size(dtype, shape, content) from error
     if array.nbytes != len(content):
         raise _not_of_size(dtype, shape, content)
+    if not content and array.size > MAX_EMPTY:
+        raise ValueError(f"{array.size:,} elements of zero bytes")
     if dtype.kind in "Ub":
         _check_content(dtype, content)
     if not array.flags.aligned:

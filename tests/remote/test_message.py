@@ -186,6 +186,8 @@ FORGED: dict[str, tuple[object, object, list[bytes]]] = {
     "a huge shape": ([None], [place([0], shape=(2**40, 2**40))], [b"abc"]),
     "an empty one with a huge side": ([None], [place([0], shape=(0, 2**63))], [b""]),
     "a negative side": ([None], [place([0], shape=(-1, -3))], [b"abc"]),
+    "a side that NumPy would compute": ([None], [place([0], shape=(-1,))], [b"abc"]),
+    "the same for an item of no bytes": ([None], [place([0], "U0", (-1,))], [b"abc"]),
     "too many sides": ([None], [place([0], shape=(1,) * 100)], [b"a"]),
     "characters": ([None], [place([0], dtype="U1", shape=())], [b"\xff" * 4]),
     "the place of something": ([1], [place([0])], [b"abc"]),

@@ -22,6 +22,7 @@ from flowdsl.errors import SourceError
 from flowdsl.nodes import READER_KEYWORD_ADVICE, T, frozen_node, rejects_keywords
 from flowdsl.storage.arrays.columns import Column, Extent, StoredColumn
 from flowdsl.storage.byte_files import ByteFile, open_file
+from flowdsl.storage.codec import MAX_EMPTY
 from flowdsl.storage.digests import Version, versions_of
 from flowdsl.storage.file_source import FileSource, RowReader
 from flowdsl.storage.layout import OutArrays
@@ -81,7 +82,7 @@ class NpyRows(StoredColumn):
             raise ValueError(
                 f"an array of {dtype}{list(shape)} does not fit {size - stream.tell():,} bytes"
             )
-        if not row and self.length > _MAX_EMPTY:
+        if not row and self.length > MAX_EMPTY:
             raise ValueError(f"{self.length:,} rows of zero bytes")
         self._whole: NDArray[Any] | None = None
         if fortran and len(shape) > 1:  # a row is not contiguous in the file
@@ -93,10 +94,6 @@ class NpyRows(StoredColumn):
 
     def converted(self, i: int) -> bytes:
         return cast("bytes", cast("NDArray[Any]", self._whole)[i].tobytes())
-
-
-_MAX_EMPTY = 2**32
-"""The limit on the rows of an array without bytes, such as one of shape (7, 0)."""
 
 
 def dtype_in_npy_file(dtype: np.dtype[Any]) -> np.dtype[Any]:
