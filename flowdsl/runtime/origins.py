@@ -104,7 +104,8 @@ def _step_of_row(step: Step, addresses: Indices, row: int) -> tuple[Step, Indice
     """
     members = step.node.made_of(addresses)
     if members is not None and isinstance(step.node, Windowed) and step.node.stacks:
-        place = min(row, len(members.source) - 1)  # rows that fill a batch repeat the last
+        # Rows that fill a batch repeat its last member.
+        place = min(row, len(members.source) - 1)
         return step.sources[0], members.of(0).where(np.arange(len(members.source)) == place)
     if members is not None and isinstance(step.node, PassThrough):
         source = int(members.source[0])

@@ -207,7 +207,9 @@ def array_of_bytes(
     Raises:
         ValueError: There are too few or too many bytes, or bytes that are invalid for the dtype.
     """
-    if -1 in shape:  # NumPy would compute this length, and end the process for a dtype of 0 bytes
+    # NumPy computes a length of -1 from the content. For a dtype of 0 bytes it divides by zero, and
+    # the signal ends the process.
+    if -1 in shape:
         raise ValueError(f"negative dimensions: {dtype}{list(shape)}")
     try:
         array: NDArray[Any] = np.ndarray(shape, dtype, content)

@@ -65,7 +65,7 @@ def fuzz(name: str, seconds: float, folder: Path) -> Outcome:
 
 def run(name: str, options: Sequence[str]) -> Never:
     """Run libFuzzer with its own options on a target, in this process, which it ends."""
-    # Before ``flowdsl``, whose branches it is to see. Only `make fuzz-guided` installs it.
+    # Imported before ``flowdsl``, whose code it instruments. Only `make fuzz-guided` installs it.
     import atheris  # pyright: ignore[reportMissingModuleSource]
 
     with tempfile.TemporaryDirectory() as folder, atheris.instrument_imports(include=["flowdsl"]):

@@ -1,8 +1,9 @@
 """Checks received flows against the laws of flows.
 
-Nothing here says which laws apply to it: a law asks the nodes, which say that they give one pass,
-have no length, and cannot be resumed. Senders are threads, which begin as soon as a pass over
-what they send does; the second of two sends its elements when the receiver has those of the first.
+This file does not choose the laws. Each law asks the nodes whether it applies, and they answer that
+they support one pass, have no length and cannot be resumed. Each sender is a thread, which starts
+when the receiver's pass starts. If there are two, the second one starts to send when the receiver
+has all elements of the first, so that the order is known.
 """
 
 from __future__ import annotations
