@@ -74,6 +74,8 @@ from tensorflow._ops import zeros_like as zeros_like
 from tensorflow._tensor import DType as DType
 from tensorflow._tensor import IndexedSlices as IndexedSlices
 from tensorflow._tensor import Module as Module
+from tensorflow._tensor import RaggedTensor as RaggedTensor
+from tensorflow._tensor import SparseTensor as SparseTensor
 from tensorflow._tensor import Tensor as Tensor
 from tensorflow._tensor import TensorShape as TensorShape
 from tensorflow._tensor import TensorSpec as TensorSpec

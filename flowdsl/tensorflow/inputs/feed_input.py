@@ -16,7 +16,14 @@ from flowdsl.flow import Flow
 from flowdsl.nodes import checked_flag, checked_int
 from flowdsl.tensorflow.inputs.queue_input import checked_flow
 from flowdsl.tensorflow.inputs.signature import signature_of
-from flowdsl.tensorflow.inputs.source import InputSource, State, Taken, epoch_and_run, taken_of
+from flowdsl.tensorflow.inputs.source import (
+    InputSource,
+    State,
+    Taken,
+    epoch_and_run,
+    log_restart,
+    taken_of,
+)
 
 if TYPE_CHECKING:
     from flowdsl.runtime.run import Run
@@ -63,6 +70,9 @@ class FeedInput(InputSource):
         self._run: Run[object] | None = None
         self._failed: Exception | None = None
         self._waited = 0.0
+        self._warned = False
+        self._position = 0
+        """The position after the last element that was returned; the run is one ahead meanwhile."""
 
     @property
     def specs(self) -> tuple[tf.TensorSpec, ...]:
@@ -120,8 +130,9 @@ class FeedInput(InputSource):
             raise
         finally:
             self._waited += monotonic() - began
-        arrays = self._signature.arrays(element, position)
-        return tuple(map(_tensor, arrays))
+        args = tuple(map(_tensor, self._signature.arrays(element, position)))
+        self._position = position + 1  # at the end: an interrupted call has taken nothing
+        return args
 
     def tensors(self, *args: tf.Tensor) -> list[tf.Tensor]:
         return list(args)
@@ -131,13 +142,16 @@ class FeedInput(InputSource):
 
     def taken(self, elements: int, behind: int = 0) -> Taken | None:
         run = self._begun()
-        return taken_of(self.flow, run.epoch, run.position, elements, behind)
+        return taken_of(self.flow, run.epoch, self._position, elements, behind)
 
     def state_dict(self, behind: int = 0) -> State:
         run = self._begun()
         try:
-            return {"epoch": run.epoch, "run": run.state_dict(run.position - behind)}
-        except NotResumable:
+            return {"epoch": run.epoch, "run": run.state_dict(self._position - behind)}
+        except NotResumable as error:
+            if not self._warned:
+                log_restart(error)
+            self._warned = True
             return {"epoch": run.epoch, "run": None}
 
     def restore(self, state: State) -> None:
@@ -158,7 +172,7 @@ class FeedInput(InputSource):
 
     def _begin(self, run: Run[object]) -> None:
         self._end_pass()
-        self._run = run
+        self._run, self._position = run, run.position
 
     def _begun(self) -> Run[object]:
         if self._run is None:

@@ -16,16 +16,20 @@ from flowdsl.errors import FlowError, InvalidArgument, NotResumable, SpecMismatc
 from flowdsl.feeding.pump import PATIENCE, EndOfPass, Pump, Sink
 from flowdsl.flow import Flow
 from flowdsl.nodes import checked_choice, checked_int
-from flowdsl.resources.logs import logger
 from flowdsl.tensorflow.inputs.aligned import AlignedCopies
 from flowdsl.tensorflow.inputs.signature import Signature, signature_of
-from flowdsl.tensorflow.inputs.source import InputSource, State, Taken, epoch_and_run, taken_of
+from flowdsl.tensorflow.inputs.source import (
+    InputSource,
+    State,
+    Taken,
+    epoch_and_run,
+    log_restart,
+    taken_of,
+)
 
 if TYPE_CHECKING:
     from flowdsl.runtime.run import Run
     from flowdsl.statistics.run import RunStatistics
-
-_log = logger(__name__)
 
 _MAX_QUEUE_CAPACITY = 2**31
 """The limit of a queue's capacity: TensorFlow counts elements as int32."""
@@ -120,7 +124,7 @@ class QueuedInput(InputSource):
             run = self._position(behind)
         except NotResumable as error:
             if not self._warned:
-                _log.warning("training resumed from this state would restart the pass: %s", error)
+                log_restart(error)
             self._warned, run = True, None
         return {"epoch": self._epoch, "run": run}
 

@@ -10,10 +10,13 @@ import tensorflow as tf
 
 from flowdsl.errors import StateMismatch
 from flowdsl.nodes import is_int
+from flowdsl.resources.logs import logger
 
 if TYPE_CHECKING:
     from flowdsl.flow import Flow
     from flowdsl.statistics.run import RunStatistics
+
+_log = logger(__name__)
 
 State: TypeAlias = Mapping[str, object]
 """A position in the data, as JSON values."""
@@ -21,6 +24,11 @@ State: TypeAlias = Mapping[str, object]
 
 class LeftOver(UserWarning):
     """Warns of elements at the end of a pass that do not fill a step of all devices."""
+
+
+def log_restart(why: object) -> None:
+    """Log that a state of an input source does not contain its position."""
+    _log.warning("training resumed from this state would restart the pass: %s", why)
 
 
 class Taken(NamedTuple):

@@ -11,7 +11,7 @@ import tensorflow as tf
 from flowdsl.errors import EndlessFlow, FlowError, InvalidArgument, StateMismatch
 from flowdsl.feeding.pump import EndOfPass
 from flowdsl.nodes import checked_int, checked_list, is_int
-from flowdsl.tensorflow.inputs.source import InputSource, State
+from flowdsl.tensorflow.inputs.source import InputSource, State, log_restart
 from flowdsl.tensorflow.queues.runners import FilledQueue, recording_uses, with_sources
 
 Shape: TypeAlias = Sequence[int]
@@ -22,10 +22,13 @@ class TensorInput(InputSource):
 
     ``get_tensor_fn`` is called once for each element that a step takes, while the step is traced,
     and returns the components as a list of tensors; it is called once more to find their types. Its
-    operations run in every step. ``size`` is the number of elements of a pass; without it, a pass
-    is endless, unless the operations raise ``OutOfRangeError``. If the operations dequeue from
-    queues of ``flowdsl.tensorflow.queues``, ``scalars`` has the fill of each queue by its
-    ``summary_name``.
+    operations run in every step. A state contains the number of elements that were taken, not the
+    position of the operations: they continue if they keep it in variables, which checkpoints store.
+    Queues begin again, and ``state_dict`` logs a warning of that.
+
+    ``size`` is the number of elements of a pass; without it, a pass is endless, unless the
+    operations raise ``OutOfRangeError``. If the operations dequeue from queues of
+    ``flowdsl.tensorflow.queues``, ``scalars`` has the fill of each queue by its ``summary_name``.
 
     >>> import tensorflow as tf
     >>> from flowdsl.tensorflow.inputs import TensorInput
@@ -57,6 +60,7 @@ class TensorInput(InputSource):
         self._size = None if size is None else checked_int(f"{name}: size", size, 1)
         self._specs: tuple[tf.TensorSpec, ...] | None = None
         self._queues: list[FilledQueue] = []
+        self._warned = False
         self._epoch = 0
         self._taken: int | None = None
 
@@ -65,7 +69,7 @@ class TensorInput(InputSource):
         if self._specs is None:
             with recording_uses() as used:
                 traced = tf.function(autograph=False)(self._checked_tensors).get_concrete_function()
-            self._queues = [queue for queue in with_sources(used) if queue.summary_name]
+            self._queues = with_sources(used)
             self._specs = tuple(
                 tf.TensorSpec(tensor.shape, tensor.dtype, str(k))
                 for k, tensor in enumerate(traced.structured_outputs)
@@ -85,7 +89,8 @@ class TensorInput(InputSource):
         return 0
 
     def scalars(self) -> dict[str, float]:
-        return {f"{q.name}/{q.summary_name}": q.fraction_full() for q in self._queues}
+        named = [queue for queue in self._queues if queue.summary_name]
+        return {f"{queue.name}/{queue.summary_name}": queue.fraction_full() for queue in named}
 
     def size(self) -> int:
         if self._size is None:
@@ -116,6 +121,9 @@ class TensorInput(InputSource):
         return [tf.convert_to_tensor(tensor) for tensor in tensors]
 
     def state_dict(self, behind: int = 0) -> State:
+        if self._queues and not self._warned:
+            log_restart("TensorInput: a queue does not store its position")
+            self._warned = True
         return {"epoch": self._epoch, "taken": self._taken_so_far() - behind}
 
     def restore(self, state: State) -> None:

@@ -11,11 +11,17 @@ from flowdsl.tensorflow.queues.lazy_tensors import (
     LazyTensor,
     Source,
     Structure,
+    dense,
     evaluate,
     parts_of,
     specs_of,
 )
-from flowdsl.tensorflow.queues.runners import FilledQueue, unique
+from flowdsl.tensorflow.queues.runners import (
+    FilledQueue,
+    checked_count,
+    refuse_shared,
+    unique,
+)
 
 Shapes = Sequence[Sequence[int | None] | tf.TensorShape]
 
@@ -317,15 +323,29 @@ def _batched(
     dynamic_pad: bool = False,
     shuffled: _Shuffled | None = None,
 ) -> Structure:
+    batch_size = checked_count(f"{function}(): batch_size", batch_size)
+    capacity = checked_count(f"{function}(): capacity", capacity)
+    threads = checked_count(f"{function}(): num_threads", threads)
+    refuse_shared(f"{function}(): shared_name", shared_name)
+    least = 0
+    if shuffled is not None:
+        least = checked_count(f"{function}(): min_after_dequeue", shuffled.least, 0)
+        checked_count(f"{function}(): capacity, above min_after_dequeue,", capacity, least + 1)
     own_name = unique(name, function)
     sources = _Examples.of(function, tensors_list)
-    keep = None if keep_input is None else _checked_keep(keep_input, enqueue_many)
+    keep = None if keep_input is None else _checked_keep(function, keep_input, enqueue_many)
     dtypes, rows = _dtypes(sources), _shapes(sources, shapes, enqueue_many, dynamic_pad)
-    queue = _queue(dtypes, rows, capacity, shared_name, dynamic_pad, shuffled)
-    fills = [_filling(queue, source, keep, enqueue_many) for source in sources]
-    if threads > 1:
-        fills *= threads
-    filled = FilledQueue(queue, fills, own_name, capacity=capacity, summary_name="fraction_full")
+    queue = _queue(dtypes, rows, capacity, dynamic_pad, shuffled)
+    fills = [_filling(function, queue, source, keep, enqueue_many) for source in sources] * threads
+    over = "" if shuffled is None else f"over_{least}_"
+    filled = FilledQueue(
+        queue,
+        fills,
+        own_name,
+        capacity=capacity,
+        least=least,
+        summary_name=f"fraction_{over}of_{capacity - least}_full",
+    )
     take = _taking(filled, batch_size, smaller)
     specs = [
         tf.TensorSpec([None if smaller else batch_size, *row.as_list()], dtype)
@@ -358,7 +378,8 @@ class _Examples:
                 raise ValueError(f"{function}(): some inputs are dicts, and some are lists")
             if isinstance(first, Mapping) and {*first} != {*other}:
                 raise ValueError(
-                    f"{function}(): the inputs have other keys: {sorted(first)} and {sorted(other)}"
+                    f"{function}(): the inputs have other keys: {sorted(first, key=str)} and "
+                    f"{sorted(other, key=str)}"
                 )
             ours, theirs = (getattr(tensors, "_fields", ()) for tensors in (first, other))
             if ours and theirs and ours != theirs:
@@ -367,8 +388,9 @@ class _Examples:
                 )
             if len(first) != len(other):
                 raise ValueError(f"{function}(): the inputs have other numbers of tensors")
-        if isinstance(first, Mapping):
-            return [_Examples({key: each[key] for key in sorted(first)}) for each in tensors_list]
+        if isinstance(first, Mapping):  # in this order ``shapes`` are passed
+            keys = sorted(first, key=str)
+            return [_Examples({key: each[key] for key in keys}) for each in tensors_list]
         return [_Examples(each) for each in tensors_list]
 
     def formed(self, parts: list[LazyTensor]) -> Structure:
@@ -383,12 +405,15 @@ def _as_tensor(x: object) -> object:
         from flowdsl.tensorflow.queues.lazy_tensors import apply
 
         return apply(x.dequeue)
-    return x if isinstance(x, LazyTensor | tf.Tensor | tf.Variable) else tf.convert_to_tensor(x)
+    return x if isinstance(x, LazyTensor | tf.Tensor | tf.Variable) else dense(x)
 
 
-def _checked_keep(keep_input: Structure, enqueue_many: bool) -> Structure:
+def _checked_keep(function: str, keep_input: Structure, enqueue_many: bool) -> Structure:
     keep = _as_tensor(keep_input)
-    shape = specs_of(keep).shape
+    spec = specs_of(keep)
+    if spec.dtype != tf.bool:
+        raise TypeError(f"{function}(): keep_input must be bool, got {spec.dtype.name}")
+    shape = spec.shape
     if shape.rank is None:
         raise ValueError("`keep_input` dimensions must be known at graph construction.")
     if shape.rank > 1:
@@ -440,26 +465,20 @@ def _queue(
     dtypes: list[tf.DType],
     shapes: list[tf.TensorShape],
     capacity: int,
-    shared_name: str | None,
     dynamic_pad: bool,
     shuffled: _Shuffled | None,
 ) -> tf.queue.QueueBase:
     with tf.init_scope(), tf.device("/cpu:0"):
         if shuffled is not None:
             return tf.queue.RandomShuffleQueue(
-                capacity,
-                shuffled.least,
-                dtypes,
-                shapes,
-                seed=shuffled.seed,
-                shared_name=shared_name,
+                capacity, shuffled.least, dtypes, shapes, seed=shuffled.seed
             )
         kind = tf.queue.PaddingFIFOQueue if dynamic_pad else tf.queue.FIFOQueue
-        return kind(capacity, dtypes, shapes, shared_name=shared_name)
+        return kind(capacity, dtypes, shapes)
 
 
 def _filling(
-    queue: tf.queue.QueueBase, source: _Examples, keep: Structure | None, many: bool
+    function: str, queue: tf.queue.QueueBase, source: _Examples, keep: Structure | None, many: bool
 ) -> Callable[[], None]:
     """Return a function that enqueues one evaluation of a source."""
 
@@ -474,11 +493,20 @@ def _filling(
         if keep is None:
             put(values)
         elif kept.shape.rank == 1:
-            put([tf.boolean_mask(value, kept) for value in values])
+            checks = [_one_for_each_row(function, value, kept) for value in values]
+            with tf.control_dependencies(checks):
+                put([tf.boolean_mask(value, kept) for value in values])
         else:
             tf.cond(kept, lambda: _put_in_branch(put, values), lambda: tf.constant(False))
 
     return fill
+
+
+def _one_for_each_row(function: str, value: tf.Tensor, kept: tf.Tensor) -> tf.Tensor:
+    """Return the check that ``keep_input`` has a bool for each row; ``boolean_mask`` has none."""
+    rows, flags = tf.shape(value)[0], tf.shape(kept)[0]
+    said = [f"{function}(): keep_input needs a bool for each row; rows and bools are", rows, flags]
+    return tf.debugging.Assert(tf.equal(rows, flags), said)
 
 
 def _put_in_branch(put: Callable[[list[tf.Tensor]], None], values: list[tf.Tensor]) -> tf.Tensor:

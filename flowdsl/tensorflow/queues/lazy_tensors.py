@@ -8,6 +8,8 @@ from typing import Any, TypeAlias, TypeVar
 
 import tensorflow as tf
 
+from flowdsl.errors import FlowError
+
 R = TypeVar("R")
 
 Structure: TypeAlias = Any
@@ -25,13 +27,33 @@ class Source:
         memory = _computed.get()
         if memory is None:
             raise RuntimeError("no evaluation is running")
+        graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
         if self not in memory:
-            memory[self] = evaluate(self._make())
-        return memory[self]
+            memory[self] = graph, evaluate(self._make())
+        computed_in, tensors = memory[self]
+        if not _encloses(computed_in, graph):
+            raise FlowError(
+                "evaluate: a tensor was evaluated within a branch or a loop first, and then "
+                "elsewhere, where its value does not exist; evaluate it before tf.cond or "
+                "tf.while_loop, and use the value within, or pass it to queues.apply(...)"
+            )
+        return tensors
 
 
-_computed: ContextVar[dict[Source, Structure] | None] = ContextVar("_computed", default=None)
-"""The tensors of sources that were computed in the current evaluation."""
+def _encloses(outer: object, graph: object) -> bool:
+    """Return whether tensors of the graph ``outer`` can be used while ``graph`` is traced."""
+    while graph is not None and graph is not outer:
+        graph = getattr(graph, "outer_graph", None)
+    return graph is outer
+
+
+_computed: ContextVar[dict[Source, tuple[object, Structure]] | None] = ContextVar(
+    "_computed", default=None
+)
+"""The tensors of sources that were computed in the current evaluation, and where: in which graph.
+
+The graph is None outside of functions that are traced.
+"""
 
 
 class LazyTensor:
@@ -73,7 +95,8 @@ def evaluate(tensors: Structure) -> Structure:
     """Return a structure with each ``LazyTensor`` replaced by its value.
 
     All values are from one evaluation: tensors that are computed together belong together. This may
-    be called within a ``tf.function``, where each call evaluates again, or outside of one.
+    be called within a ``tf.function``, where each call evaluates again, or outside of one. Within a
+    branch of ``tf.cond``, a queue is read only if the branch runs.
 
     >>> import tensorflow as tf
     >>> from flowdsl.tensorflow.inputs import queues
@@ -92,7 +115,17 @@ def evaluate(tensors: Structure) -> Structure:
 
 
 def _value(x: object) -> tf.Tensor:
-    return x.value() if isinstance(x, LazyTensor) else tf.convert_to_tensor(x)
+    return x.value() if isinstance(x, LazyTensor) else dense(x)
+
+
+def dense(x: object) -> tf.Tensor:
+    """Convert a value to a tensor; raises TypeError for a tensor that queues cannot hold."""
+    if isinstance(x, (tf.SparseTensor, tf.RaggedTensor)):
+        raise TypeError(
+            f"queues hold dense tensors, got {type(x).__name__}: convert it, with "
+            f"tf.sparse.to_dense or RaggedTensor.to_tensor"
+        )
+    return tf.convert_to_tensor(x)
 
 
 def apply(function: Callable[..., Structure], *tensors: Structure) -> Structure:

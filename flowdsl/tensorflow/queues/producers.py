@@ -8,7 +8,12 @@ from typing import Any
 import tensorflow as tf
 
 from flowdsl.tensorflow.queues.lazy_tensors import LazyTensor, Structure, apply, evaluate
-from flowdsl.tensorflow.queues.runners import FilledQueue, unique
+from flowdsl.tensorflow.queues.runners import (
+    FilledQueue,
+    checked_count,
+    refuse_shared,
+    unique,
+)
 
 
 def match_filenames_once(pattern: object, name: str | None = None) -> tf.Variable:
@@ -77,8 +82,10 @@ def input_producer(
     row = row.merge_with(tf.TensorShape(element_shape))
     if not row.is_fully_defined():
         raise ValueError("Either `input_tensor` must have a fully defined shape or `element_shape`")
+    capacity = checked_count("input_producer(): capacity", capacity)
+    refuse_shared("input_producer(): shared_name", shared_name)
     own_name = unique(name, "input_producer")
-    queue = tf.queue.FIFOQueue(capacity, [tensor.dtype], [row], shared_name=shared_name)
+    queue = tf.queue.FIFOQueue(capacity, [tensor.dtype], [row])
     rows = limit_epochs(tensor, num_epochs, own_name)
 
     def fill() -> None:
@@ -115,7 +122,7 @@ def range_input_producer(
         seed=seed,
         capacity=capacity,
         shared_name=shared_name,
-        summary_name="fraction_of_rows",
+        summary_name=f"fraction_of_{capacity}_full",
         name=own_name,
     )
 
@@ -205,7 +212,7 @@ def string_input_producer(
         seed=seed,
         capacity=capacity,
         shared_name=shared_name,
-        summary_name="fraction_of_names",
+        summary_name=f"fraction_of_{capacity}_full",
         name=unique(name, "string_input_producer"),
         cancel_op=cancel_op,
     )

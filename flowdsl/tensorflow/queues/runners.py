@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from itertools import count
 from time import monotonic
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from flowdsl.errors import FlowError
@@ -42,17 +43,26 @@ class FilledQueue:
         name: str,
         *,
         capacity: int,
+        least: int = 0,
         summary_name: str | None = None,
         cancel_op: Callable[[], object] | None = None,
     ) -> None:
-        """Each of ``fills`` enqueues something, in its own thread."""
+        """Each of ``fills`` enqueues something, in its own thread.
+
+        ``least`` is the number of elements that stay in the queue until its end.
+        """
         self.queue = queue
         self.name = name
         self.capacity = capacity
+        self._least = least
         self.summary_name = summary_name
         self._cancel_op = cancel_op
-        self._fills = [_Traced(fill) for fill in fills]
+        self._fills = [_Traced(fill, queue) for fill in fills]
         self._threads: list[threading.Thread] = []
+        with tf.init_scope(), tf.device("/cpu:0"):
+            # A queue, as checkpoints would store a variable that steps read.
+            self._begun = tf.queue.FIFOQueue(1, [tf.bool], [[]])
+            """It has an element once the threads may be started."""
         self._lock = threading.Lock()
         self._alive = len(self._fills)
         """The number of threads that still fill the queue."""
@@ -62,6 +72,8 @@ class FilledQueue:
 
     @property
     def queue_ref(self) -> tf.Tensor:
+        """The queue's handle, with which operations such as those of readers dequeue."""
+        self._note_use()
         return self.queue.queue_ref
 
     @property
@@ -74,18 +86,18 @@ class FilledQueue:
         Raises:
             FlowError: The threads that fill it have not been started, so it would wait forever.
         """
-        self.record_use()
-        return self.queue.dequeue()
+        with self._reading():
+            return self.queue.dequeue()
 
     def dequeue_many(self, n: int) -> Any:
         """Dequeue ``n`` elements, stacked."""
-        self.record_use()
-        return self.queue.dequeue_many(n)
+        with self._reading():
+            return self.queue.dequeue_many(n)
 
     def dequeue_up_to(self, n: int) -> Any:
         """Dequeue ``n`` elements, or as many as are left at the end of the queue."""
-        self.record_use()
-        return self.queue.dequeue_up_to(n)
+        with self._reading():
+            return self.queue.dequeue_up_to(n)
 
     def size(self) -> tf.Tensor:
         """Return the number of elements in the queue."""
@@ -96,8 +108,8 @@ class FilledQueue:
         self.queue.close(cancel_pending_enqueues=cancel_pending_enqueues)
 
     def fraction_full(self) -> float:
-        """Return the share of the capacity that is filled."""
-        return float(self.size()) / self.capacity
+        """Return the share of the capacity that is filled, not counting what stays in the queue."""
+        return max(0, int(self.size()) - self._least) / (self.capacity - self._least)
 
     def record_use(self) -> None:
         """Record that the function being traced dequeues from this queue.
@@ -105,14 +117,34 @@ class FilledQueue:
         Raises:
             FlowError: No function is being traced, and nothing fills the queue.
         """
+        if not self._note_use() and not self._threads and tf.executing_eagerly():
+            raise FlowError(self._nothing_fills_it)
+
+    def _note_use(self) -> bool:
+        """Record a use, if uses are recorded; return whether they are."""
         used = _used.get()
-        if used is None and not self._threads and tf.executing_eagerly():
-            raise FlowError(
-                f"{self.name}: nothing fills this queue yet, so reading from it would wait "
-                f"forever; read it within a block: with queues.running(...):"
-            )
         if used is not None and self not in used:
             used.append(self)
+        return used is not None
+
+    def _reading(self) -> AbstractContextManager[None]:
+        """Return the context of an operation that dequeues.
+
+        A ``tf.function`` may be traced before anything fills the queue, and called at any time. So
+        the operation itself checks first that the queue has been filled.
+        """
+        self.record_use()
+        if tf.executing_eagerly():
+            return nullcontext()
+        begun = self._begun.size() > 0
+        return tf.control_dependencies([tf.debugging.Assert(begun, [self._nothing_fills_it])])
+
+    @property
+    def _nothing_fills_it(self) -> str:
+        return (
+            f"{self.name}: nothing fills this queue yet, so reading from it would wait forever; "
+            f"read it within a block: with queues.running(...):"
+        )
 
     # -- its threads -------------------------------------------------------------------------------
 
@@ -120,10 +152,22 @@ class FilledQueue:
         """Return the queues from which this queue is filled."""
         return [queue for fill in self._fills for queue in fill.used]
 
-    def start(self) -> None:
-        """Start the threads; raises FlowError if the queue has run before."""
+    def require_new(self) -> None:
+        """Raise FlowError if the queue is running, or has run before."""
+        if self._threads and not self._stopped:
+            raise FlowError(
+                f"{self.name}: it is running already, in another block of queues.running: pass the "
+                f"tensors of both to one: with queues.running(a, b):"
+            )
         if self._threads:
             raise FlowError(f"{self.name}: it has run already; a queue runs once: create a new one")
+
+    def begin(self) -> None:
+        """Allow reading, before any thread of the pipeline starts."""
+        self._begun.enqueue(True)
+
+    def start(self) -> None:
+        """Start the threads."""
         for k, fill in enumerate(self._fills):
             name = f"{self.name}_{k}"
             thread = threading.Thread(target=self._fill, args=(fill,), name=name, daemon=True)
@@ -167,16 +211,17 @@ class FilledQueue:
 class _Traced:
     """A traced loop over a function that fills a queue, and the queues from which it dequeues."""
 
-    def __init__(self, fill: Callable[[], object]) -> None:
+    def __init__(self, fill: Callable[[], object], queue: tf.queue.QueueBase) -> None:
         def fill_once(k: tf.Tensor) -> tuple[tf.Tensor]:
             fill()
             return (k + 1,)
 
+        def goes_on(k: tf.Tensor) -> tf.Tensor:
+            # An evaluation that enqueues nothing does not notice that the queue is closed.
+            return tf.reduce_all([k < _FILLS_PER_CALL, tf.logical_not(queue.is_closed())])
+
         def fill_repeatedly() -> object:
-            begin = (tf.constant(0),)
-            return tf.while_loop(
-                lambda k: k < _FILLS_PER_CALL, fill_once, begin, parallel_iterations=1
-            )
+            return tf.while_loop(goes_on, fill_once, (tf.constant(0),), parallel_iterations=1)
 
         self._step = tf.function(autograph=False)(fill_repeatedly)
         with recording_uses() as self.used:
@@ -208,6 +253,10 @@ def running(*tensors: Structure | FilledQueue) -> Iterator[None]:
     needed = _needed(tensors)
     started: list[FilledQueue] = []
     try:
+        for queue in needed:
+            queue.require_new()
+        for queue in needed:
+            queue.begin()
         for queue in needed:
             queue.start()
             started.append(queue)
@@ -288,3 +337,26 @@ def _close(queues: Sequence[FilledQueue]) -> None:
 def unique(name: str | None, default: str) -> str:
     """Return a name for a queue and its threads."""
     return name or f"{default}_{next(_numbers)}"
+
+
+def checked_count(name: str, value: object, minimum: int = 1) -> int:
+    """Return an argument that must be an int of at least ``minimum``.
+
+    Raises:
+        TypeError: It is not an int.
+        ValueError: It is less.
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        raise TypeError(f"{name} must be an int, got {value!r}")
+    if value < minimum:
+        raise ValueError(f"{name} must be at least {minimum}, got {value}")
+    return int(value)
+
+
+def refuse_shared(name: str, value: str | None) -> None:
+    """Refuse to share a queue with other processes; raises ValueError."""
+    if value is not None:
+        raise ValueError(
+            f"{name}: queues cannot be shared with other processes; leave it out, and send rows to "
+            f"other machines with flow.send_zmq"
+        )

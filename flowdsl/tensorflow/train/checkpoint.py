@@ -87,10 +87,12 @@ class CheckpointWriter:
         """Wait for running steps, flush the monitors, write a checkpoint, and return its path.
 
         Raises:
+            NonFiniteLoss: The loss of a step was NaN or infinite, so the weights may be, too.
             FlowError: It could not be written, e.g. on a full disk; earlier checkpoints are kept.
         """
         trainer = self._trainer
         trainer.settle()
+        trainer.require_finite()
         trainer.monitors.flush()
         trainer.counts.finished.assign(trainer.global_step)
         before = self._manager.latest_checkpoint

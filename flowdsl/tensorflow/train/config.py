@@ -255,7 +255,10 @@ class TrainConfig:
     record_every: int = attrs.field(
         default=1, kw_only=True, converter=_plain, validator=_at_least(1)
     )
-    """Steps between two readings of the loss; reading it waits for the device."""
+    """Steps between two readings of the loss; reading it waits for the device.
+
+    The end of an epoch and each checkpoint check all losses up to there.
+    """
 
     non_finite: Literal["raise", "count"] = attrs.field(
         default="raise", kw_only=True, validator=_one_of("raise", "count")

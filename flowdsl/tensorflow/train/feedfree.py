@@ -82,28 +82,35 @@ class FeedfreeTrainerBase(Trainer):
             of_model = {name: float(value) for name, value in scalars.items()}
             self.scalars = of_model | self.of_input()
 
+    def count_interrupted_step(self) -> None:
+        done = int(self.counts.finished.numpy()) - self.global_step
+        if done > 0:
+            not_used = max(0, self.passes.of_step - done * self.towers)
+            self.count_steps(done)
+            self.passes.of_step = not_used
+
     def _take(self, steps: int) -> tuple[tuple[tf.Tensor, ...], int]:
         """Return the arguments for ``steps`` steps, or the rest of a pass, and their elements."""
         try:
             return self._take_of_pass(steps)
         except EndOfPass as end:
-            self.begin_next_pass(end.left)
+            self.passes.begin_next(end)
         try:
             return self._take_of_pass(steps)
         except EndOfPass as end:
-            raise self.too_few(end.left) from None
+            raise self.passes.too_few(end.left) from None
 
     def _take_of_pass(self, steps: int) -> tuple[tuple[tf.Tensor, ...], int]:
         wanted = steps * self.towers
         try:
-            return self.input.next_args(wanted), wanted
+            return self.passes.take(wanted), wanted
         except EndOfPass as end:
             fewer = end.left - end.left % self.towers  # for full steps
             if not fewer and self.config.remainder != "drop":
                 fewer = end.left  # for one step with fewer elements than towers
             if not fewer:
                 raise
-        return self.input.next_args(fewer), fewer
+        return self.passes.take(fewer), fewer
 
     def _run(self, args: tuple[tf.Tensor, ...], elements: int) -> Mapping[str, tf.Tensor]:
         if elements < self.towers:

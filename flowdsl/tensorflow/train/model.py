@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeAlias, cast
 
 import tensorflow as tf
@@ -111,19 +111,39 @@ def named_scalars(
         InvalidArgument: A value is not a scalar, or another one is named ``loss``.
     """
     result = binding.call(model.loss, inputs)
-    loss, others = result if isinstance(result, tuple) else (result, {})
+    label = f"{type(model).__name__}.loss"
+    loss, others = _parts(label, result)
     if "loss" in others:
-        raise InvalidArgument(
-            f"{type(model).__name__}.loss: 'loss' names the loss itself; rename it"
-        )
+        raise InvalidArgument(f"{label}: 'loss' names the loss itself; rename it")
     scalars = {"loss": loss, **others}
     for name, value in scalars.items():
         if value.shape.rank != 0:
             raise InvalidArgument(
-                f"{type(model).__name__}.loss: {name!r} has shape {_described(value.shape)}, but a "
+                f"{label}: {name!r} has shape {_described(value.shape)}, but a "
                 f"scalar is needed: reduce it over the batch, e.g. with tf.reduce_mean"
             )
     return {name: tf.cast(value, tf.float32) for name, value in scalars.items()}
+
+
+def _parts(label: str, result: object) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+    """Return a loss and the other scalars; raise InvalidArgument for anything else."""
+    loss, others = result if isinstance(result, tuple) and len(result) == 2 else (result, {})
+    wanted = "return a scalar tensor, or (loss, {name: scalar tensor})"
+    if not isinstance(others, Mapping):
+        raise InvalidArgument(f"{label}: {wanted}, got (loss, {type(others).__name__})")
+    return _tensor(label, wanted, "loss", loss), {
+        name: _tensor(label, wanted, name, value) for name, value in others.items()
+    }
+
+
+def _tensor(label: str, wanted: str, name: object, value: object) -> tf.Tensor:
+    try:
+        if isinstance(name, str) and value is not None:
+            return tf.convert_to_tensor(value)  # also variables and numbers
+    except (TypeError, ValueError):
+        pass
+    missing = " (is a return missing?)" if value is None else ""
+    raise InvalidArgument(f"{label}: {wanted}; {name!r} is of type {type(value).__name__}{missing}")
 
 
 def _described(shape: tf.TensorShape) -> str:

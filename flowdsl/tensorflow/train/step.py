@@ -29,8 +29,9 @@ class Counts:
     """The number of the first such step, from 1; 0 if there is none."""
 
     def add(self, scalars: Scalars) -> None:
-        """Count a step."""
-        number = self.finished.assign_add(1)
+        """Count a step; one whose computation fails is not counted."""
+        with tf.control_dependencies([*scalars.values()]):
+            number = self.finished.assign_add(1)
         if "loss" not in scalars:
             return
         bad = tf.cast(tf.logical_not(tf.math.is_finite(scalars["loss"])), tf.int64)  # 0 or 1

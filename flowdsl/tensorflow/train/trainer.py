@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -15,7 +14,7 @@ from flowdsl.errors import EndlessFlow, FlowError, InvalidArgument, UnknownLengt
 from flowdsl.nodes import ListOf, checked, checked_int, checked_names
 from flowdsl.resources.logs import logger
 from flowdsl.tensorflow.inputs import EndOfPass, InputSource
-from flowdsl.tensorflow.inputs.source import LeftOver, State
+from flowdsl.tensorflow.inputs.source import State
 from flowdsl.tensorflow.interrupts import raising_hidden_interrupts
 from flowdsl.tensorflow.train.callbacks.base import Callback, StopTraining
 from flowdsl.tensorflow.train.callbacks.group import Callbacks
@@ -27,6 +26,7 @@ from flowdsl.tensorflow.train.logdir import locked
 from flowdsl.tensorflow.train.model import Model, Optimizer, create_model
 from flowdsl.tensorflow.train.monitors import Monitor, Monitors
 from flowdsl.tensorflow.train.nan_check import non_finite_loss
+from flowdsl.tensorflow.train.passes import Passes, warn_of_left_over
 from flowdsl.tensorflow.train.predictor import OnlinePredictor, predictor_of
 from flowdsl.tensorflow.train.session import configure
 from flowdsl.tensorflow.train.settings import (
@@ -48,6 +48,7 @@ class TrainerState(TypedDict):
     epoch_num: int
     local_step: int
     left_over: int
+    left_over_rows: int
     partial_steps: int
     non_finite_steps: int
     settings: Settings
@@ -84,9 +85,6 @@ class Trainer(ABC):
     the seconds that a step has waited for elements.
     """
 
-    left_over: int
-    """The number of elements not trained on, because a pass ended before they filled a step."""
-
     partial_steps: int
     """The number of steps with fewer elements than towers, at the ends of passes."""
 
@@ -101,7 +99,7 @@ class Trainer(ABC):
         if towers is not None:
             checked(f"{type(self).__name__}: towers", towers, Towers, "the devices of a step")  # type: ignore[type-abstract]  # any of its kinds
         self.devices = towers or _one_tower(type(self).__name__, config)
-        self.local_step = self.left_over = self.partial_steps = self._non_finite_before = 0
+        self.local_step = self.partial_steps = self._non_finite_before = 0
         self.scalars = {}
         self._finished_epochs = config.starting_epoch - 1
         self._finished_steps = self._last_step = 0
@@ -113,6 +111,7 @@ class Trainer(ABC):
         """The step of the last ``of_input``, and the seconds that steps had waited until then."""
         self.input = self.make_input()
         self._check_input()
+        self.passes = Passes(self.input, self.towers)
         self.steps_per_epoch = config.steps_per_epoch or self._steps_of_pass()
         self.counts = Counts()
         with self.devices.scope():
@@ -130,7 +129,6 @@ class Trainer(ABC):
         self.monitors = Monitors(config.monitors if self.is_chief else ())
         self._registered: list[Callback] = []
         self._callbacks: Callbacks | None = None
-        self._input_state: State | None = None
         self._predictors: dict[tuple[object, ...], OnlinePredictor] = {}
 
     # -- overridden by subclasses ------------------------------------------------------------------
@@ -182,6 +180,19 @@ class Trainer(ABC):
         """The number of steps with a loss that was NaN or infinite, including before a resume."""
         return self._non_finite_before + int(self.counts.not_finite.numpy())
 
+    @property
+    def left_over(self) -> int:
+        """The number of elements not trained on: a pass ended before they filled a step."""
+        return self.passes.left_over
+
+    @property
+    def left_over_rows(self) -> int:
+        """The number of rows not trained on: a pass ended before they filled a batch.
+
+        Only ``BatchQueueInput`` leaves out rows; elements of other inputs are batches already.
+        """
+        return self.passes.left_over_rows
+
     def reached_multiple_of(self, every: int) -> bool:
         """Return True if the last call reached a step whose number is a multiple of ``every``."""
         return self.global_step // every > self._last_step // every
@@ -198,6 +209,9 @@ class Trainer(ABC):
         settings differ from those of the program that saved the checkpoint, such as a learning
         rate, the new settings apply, and are logged. With ``resume=False``, a ``logdir`` that
         contains checkpoints is an error: nothing is overwritten.
+
+        A second call, after Ctrl-C or an error, continues after the last finished step, with the
+        next elements, and needs no checkpoint.
 
         Raises:
             FlowError: The input failed; all full steps before it are done. Other errors of the flow
@@ -257,8 +271,12 @@ class Trainer(ABC):
     def main_loop(self) -> None:
         """Run the remaining epochs, after ``setup``.
 
+        A call after an interruption or an error continues after the last finished step, with the
+        next elements.
+
         Raises:
-            FlowError: ``setup`` was not called; see ``train`` for other errors.
+            FlowError: ``setup`` was not called; or an earlier call was interrupted while the flow
+                took long to compute an element; see ``train`` for other errors.
         """
         callbacks = self._callbacks
         if callbacks is None:
@@ -267,20 +285,17 @@ class Trainer(ABC):
             if self.is_chief:
                 ends.enter_context(locked(self.config.logdir))
             ends.callback(self.input.close)
-            ends.callback(self.end_steps)
             if self.epoch_num >= self.config.max_epoch:
                 _log.warning(
                     "training is complete: epoch %d is done; to train for longer raise max_epoch, "
-                    "to start again remove %s/checkpoints or use another logdir",
-                    *(self.epoch_num, self.config.logdir),
+                    "to start again %s",
+                    *(self.epoch_num, self._how_to_start_again()),
                 )
                 self.finish()
                 return
-            if self._input_state is None:
-                self.input.reset()
-            else:
-                self.input.restore(self._input_state)
-                self._input_state = None
+            self.passes.begin()
+            ends.callback(self._keep_position)
+            ends.callback(self.end_steps)
             try:
                 callbacks.before_train(ends)
                 callbacks.check_states()
@@ -288,6 +303,19 @@ class Trainer(ABC):
             except StopTraining as stop:
                 _log.info("training was stopped: %s", stop)
             self.finish()
+
+    def _how_to_start_again(self) -> str:
+        if self.config.logdir is None:
+            return "create a new trainer"
+        return f"remove {self.config.logdir}/checkpoints or use another logdir"
+
+    def _keep_position(self) -> None:
+        self.count_interrupted_step()
+        if self.epoch_num < self.config.max_epoch:
+            self.passes.keep_position()
+
+    def count_interrupted_step(self) -> None:  # noqa: B027  # most trainers cannot know
+        """Count the steps that were done when ``run_step`` was interrupted, if this is known."""
 
     def _require_logdir(self, *parts: Callback | Monitor) -> None:
         """Check, before anything is started, that callbacks and monitors have a place to write."""
@@ -311,6 +339,8 @@ class Trainer(ABC):
         return [*self._callbacks_of_model, *others, self.monitors, *last]
 
     def _run_epochs(self, callbacks: Callbacks) -> None:
+        if self._epoch_is_over:  # an earlier call was interrupted by a callback
+            self.local_step, self._epoch_is_over = 0, False
         while self.epoch_num < self.config.max_epoch:
             callbacks.call("before_epoch")
             while self.local_step < self.steps_per_epoch:
@@ -330,11 +360,16 @@ class Trainer(ABC):
             ran = self._running
         finally:
             self._running = 0
-        self._finished_steps += ran
-        self.local_step += ran
+        self.count_steps(ran)
         self._require_finite()
         callbacks.call("after_run")
         callbacks.call("trigger_step")
+
+    def count_steps(self, steps: int) -> None:
+        """Count finished steps."""
+        self._finished_steps += steps
+        self.local_step += steps
+        self.passes.of_step = 0
 
     def settle(self) -> None:  # noqa: B027  # most trainers have nothing to wait for
         """Wait for steps that are still running, in trainers that have such steps.
@@ -355,8 +390,12 @@ class Trainer(ABC):
     def _require_finite(self) -> None:
         every, loss = self.config.record_every, self.scalars.get("loss", 0.0)
         read = self.reached_multiple_of(every) or self.local_step >= self.steps_per_epoch
-        if not read or (every == 1 and isfinite(loss)):
-            return
+        if read and not (every == 1 and isfinite(loss)):
+            self.require_finite()
+
+    def require_finite(self) -> None:
+        """Raise the error for a loss that was not finite in any step so far, unless counted."""
+        loss = self.scalars.get("loss", 0.0)
         first = int(self.counts.first_not_finite.numpy())  # includes steps whose loss was not read
         if first or not isfinite(loss):
             self.refuse_non_finite(loss, first)
@@ -383,29 +422,13 @@ class Trainer(ABC):
         """
         wanted = checked_int("next_args: elements", elements, 1)
         try:
-            return self.input.next_args(wanted)
+            return self.passes.take(wanted)
         except EndOfPass as end:
-            self.begin_next_pass(end.left)
+            self.passes.begin_next(end)
         try:
-            return self.input.next_args(wanted)
+            return self.passes.take(wanted)
         except EndOfPass as end:
-            raise self.too_few(end.left) from None
-
-    def begin_next_pass(self, left: int) -> None:
-        """Begin the next pass, and count the elements that were too few for a step."""
-        if left:
-            self.left_over += left
-            _warn_of_left_over(left, self.towers)
-        if not self.input.infinite:
-            raise StopTraining("the pass over its input has ended")
-        self.input.reset(self.input.epoch + 1)
-
-    def too_few(self, left: int) -> FlowError:
-        """Return the error for a flow whose complete pass does not fill a step."""
-        return FlowError(
-            f"a step of {self.towers} tower(s) takes {self.towers} element(s), a complete pass "
-            f"of the flow had {left}"
-        )
+            raise self.passes.too_few(end.left) from None
 
     def of_input(self) -> dict[str, float]:
         """Return the fill of the input, and the seconds that a step waited since the last call."""
@@ -446,7 +469,7 @@ class Trainer(ABC):
                 f"has {elements}: give it more rows, or smaller batches"
             )
         if elements % towers:
-            _warn_of_left_over(elements % towers, towers)
+            warn_of_left_over(elements % towers, towers)
         return elements // towers
 
     # -- predicting --------------------------------------------------------------------------------
@@ -491,6 +514,7 @@ class Trainer(ABC):
             "epoch_num": self.epoch_num,
             "local_step": 0 if self._epoch_is_over else self.local_step,
             "left_over": self.left_over,
+            "left_over_rows": self.left_over_rows,
             "partial_steps": self.partial_steps,
             "non_finite_steps": self.non_finite_steps,
             "settings": self.settings,
@@ -501,12 +525,14 @@ class Trainer(ABC):
     def load_state_dict(self, state: TrainerState) -> None:
         """Restore a saved state; the input's state is restored when training begins."""
         self._finished_epochs, self.local_step = state["epoch_num"], state["local_step"]
-        self.left_over, self.partial_steps = state["left_over"], state["partial_steps"]
+        self.passes.left_over = state["left_over"]
+        self.passes.left_over_rows = state["left_over_rows"]
+        self.partial_steps = state["partial_steps"]
         self._non_finite_before = state["non_finite_steps"]
         self._settings_before = state["settings"]
         if self._callbacks is not None:
             self._callbacks.load_state_dict(state["callbacks"])
-        self._input_state = state["input"]
+        self.passes.next = state["input"]
 
     def continue_after(self, step: int, checkpoint: str) -> None:
         """Continue after the step of a checkpoint, with the settings of this program."""
@@ -531,13 +557,3 @@ def _one_tower(trainer: str, config: TrainConfig) -> Towers:
             f"SyncMultiGPUTrainerReplicated"
         )
     return SharedVariables(devices, devices)
-
-
-def _warn_of_left_over(left: int, towers: int) -> None:
-    warnings.warn(
-        f"the last {left} element(s) of a pass are too few for a step of {towers} towers, and are "
-        f"not trained on; make the length a multiple of {towers}, or .repeat() the flow, so that "
-        f"one pass joins the next, or train on them with remainder='pad'",
-        LeftOver,
-        stacklevel=2,
-    )

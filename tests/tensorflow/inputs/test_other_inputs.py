@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import flowdsl as fl
+from flowdsl.tensorflow import queues
 from flowdsl.tensorflow.inputs import (
     DummyConstantInput,
     EndOfPass,
@@ -246,6 +247,25 @@ def test_dataset_size_needs_a_known_length() -> None:
     )
     stream = fl.from_iterable(lambda: iter([1, 2]))
     assert [int(x) for x in dataflow_to_dataset(stream)] == [1, 2]
+
+
+def test_states_over_queues_and_streams_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    row = queues.batch([queues.range_input_producer(9)], 3)
+    with queues.running(row), TensorInput(lambda: [queues.evaluate(row)]) as source:
+        assert len(source.specs) == 1
+        source.reset()
+        source.state_dict()
+        assert caplog.text.count("restart the pass: TensorInput: a queue does not") == 1
+        source.state_dict()
+        assert caplog.text.count("restart the pass") == 1
+    caplog.clear()
+    with FeedInput(fl.from_iterable(lambda: iter([1, 2]))) as stream:
+        stream.reset()
+        stream.state_dict()
+    with TensorInput(lambda: [tf.constant(1)]) as constant:
+        constant.reset()
+        constant.state_dict()
+    assert "TensorInput" not in caplog.text
 
 
 def test_dataset_restarts_its_pass_on_restore(caplog: pytest.LogCaptureFixture) -> None:

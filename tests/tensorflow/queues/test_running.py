@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 import flowdsl as fl
 from flowdsl.tensorflow import queues
+from flowdsl.tensorflow.inputs import TensorInput
 from tests.sampling import examples
 from tests.waiting import eventually
 
@@ -195,3 +197,140 @@ def test_a_queue_is_not_read_before_it_runs() -> None:
             read()
     with queues.running(batch):
         assert queues.evaluate(batch).shape == [3]
+
+
+def test_a_traced_function_is_not_run_before_the_queue_is_filled() -> None:
+    row = queues.batch([numbers(6)], batch_size=3)
+
+    @tf.function
+    def step() -> Any:
+        return queues.evaluate(row)
+
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"nothing fills this queue yet"):
+        step()
+    with queues.running(row):
+        assert [step().numpy().tolist() for _ in range(2)] == [[0, 1, 2], [3, 4, 5]]
+
+
+def test_a_reader_of_tensorflow_1_fills_from_the_queue_of_names(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).write_text(f"text of {name}")
+    names = queues.string_input_producer([f"{tmp_path}/a", f"{tmp_path}/b"], 1, shuffle=False)
+
+    def read() -> list[tf.Tensor]:
+        reader = tf.raw_ops.WholeFileReaderV2(shared_name=names.name)
+        got = tf.raw_ops.ReaderReadV2(reader_handle=reader, queue_handle=names.queue_ref)
+        return [got.key, got.value]
+
+    texts = queues.batch(queues.apply(read), 1)
+    assert all_of(texts[1]) == [[b"text of a"], [b"text of b"]]
+
+
+@pytest.mark.parametrize("shuffled", [False, True])
+@pytest.mark.parametrize("flags", [2, 6])
+def test_a_vector_of_flags_has_one_for_each_row(flags: int, shuffled: bool) -> None:
+    def rows(zero: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        return tf.range(zero, zero + 4), tf.fill([zero + flags], True)
+
+    values, keep = queues.apply(rows, numbers(1, None))  # their lengths are known when it runs
+    if shuffled:
+        row = queues.maybe_shuffle_batch([values], 4, 20, 2, keep, enqueue_many=True)
+    else:
+        row = queues.maybe_batch([values], keep, 4, enqueue_many=True)
+    raises = pytest.raises(tf.errors.InvalidArgumentError, match="a bool for each row")
+    with raises, queues.running(row):
+        queues.evaluate(row)
+
+
+def test_a_source_that_keeps_nothing_ends_with_the_block() -> None:
+    calls: list[int] = []
+
+    def slowly(n: int) -> np.int64:
+        calls.append(n)
+        time.sleep(0.1)
+        return np.int64(n)
+
+    number = queues.apply(lambda: tf.numpy_function(slowly, [1], tf.int64))
+    row = queues.maybe_batch([number], False, 2, shapes=[[]])
+    before = {*threading.enumerate()}
+    with queues.running(row):
+        assert eventually(lambda: bool(calls))
+    assert {*threading.enumerate()} <= before
+    assert len(calls) < 20
+
+
+def test_one_evaluation_is_not_split_by_a_branch() -> None:
+    number = numbers(9)
+
+    @tf.function
+    def step(flag: tf.Tensor) -> Any:
+        first = tf.cond(flag, lambda: queues.evaluate(number), lambda: tf.constant(-1))
+        return first, queues.evaluate(number)
+
+    @tf.function
+    def together(flag: tf.Tensor) -> Any:
+        within = queues.apply(
+            lambda: (tf.cond(flag, number.value, lambda: tf.constant(-1)), number.value())
+        )
+        return queues.evaluate(within)
+
+    with queues.running(number):
+        assert [int(x) for x in step(tf.constant(True))] == [0, 1]
+        with pytest.raises(fl.FlowError, match=r"evaluate it before tf\.cond"):
+            together(tf.constant(True))
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: queues.batch([1], 0), ValueError, r"^batch\(\): batch_size must be at least 1"),
+        (lambda: queues.batch([1], 1, 0), ValueError, "num_threads must be at least 1, got 0"),
+        (lambda: queues.batch([1], 1, capacity=0), ValueError, "capacity must be at least 1"),
+        (lambda: queues.batch([1], numbers(3)), TypeError, "batch_size must be an int, got Lazy"),
+        (lambda: queues.batch([1], 1, shared_name="q"), ValueError, "cannot be shared"),
+        (lambda: queues.maybe_batch([1], 1, 1), TypeError, "keep_input must be bool, got int32"),
+        (lambda: queues.shuffle_batch([1], 1, 4, 4), ValueError, "min_after_dequeue, must be at"),
+        (lambda: queues.range_input_producer(3, capacity=0), ValueError, "capacity must be at"),
+        (lambda: queues.range_input_producer(3, shared_name="q"), ValueError, "cannot be shared"),
+        (
+            lambda: queues.batch([tf.ragged.constant([[1], [2, 3]])], 1),
+            TypeError,
+            "hold dense tensors, got RaggedTensor",
+        ),
+        (
+            lambda: queues.apply(lambda: tf.SparseTensor([[0]], [1], [2])),
+            TypeError,
+            "hold dense tensors, got SparseTensor",
+        ),
+    ],
+)
+def test_arguments_are_checked(make: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        make()
+
+
+def test_keys_are_ordered_as_text() -> None:
+    got = queues.batch({10: [1, 2], 2: "x", "a": 1.0}, 2, shapes=[[2], [], []])
+    assert {key: tensor.shape.as_list() for key, tensor in got.items()} == {
+        10: [2, 2],
+        2: [2],
+        "a": [2],
+    }
+
+
+def test_fills_do_not_count_what_stays_in_a_queue() -> None:
+    row = queues.shuffle_batch([numbers(40)], 4, capacity=20, min_after_dequeue=10, name="drawn")
+    source = TensorInput(lambda: [queues.evaluate(row)])
+    assert len(source.specs) == 1
+    with queues.running(row):
+        assert eventually(lambda: source.scalars()["drawn/fraction_over_10_of_10_full"] == 1.0)
+
+
+def test_a_running_queue_is_not_run_again() -> None:
+    producer = queues.range_input_producer(9, shuffle=False)
+    first, second = [queues.batch([producer], 3) for _ in range(2)]
+    with queues.running(first):
+        raises = pytest.raises(fl.FlowError, match="is running already, in another block")
+        with raises, queues.running(second):
+            pass
+        assert queues.evaluate(first).numpy().tolist() == [0, 1, 2]

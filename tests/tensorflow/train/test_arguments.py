@@ -24,9 +24,8 @@ SPECS = [tf.TensorSpec((None, 3), tf.float32, "x"), tf.TensorSpec((None, 1), tf.
 
 
 def config(flow: fl.Flow[Any, Any] = FLOW, **others: Any) -> train.TrainConfig:
-    return train.TrainConfig(
-        flow, model=Linear, optimizer=lambda: tf.keras.optimizers.SGD(0.1), **others
-    )
+    chosen: dict[str, Any] = {"model": Linear, "optimizer": lambda: tf.keras.optimizers.SGD(0.1)}
+    return train.TrainConfig(flow, **chosen | others)
 
 
 def trainer() -> train.Trainer:
@@ -147,3 +146,51 @@ def test_arguments_of_other_kinds_end_in_no_bare_error(
         for other in OTHERS:
             with suppress(fl.FlowError):
                 make(**needed | {name: other})
+
+
+@pytest.mark.parametrize(
+    ("result", "message"),
+    [
+        (lambda w: None, r"Bad\.loss: return a scalar .* 'loss' is of type NoneType \(is a return"),
+        (lambda w: (w, w), r"Bad\.loss: return a scalar tensor, .* got \(loss, "),
+        (lambda w: [w], r"Bad\.loss: 'loss' has shape \(1,\), but a scalar"),
+        (lambda w: (w, {"x": "a", "y": object()}), r"'y' is of type object"),
+        (lambda w: 3.0, "depends on none of the model's trainable variables"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::flowdsl.tensorflow.train.UntrainedVariable")
+def test_a_loss_returns_a_scalar(result: Any, message: str) -> None:
+    class Bad(train.ModelDesc):
+        def __init__(self) -> None:
+            super().__init__()
+            self.w = tf.Variable(1.0)
+
+        def loss(self, x: tf.Tensor) -> Any:
+            return result(self.w + tf.cast(x, tf.float32))
+
+    with pytest.raises(InvalidArgument, match=message):
+        train.SimpleTrainer(config(fl.from_range(3), model=Bad)).train()
+
+
+def test_scalars_may_be_numbers_and_variables() -> None:
+    class Fine(train.ModelDesc):
+        def __init__(self) -> None:
+            super().__init__()
+            self.w = tf.Variable(1.0)
+
+        def loss(self, x: tf.Tensor) -> Any:
+            return self.w * tf.cast(x, tf.float32), {"decay": 0.5, "w": self.w}
+
+    trainer = train.SimpleTrainer(config(fl.from_range(3), model=Fine, max_epoch=1))
+    trainer.train()
+    assert trainer.scalars["decay"] == 0.5
+
+
+def test_a_finished_trainer_without_a_logdir_suggests_a_new_one(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    trainer = train.SimpleTrainer(config(max_epoch=1))
+    trainer.train()
+    trainer.train()
+    assert "training is complete: epoch 1 is done" in caplog.text
+    assert "create a new trainer" in caplog.text

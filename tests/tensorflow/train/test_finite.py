@@ -183,3 +183,17 @@ def test_error_without_a_flow_names_the_step() -> None:
     error = failed(SimpleTrainer(config(data=source, optimizer=sgd)))
     assert (error.step, error.origins) == (1, ())
     assert "flow.at" not in str(error)
+
+
+def test_no_checkpoint_is_saved_after_a_loss_that_was_not_read(tmp_path: Path) -> None:
+    flow = fl.from_items([np.float32(x) for x in (1, 2, 3, 4, -1, 5, 6, 7)])
+    chosen = config(
+        dataflow=flow,
+        optimizer=sgd,
+        record_every=8,
+        logdir=tmp_path,
+        callbacks=[ModelSaver(every_steps=1)],
+    )
+    assert failed(SimpleTrainer(chosen)).step == 5
+    found = sorted(path.stem for path in (tmp_path / "checkpoints").glob("*.index"))
+    assert found == ["ckpt-2", "ckpt-3", "ckpt-4"]

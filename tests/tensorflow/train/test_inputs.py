@@ -57,7 +57,7 @@ def test_the_fill_of_queues_is_recorded_by_their_summary_name() -> None:
     )
     with queues.running(batch):
         SimpleTrainer(config).train()
-    for name in ("rows/fraction_of_96_full", "batch/fraction_full"):
+    for name in ("rows/fraction_of_96_full", "batch/fraction_of_32_full"):
         fills = list(history[name].values())
         assert len(fills) == len(X) // BATCH
         assert all(0 <= fill <= 1 for fill in fills)
