@@ -17,7 +17,9 @@ from flowdsl.tensorflow.queues.lazy_tensors import (
     specs_of,
 )
 from flowdsl.tensorflow.queues.runners import (
+    Fill,
     FilledQueue,
+    any_rows,
     checked_count,
     refuse_shared,
     unique,
@@ -479,25 +481,26 @@ def _queue(
 
 def _filling(
     function: str, queue: tf.queue.QueueBase, source: _Examples, keep: Structure | None, many: bool
-) -> Callable[[], None]:
+) -> Fill:
     """Return a function that enqueues one evaluation of a source."""
 
-    def put(values: list[tf.Tensor]) -> None:
+    def put(values: list[tf.Tensor]) -> tf.Tensor | None:
         if many:
             queue.enqueue_many(values)
-        else:
-            queue.enqueue(values)
+            return any_rows(values[0])
+        queue.enqueue(values)
+        return None
 
-    def fill() -> None:
+    def fill() -> tf.Tensor | None:
         values, kept = evaluate((source.tensors, True if keep is None else keep))
         if keep is None:
-            put(values)
-        elif kept.shape.rank == 1:
+            return put(values)
+        if kept.shape.rank == 1:
             checks = [_one_for_each_row(function, value, kept) for value in values]
             with tf.control_dependencies(checks):
-                put([tf.boolean_mask(value, kept) for value in values])
-        else:
-            tf.cond(kept, lambda: _put_in_branch(put, values), lambda: tf.constant(False))
+                return put([tf.boolean_mask(value, kept) for value in values])
+        tf.cond(kept, lambda: _put_in_branch(put, values), lambda: tf.constant(False))
+        return kept  # type: ignore[no-any-return]  # a bool
 
     return fill
 
@@ -509,7 +512,7 @@ def _one_for_each_row(function: str, value: tf.Tensor, kept: tf.Tensor) -> tf.Te
     return tf.debugging.Assert(tf.equal(rows, flags), said)
 
 
-def _put_in_branch(put: Callable[[list[tf.Tensor]], None], values: list[tf.Tensor]) -> tf.Tensor:
+def _put_in_branch(put: Callable[[list[tf.Tensor]], object], values: list[tf.Tensor]) -> tf.Tensor:
     """Put the values; return a tensor, as each branch of ``tf.cond`` must."""
     put(values)
     return tf.constant(True)

@@ -10,6 +10,7 @@ import tensorflow as tf
 from flowdsl.tensorflow.queues.lazy_tensors import LazyTensor, Structure, apply, evaluate
 from flowdsl.tensorflow.queues.runners import (
     FilledQueue,
+    any_rows,
     checked_count,
     refuse_shared,
     unique,
@@ -88,11 +89,12 @@ def input_producer(
     queue = tf.queue.FIFOQueue(capacity, [tensor.dtype], [row])
     rows = limit_epochs(tensor, num_epochs, own_name)
 
-    def fill() -> None:
+    def fill() -> tf.Tensor | None:
         value = evaluate(rows)
         if shuffle:
             value = tf.random.shuffle(value, seed=seed)
         queue.enqueue_many([value])
+        return any_rows(value)
 
     return FilledQueue(
         queue, [fill], own_name, capacity=capacity, summary_name=summary_name, cancel_op=cancel_op

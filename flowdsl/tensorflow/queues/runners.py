@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from contextvars import ContextVar
 from itertools import count
 from time import monotonic
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import tensorflow as tf
@@ -21,6 +21,12 @@ from flowdsl.tensorflow.queues.lazy_tensors import LazyTensor, Structure, flat
 _numbers = count()
 _used: ContextVar[list[FilledQueue] | None] = ContextVar("_used", default=None)
 """The queues from which a function dequeues while it is traced."""
+
+Fill: TypeAlias = Callable[[], "tf.Tensor | None"]
+"""Enqueues the values of one evaluation.
+
+It returns whether there were any; None if there always are.
+"""
 
 _FILLS_PER_CALL = 100
 """The number of times a thread fills its queue in one call; returning to Python takes long."""
@@ -39,7 +45,7 @@ class FilledQueue:
     def __init__(
         self,
         queue: tf.queue.QueueBase,
-        fills: Sequence[Callable[[], object]],
+        fills: Sequence[Fill],
         name: str,
         *,
         capacity: int,
@@ -134,7 +140,7 @@ class FilledQueue:
         the operation itself checks first that the queue has been filled.
         """
         self.record_use()
-        if tf.executing_eagerly():
+        if tf.executing_eagerly() or _used.get() is not None:  # a thread reads filled queues only
             return nullcontext()
         begun = self._begun.size() > 0
         return tf.control_dependencies([tf.debugging.Assert(begun, [self._nothing_fills_it])])
@@ -211,17 +217,22 @@ class FilledQueue:
 class _Traced:
     """A traced loop over a function that fills a queue, and the queues from which it dequeues."""
 
-    def __init__(self, fill: Callable[[], object], queue: tf.queue.QueueBase) -> None:
+    def __init__(self, fill: Fill, queue: tf.queue.QueueBase) -> None:
         def fill_once(k: tf.Tensor) -> tuple[tf.Tensor]:
-            fill()
-            return (k + 1,)
-
-        def goes_on(k: tf.Tensor) -> tf.Tensor:
+            enqueued = fill()
+            if enqueued is None:
+                return (k + 1,)
             # An evaluation that enqueues nothing does not notice that the queue is closed.
-            return tf.reduce_all([k < _FILLS_PER_CALL, tf.logical_not(queue.is_closed())])
+            return (tf.cond(enqueued, lambda: k + 1, lambda: next_if_open(k)),)
+
+        def next_if_open(k: tf.Tensor) -> tf.Tensor:
+            return tf.where(queue.is_closed(), _FILLS_PER_CALL, k + 1)
 
         def fill_repeatedly() -> object:
-            return tf.while_loop(goes_on, fill_once, (tf.constant(0),), parallel_iterations=1)
+            begin = (tf.constant(0),)
+            return tf.while_loop(
+                lambda k: k < _FILLS_PER_CALL, fill_once, begin, parallel_iterations=1
+            )
 
         self._step = tf.function(autograph=False)(fill_repeatedly)
         with recording_uses() as self.used:
@@ -337,6 +348,12 @@ def _close(queues: Sequence[FilledQueue]) -> None:
 def unique(name: str | None, default: str) -> str:
     """Return a name for a queue and its threads."""
     return name or f"{default}_{next(_numbers)}"
+
+
+def any_rows(value: tf.Tensor) -> tf.Tensor | None:
+    """Return whether a tensor has rows; None if its shape says that it has."""
+    known = value.shape.rank is not None and value.shape[0]
+    return None if known else tf.shape(value)[0] > 0
 
 
 def checked_count(name: str, value: object, minimum: int = 1) -> int:

@@ -242,7 +242,8 @@ def test_a_vector_of_flags_has_one_for_each_row(flags: int, shuffled: bool) -> N
         queues.evaluate(row)
 
 
-def test_a_source_that_keeps_nothing_ends_with_the_block() -> None:
+@pytest.mark.parametrize("kind", ["nothing kept", "none of a vector kept", "no rows"])
+def test_a_source_that_enqueues_nothing_ends_with_the_block(kind: str) -> None:
     calls: list[int] = []
 
     def slowly(n: int) -> np.int64:
@@ -251,7 +252,16 @@ def test_a_source_that_keeps_nothing_ends_with_the_block() -> None:
         return np.int64(n)
 
     number = queues.apply(lambda: tf.numpy_function(slowly, [1], tf.int64))
-    row = queues.maybe_batch([number], False, 2, shapes=[[]])
+    many = queues.apply(lambda n: tf.fill([n], n), number)
+    row = {
+        "nothing kept": lambda: queues.maybe_batch([number], False, 2, shapes=[[]]),
+        "none of a vector kept": lambda: queues.maybe_batch(
+            [many], queues.apply(lambda n: tf.fill([n], False), number), 2, enqueue_many=True
+        ),
+        "no rows": lambda: queues.batch(
+            [queues.apply(lambda x: x[1:], many)], 2, enqueue_many=True, shapes=[[]]
+        ),
+    }[kind]()
     before = {*threading.enumerate()}
     with queues.running(row):
         assert eventually(lambda: bool(calls))
