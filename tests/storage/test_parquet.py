@@ -36,6 +36,7 @@ from flowdsl.storage.parquet import files as parquet_files
 from flowdsl.storage.parquet.columns import spec_of_column
 from flowdsl.storage.parquet.files import ParquetFile
 from flowdsl.storage.parquet.folders import keys_of
+from flowdsl.storage.parquet.footer import _chunk
 from flowdsl.testing.elements import same
 from tests.sampling import examples
 
@@ -648,6 +649,15 @@ def test_bad_arguments_are_named(path: Path) -> None:
     path.write_bytes(b"PAR1 encrypted PARE")
     with pytest.raises(SourceError, match="is encrypted"):
         fl.from_parquet(path)
+
+
+@pytest.mark.parametrize("nulls", [b"", False, 0.0, -1])
+def test_a_number_of_nulls_is_a_number(nulls: object) -> None:
+    metadata = {1: 1, 3: [b"a"], 5: 3, 6: 24, 7: 24, 9: 4, 12: {3: nulls}}
+    with pytest.raises(ValueError, match="column 'a' is inconsistent"):
+        _chunk({3: metadata}, {1: 1})
+    assert _chunk({3: metadata | {12: {}}}, {1: 1}).nulls is None
+    assert _chunk({3: metadata | {12: {3: 0}}}, {1: 1}).nulls == 0
 
 
 def test_footer_with_both_keys_damaged_is_refused(tmp_path: Path) -> None:

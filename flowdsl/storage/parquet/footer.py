@@ -58,6 +58,8 @@ def footer_of(raw: bytes) -> Footer:
         entries = {entry[1]: entry.get(2, b"") for entry in top.get(5, [])}
         if not all(isinstance(text, bytes) for text in chain(entries, entries.values())):
             raise ValueError("an entry is not text")
+        if type(top[3]) is not int:
+            raise ValueError("its number of rows is not a number")
         return Footer(top[3], groups, entries)
     except (LookupError, TypeError, AttributeError, struct.error, RecursionError) as error:
         raise ValueError(f"it cannot be read: {error!r}") from error
@@ -81,7 +83,7 @@ def _chunk(stored: dict[int, Any], leaf: dict[int, Any]) -> Chunk:
     start = min(metadata[9], metadata.get(11) or metadata[9])
     size = metadata[7]
     nulls = metadata.get(12, {}).get(3)
-    numbers = (start, size, metadata[5], metadata[6], nulls or 0)
+    numbers = (start, size, metadata[5], metadata[6], 0 if nulls is None else nulls)
     if metadata[1] != leaf.get(1) or any(type(n) is not int or n < 0 for n in numbers):
         raise ValueError(f"its metadata of column {name!r} is inconsistent")
     return Chunk(name, start, start + size, metadata[1], metadata[5], metadata[6], nulls)
