@@ -43,7 +43,8 @@ class Target:
     """Change bytes at random, in the ways in which their format goes wrong."""
 
 
-NAMES = (*storage.READERS, *(target.name for target in remote.TARGETS), "states")
+_DECODERS = [target.name for target in remote.TARGETS if target.name != "resume"]  # as "states"
+NAMES = (*storage.READERS, *_DECODERS, "states")
 
 
 def target_of(name: str, folder: Path) -> Target:
