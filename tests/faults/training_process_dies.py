@@ -17,7 +17,12 @@ import tensorflow as tf
 import flowdsl as fl
 from flowdsl.tensorflow.train import AsyncDistributedTrainer, Callback, ModelDesc, TrainConfig
 
-SERVE = "from flowdsl.tensorflow.train import AsyncDistributedTrainer as A; A(None)"
+SERVE = """
+import flowdsl as fl
+from flowdsl.tensorflow.train import AsyncDistributedTrainer, ModelDesc, TrainConfig
+
+AsyncDistributedTrainer(TrainConfig(fl.from_range(1), model=ModelDesc))
+"""
 
 
 class Mean(ModelDesc):

@@ -19,6 +19,10 @@ _log = logger(__name__)
 PATIENCE = 300.0
 """Seconds within which all processes of a cluster must be reachable."""
 
+_SILENCE = 30.0
+"""Seconds after which a log warning names the processes that have not answered."""
+
+
 Cluster = tf.distribute.cluster_resolver.ClusterResolver
 
 
@@ -81,10 +85,14 @@ def await_all(trainer: str, addresses: Sequence[str]) -> None:
     Raises:
         FlowError: Some have not answered within ``PATIENCE`` seconds.
     """
-    until = time.monotonic() + PATIENCE
+    began, reported = time.monotonic(), False
     missing = [*addresses]
     while missing := [address for address in missing if not _answers(address)]:
-        if time.monotonic() > until:
+        waited = time.monotonic() - began
+        if waited > _SILENCE and not reported:
+            reported = True
+            _log.warning("%s: waiting for %s", trainer, ", ".join(missing))
+        if waited > PATIENCE:
             raise FlowError(
                 f"{trainer}: after {PATIENCE:.0f} s nothing answers at {', '.join(missing)}; are "
                 f"these processes running, and the addresses in TF_CONFIG right?"

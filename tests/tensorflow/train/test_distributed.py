@@ -176,11 +176,15 @@ def test_after_the_death_of_a_worker_no_element_is_trained_on_twice(
     assert len({*map(tuple, following)}) == len(following)
 
 
-def test_unreachable_processes_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster, "PATIENCE", 0.1)
+def test_unreachable_processes_are_named(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(cluster, "PATIENCE", 0.5)
+    monkeypatch.setattr(cluster, "_SILENCE", 0.1)
     port, other = free_ports(2)
     with pytest.raises(fl.FlowError, match=rf"nothing answers at 127.0.0.1:{port}, "):
         cluster.await_all("Trainer", [f"127.0.0.1:{port}", f"127.0.0.1:{other}"])
+    assert caplog.text.count(f"Trainer: waiting for 127.0.0.1:{port}, 127.0.0.1:{other}") == 1
 
 
 @pytest.mark.parametrize("missing", ["chief", "ps", "worker"])
