@@ -16,13 +16,17 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from functools import cached_property, lru_cache, singledispatch, singledispatchmethod
+from importlib import import_module
 from operator import attrgetter
-from types import CodeType, FunctionType
-from typing import Any, NewType
+from types import CodeType, FunctionType, MemberDescriptorType
+from typing import Any, NamedTuple, NewType
 
 import cloudpickle
 
 from flowdsl.workers.modules import SCRIPTS
+
+_cloudpickle: Any = import_module("cloudpickle.cloudpickle")
+"""The module with the functions that make classes; it has no types."""
 
 _CACHED = type(lru_cache(len))
 _DISPATCHES: CodeType = getattr(singledispatch(len), "__code__")  # noqa: B009  (not in its stub)
@@ -59,6 +63,29 @@ def reduction_of(value: Any) -> tuple[Any, ...] | None:
         return NewType, (value.__name__, value.__supertype__), vars(value)
     state = {name: x for name, x in vars(value).items() if name != "cache_parameters"}
     return _caching, (value.__wrapped__, value.cache_parameters()), state
+
+
+def whole_class(kind: type, reduction: Any) -> Any:
+    """Return cloudpickle's reduction of a class, with its qualified name and its slots.
+
+    Cloudpickle makes a class without slots, and sets the attribute ``__slots__`` afterwards. So
+    objects of the copy have a ``__dict__``, and objects of the original cannot take their state.
+    """
+    if not isinstance(reduction, tuple) or reduction[0] is not _cloudpickle._make_skeleton_class:
+        return reduction
+    make, (metaclass, name, bases, namespace, *tracked), (attributes, others), *setting = reduction
+    namespace = namespace | {"__qualname__": kind.__qualname__}
+    slots = vars(kind).get("__slots__")
+    is_named_tuple = NamedTuple in getattr(kind, "__orig_bases__", ())  # which has its own
+    if isinstance(slots, (str, tuple, list, set, frozenset, dict)) and not is_named_tuple:
+        namespace["__slots__"] = slots
+        attributes = {
+            own: value
+            for own, value in attributes.items()
+            if own != "__slots__" and not isinstance(value, MemberDescriptorType)
+        }
+    args = (metaclass, name, bases, namespace, *tracked)
+    return make, args, (attributes, others), *setting
 
 
 def is_struct(value: object) -> bool:

@@ -38,6 +38,7 @@ from flowdsl.workers.pickling import (
     is_struct,
     reduction_of,
     send_the_script,
+    whole_class,
 )
 from flowdsl.workers.shared_arrays import LARGE, pickled_as_array, pickled_as_file
 from flowdsl.workers.slabs import WORTH_SHARING, Extent, Slabs
@@ -210,7 +211,8 @@ class _Pickler(cloudpickle.Pickler):
             from flowdsl.workers.structs import struct_reduction  # here: it imports msgspec
 
             return struct_reduction(obj)
-        return super().reducer_override(obj)
+        reduction = super().reducer_override(obj)
+        return whole_class(obj, reduction) if isinstance(obj, type) else reduction
 
 
 class _ProgramPickler(_Pickler):

@@ -182,6 +182,28 @@ def test_members_outside_samples_are_skipped(path: Path) -> None:
     ]
 
 
+def test_files_that_are_no_samples_alone_are_an_error(path: Path) -> None:
+    write_tar(path, [("a/readme", b"x"), ("a/licence", b"y")])
+    with pytest.raises(SourceError, match="no sample: files such as 'a/readme' have no extension"):
+        fl.from_webdataset(path)
+    write_tar(path, [("__meta__/a.json", b"x")])
+    assert fl.from_webdataset(path).collect() == []
+
+
+def test_a_name_that_was_not_written_is_refused(path: Path) -> None:
+    fl.from_items([{"__key__": "cat", "cls": b"3"}]).write_webdataset(path)
+    with tarfile.open(path) as tar:
+        (member,) = tar.getmembers()
+        member.name = "cat_cls"
+        content = tar.extractfile(member)
+        assert content is not None
+        data = content.read()
+    with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as tar:
+        tar.addfile(member, io.BytesIO(data))
+    with pytest.raises(SourceError, match="'cat_cls' is not the name that was written there"):
+        fl.from_webdataset(path)
+
+
 def test_files_are_converted_to_the_declared_types(path: Path) -> None:
     rows = [
         {"__key__": "cat", "txt": "Kätzchen", "cls": -3, "jpg": b"\xff"},

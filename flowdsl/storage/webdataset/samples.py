@@ -131,12 +131,15 @@ def _scan(file: ByteFile) -> Index:
     digest = xxhash.xxh3_64(str(file.size).encode())
     starts: list[int] = []
     ends: list[int] = []
-    key, extensions, keys = None, set[str](), set[str]()
+    key, extensions, keys, skipped = None, set[str](), set[str](), ""
     try:
         for entry in members(_by_windows(file), 0, file.size):
             digest.update(repr((entry.name, entry.start, entry.size, entry.digest)).encode())
             own_key, extension = _split(entry.name)
             if own_key is None:
+                if entry.digest is not None:  # of write_webdataset, which writes samples only
+                    raise ValueError(f"{entry.name!r} is not the name that was written there")
+                skipped = skipped or ("" if _METADATA_NAME.match(entry.name) else entry.name)
                 continue
             if own_key != key:
                 if own_key in keys:
@@ -153,6 +156,11 @@ def _scan(file: ByteFile) -> Index:
                 raise _NotSamples(f"sample {key!r} has two components {extension!r}")
             extensions.add(extension)
             ends[-1] = min(entry.end + padding(entry.size), file.size)
+        if skipped and not starts:
+            raise _NotSamples(
+                f"it has no sample: files such as {skipped!r} have no extension, and those of a "
+                f"sample are named like 'a/7.jpg' and 'a/7.cls'"
+            )
     except (_NotSamples, Unsupported) as error:
         raise SourceError(f"from_webdataset: {file.path!r}: {error}") from error
     except ValueError as error:
@@ -266,7 +274,8 @@ def from_webdataset(paths: Paths, element: Any = dict) -> Flow[Any, Exact]:
     ``a/7.jpg`` and ``a/7.seg.png`` become ``{"__key__": "a/7", "jpg": ..., "seg.png": ...}``. Files
     of one sample that are not consecutive are an error, where WebDataset would return several
     incomplete samples. Extensions are converted to lower case. As in WebDataset, members that are
-    not regular files, have no dot, or are named ``__like_this__`` are skipped.
+    not regular files, have no dot, or are named ``__like_this__`` are skipped; files without a dot
+    alone are an error.
 
     ``element`` declares a sample: a TypedDict or record whose components are extensions, and
     optionally ``__key__``. ``bytes`` is a file's content, ``str`` its text in UTF-8, ``int`` the
