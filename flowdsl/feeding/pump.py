@@ -140,6 +140,11 @@ class Pump(Generic[T]):
         return self._transfer.position
 
     @property
+    def taken(self) -> int:
+        """The number of elements that were taken."""
+        return self._transfer.taken
+
+    @property
     def waited(self) -> float:
         """The seconds that the consumer has waited in ``take``."""
         return self._transfer.waited
@@ -248,6 +253,11 @@ class _Transfer(Generic[T]):
     def position(self) -> int:
         with self._changed:
             return self._start + self._taken
+
+    @property
+    def taken(self) -> int:
+        with self._changed:
+            return self._taken
 
     def take(self, n: int) -> None:
         self._refuse_fork()

@@ -314,7 +314,18 @@ class BatchQueueInput(QueueInput):
         return -(-rows // self.batch_size) if self._smaller else rows // self.batch_size
 
     def taken(self, elements: int, behind: int = 0) -> Taken | None:
-        return super().taken(elements * self.batch_size, behind * self.batch_size)
+        rows_behind = self._rows_of(behind)
+        return super().taken(self._rows_of(elements + behind) - rows_behind, rows_behind)
+
+    def _position(self, behind: int) -> dict[str, object]:
+        return super()._position(self._rows_of(behind))
+
+    def _rows_of(self, batches: int) -> int:
+        """Return the rows of the last batches that were taken, of which the last may be smaller."""
+        if not batches:
+            return 0
+        smaller = self._current_pass().pump.taken % self.batch_size
+        return (smaller or self.batch_size) + (batches - 1) * self.batch_size
 
     def next_args(self, elements: int = 1) -> tuple[tf.Tensor, ...]:
         elements = checked_int("BatchQueueInput: elements", elements, 1)

@@ -87,6 +87,8 @@ class StagingInput(InputOver):
         """The number of elements that a step takes; 0 before the first step."""
         self._staged = 0
         """The number of steps whose elements are on the device."""
+        self._ahead = 0
+        """The number of steps whose elements were taken from the input, and not by a step."""
         self._last_args: tuple[tf.Tensor, ...] = ()
         """The input's arguments of the last step that it fed."""
         self._pending_error: Exception | None = None
@@ -120,10 +122,14 @@ class StagingInput(InputOver):
             self._staged += 1
         self._eager_calls = 0
         if self._take():
-            return (*self._last_args, tf.constant(True))
+            args = (*self._last_args, tf.constant(True))
+            self._ahead -= 1  # at the end: an interrupted call has taken nothing
+            return args
         if self._staged:
+            args = (*self._last_args, tf.constant(False))
             self._staged -= 1
-            return (*self._last_args, tf.constant(False))
+            self._ahead -= 1
+            return args
         assert self._pending_error is not None
         raise self._pending_error
 
@@ -140,6 +146,7 @@ class StagingInput(InputOver):
         if self._pending_error is None:
             try:
                 self._last_args = self.source.next_args(self._elements_per_step)
+                self._ahead += 1
             except (EndOfPass, Exception) as error:
                 if not self._staged:
                     raise
@@ -201,10 +208,10 @@ class StagingInput(InputOver):
         return f"/gpu:{k % gpus}" if gpus else "/cpu:0"
 
     def taken(self, elements: int, behind: int = 0) -> Taken | None:
-        return self.source.taken(elements, behind + self._staged * self._elements_per_step)
+        return self.source.taken(elements, behind + self._ahead * self._elements_per_step)
 
     def state_dict(self, behind: int = 0) -> State:
-        return self.source.state_dict(behind + self._staged * self._elements_per_step)
+        return self.source.state_dict(behind + self._ahead * self._elements_per_step)
 
     def restore(self, state: State) -> None:
         self._clear()
@@ -215,7 +222,7 @@ class StagingInput(InputOver):
         self.source.close()
 
     def _clear(self) -> None:
-        for k in range(self._elements_per_step if self._staged else 0):
+        for k in range(self._elements_per_step):  # also what an interrupted step has left there
             with tf.device(self._device_of(k)):
                 tf.raw_ops.StageClear(
                     dtypes=[spec.dtype for spec in self.specs], shared_name=self._area_name(k)

@@ -17,10 +17,12 @@ from flowdsl.tensorflow.queues.lazy_tensors import (
     specs_of,
 )
 from flowdsl.tensorflow.queues.runners import (
+    MAX_CAPACITY,
     Fill,
     FilledQueue,
     any_rows,
     checked_count,
+    checked_seed,
     refuse_shared,
     unique,
 )
@@ -301,6 +303,10 @@ def maybe_shuffle_batch_join(
 # -- shared implementation -------------------------------------------------------------------------
 
 
+_ALL = object()
+"""In place of ``keep_input``: all examples are kept."""
+
+
 class _Shuffled(NamedTuple):
     """The arguments of a batch that is drawn from the queue at random."""
 
@@ -314,7 +320,7 @@ def _batched(
     tensors_list: Sequence[Structure],
     batch_size: int,
     *,
-    keep_input: Structure | None = None,
+    keep_input: Structure | None = _ALL,
     capacity: int,
     enqueue_many: bool,
     shapes: Shapes | None,
@@ -325,17 +331,24 @@ def _batched(
     dynamic_pad: bool = False,
     shuffled: _Shuffled | None = None,
 ) -> Structure:
-    batch_size = checked_count(f"{function}(): batch_size", batch_size)
-    capacity = checked_count(f"{function}(): capacity", capacity)
+    batch_size = checked_count(f"{function}(): batch_size", batch_size, below=MAX_CAPACITY)
+    capacity = checked_count(f"{function}(): capacity", capacity, below=MAX_CAPACITY)
     threads = checked_count(f"{function}(): num_threads", threads)
     refuse_shared(f"{function}(): shared_name", shared_name)
     least = 0
     if shuffled is not None:
+        checked_seed(f"{function}(): seed", shuffled.seed)
         least = checked_count(f"{function}(): min_after_dequeue", shuffled.least, 0)
         checked_count(f"{function}(): capacity, above min_after_dequeue,", capacity, least + 1)
     own_name = unique(name, function)
     sources = _Examples.of(function, tensors_list)
-    keep = None if keep_input is None else _checked_keep(function, keep_input, enqueue_many)
+    keep = None if keep_input is _ALL else _checked_keep(function, keep_input, enqueue_many)
+    tensors = len(sources[0].specs)
+    if shapes and len(shapes) != tensors:
+        raise ValueError(
+            f"{function}(): shapes must have one shape for each of {tensors} tensor(s), got "
+            f"{len(shapes)}"
+        )
     dtypes, rows = _dtypes(sources), _shapes(sources, shapes, enqueue_many, dynamic_pad)
     queue = _queue(dtypes, rows, capacity, dynamic_pad, shuffled)
     fills = [_filling(function, queue, source, keep, enqueue_many) for source in sources] * threads
@@ -411,6 +424,8 @@ def _as_tensor(x: object) -> object:
 
 
 def _checked_keep(function: str, keep_input: Structure, enqueue_many: bool) -> Structure:
+    if keep_input is None:
+        raise ValueError(f"{function}(): keep_input must be a bool or bools, got None")
     keep = _as_tensor(keep_input)
     spec = specs_of(keep)
     if spec.dtype != tf.bool:
@@ -438,7 +453,7 @@ def _shapes(
     sources: Sequence[_Examples], shapes: Shapes | None, enqueue_many: bool, dynamic_pad: bool
 ) -> list[tf.TensorShape]:
     """Return the shape of each tensor of an example, as far as all sources agree."""
-    if shapes is not None:
+    if shapes:
         rows = [tf.TensorShape(shape) for shape in shapes]
     else:
         rows = []

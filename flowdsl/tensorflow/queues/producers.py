@@ -9,9 +9,11 @@ import tensorflow as tf
 
 from flowdsl.tensorflow.queues.lazy_tensors import LazyTensor, Structure, apply, evaluate
 from flowdsl.tensorflow.queues.runners import (
+    MAX_CAPACITY,
     FilledQueue,
     any_rows,
     checked_count,
+    checked_seed,
     refuse_shared,
     unique,
 )
@@ -39,8 +41,9 @@ def limit_epochs(tensor: Structure, num_epochs: int | None = None, name: str | N
     """
     if num_epochs is None:
         return tensor
-    if num_epochs <= 0:
+    if isinstance(num_epochs, int) and num_epochs <= 0:
         raise ValueError(f"num_epochs must be > 0 not {num_epochs}.")
+    num_epochs = checked_count("num_epochs", num_epochs)
     with tf.init_scope():
         epochs = tf.Variable(0, dtype=tf.int64, trainable=False, name=f"{name or 'limit'}_epochs")
 
@@ -83,7 +86,8 @@ def input_producer(
     row = row.merge_with(tf.TensorShape(element_shape))
     if not row.is_fully_defined():
         raise ValueError("Either `input_tensor` must have a fully defined shape or `element_shape`")
-    capacity = checked_count("input_producer(): capacity", capacity)
+    capacity = checked_count("input_producer(): capacity", capacity, below=MAX_CAPACITY)
+    checked_seed("input_producer(): seed", seed)
     refuse_shared("input_producer(): shared_name", shared_name)
     own_name = unique(name, "input_producer")
     queue = tf.queue.FIFOQueue(capacity, [tensor.dtype], [row])
@@ -115,6 +119,8 @@ def range_input_producer(
     Source: ``tf.train.range_input_producer``.
     """
     own_name = unique(name, "range_input_producer")
+    if isinstance(limit, (str, bytes)):
+        raise TypeError(f"range_input_producer(): limit must be an int, got {limit!r}")
     numbers = apply(tf.range, limit) if isinstance(limit, LazyTensor) else tf.range(limit)
     return input_producer(
         numbers,
@@ -143,7 +149,8 @@ def slice_input_producer(
     The tensors must have the same number of rows.
 
     Raises:
-        ValueError: There are no tensors, or their numbers of rows differ.
+        ValueError: There are no tensors, or their numbers of rows differ. If these are known only
+            when the queue runs, its end raises ``tf.errors.InvalidArgumentError``.
 
     Source: ``tf.train.slice_input_producer``.
     """
@@ -156,7 +163,11 @@ def slice_input_producer(
         rows = rows.merge_with(tf.TensorShape([first]))
 
     def counted() -> tf.Tensor:
-        return tf.shape(evaluate(tensors[0]))[0]
+        lengths = [tf.shape(evaluate(tensor))[0] for tensor in tensors]
+        said = ["slice_input_producer(): the tensors have other numbers of rows:", *lengths]
+        alike = tf.reduce_all([tf.equal(length, lengths[0]) for length in lengths])
+        with tf.control_dependencies([tf.debugging.Assert(alike, said)]):
+            return tf.identity(lengths[0])
 
     known = rows.as_list()[0]
     limit = apply(counted) if known is None else known

@@ -328,6 +328,10 @@ def _queues_of(tensors: Structure) -> list[FilledQueue]:
                 tensor.record_use()
             elif isinstance(tensor, LazyTensor):
                 tf.function(autograph=False)(tensor.value).get_concrete_function()
+            elif not isinstance(tensor, (tf.Tensor, tf.Variable)):
+                raise TypeError(
+                    f"running: it takes queues and tensors that depend on them, got {tensor!r}"
+                )
     return used
 
 
@@ -356,18 +360,30 @@ def any_rows(value: tf.Tensor) -> tf.Tensor | None:
     return None if known else tf.shape(value)[0] > 0
 
 
-def checked_count(name: str, value: object, minimum: int = 1) -> int:
-    """Return an argument that must be an int of at least ``minimum``.
+MAX_CAPACITY = 2**31
+"""The limit on the capacity of a queue, which TensorFlow counts as int32."""
+
+
+def checked_count(name: str, value: object, minimum: int = 1, below: int | None = None) -> int:
+    """Return an argument that must be an int of at least ``minimum``, and less than ``below``.
 
     Raises:
         TypeError: It is not an int.
-        ValueError: It is less.
+        ValueError: It is outside of these.
     """
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
         raise TypeError(f"{name} must be an int, got {value!r}")
     if value < minimum:
         raise ValueError(f"{name} must be at least {minimum}, got {value}")
+    if below is not None and value >= below:
+        raise ValueError(f"{name} must be less than {below:,}, got {value}")
     return int(value)
+
+
+def checked_seed(name: str, value: object) -> None:
+    """Check a seed: an int or None; raises TypeError."""
+    if value is not None and (isinstance(value, bool) or not isinstance(value, (int, np.integer))):
+        raise TypeError(f"{name} must be an int or None, got {value!r}")
 
 
 def refuse_shared(name: str, value: str | None) -> None:

@@ -11,12 +11,15 @@ import tensorflow as tf
 
 from flowdsl.errors import InvalidArgument
 from flowdsl.nodes import checked_flag
+from flowdsl.resources.logs import logger
 from flowdsl.tensorflow.train.compiled import CompiledModel
 from flowdsl.tensorflow.train.config import TrainConfig
 from flowdsl.tensorflow.train.multi_gpu import MultiGPUTrainerBase, shared_variables
 from flowdsl.tensorflow.train.single_cost import SingleCost
 from flowdsl.tensorflow.train.step import variables_of
 from flowdsl.tensorflow.train.towers import Computed, Element, SharedVariables
+
+_log = logger(__name__)
 
 
 class AsyncTrainerBase(MultiGPUTrainerBase):
@@ -25,8 +28,9 @@ class AsyncTrainerBase(MultiGPUTrainerBase):
     A step passes an element to each tower, in the tower's thread, and does not wait: a tower may be
     one element behind the others. Gradients are therefore computed on variables that change in the
     meantime, and two runs differ. But each element is trained on once, and updates are applied one
-    at a time, without loss. With ``scale_gradient``, gradients are divided by the number of towers.
-    The scalars of a step are means over the towers' latest elements.
+    at a time, without loss. If a tower fails, training ends; another ``train`` does not repeat the
+    tower's element. With ``scale_gradient``, gradients are divided by the number of towers. The
+    scalars of a step are means over the towers' latest elements.
 
     All towers wait for each other at the end of an epoch and before a checkpoint.
     """
@@ -78,6 +82,7 @@ class AsyncTrainerBase(MultiGPUTrainerBase):
         for k, element in enumerate(elements):
             self._await_tower(k)
             self._running_steps[k] = self.global_step, self._threads.submit(self._train, k, element)
+            self.passes.of_step -= 1  # it will be trained on, also if this step is interrupted
         if self.reached_multiple_of(self.config.record_every) and len(self._latest) == self.towers:
             each = [*self._latest.values()]
             means = {name: sum(s[name] for s in each) / self.towers for name in each[0]}
@@ -89,8 +94,11 @@ class AsyncTrainerBase(MultiGPUTrainerBase):
 
     def end_steps(self) -> None:
         if self._threads is not None:
-            self._threads.shutdown()  # waits for running steps; errors were raised before
+            self._threads.shutdown()  # waits for running steps
         self._threads = None
+        for step, running in self._running_steps.values():
+            if (error := running.exception()) is not None:  # another error has ended training
+                _log.error("step %d failed too, and did not train on its element: %r", step, error)
         self._running_steps.clear()
 
     def _await_tower(self, k: int) -> None:

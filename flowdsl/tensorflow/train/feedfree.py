@@ -114,9 +114,10 @@ class FeedfreeTrainerBase(Trainer):
 
     def _run(self, args: tuple[tf.Tensor, ...], elements: int) -> Mapping[str, tf.Tensor]:
         if elements < self.towers:
-            self.partial_steps += 1
             few = self.train_op.padded if self.config.remainder == "pad" else self.train_op.smaller
-            return few(tf.constant(elements, tf.int64), *args)
+            scalars = few(tf.constant(elements, tf.int64), *args)
+            self.partial_steps += 1
+            return scalars
         if self.config.steps_per_call == 1:
             return self.train_op.one(*args)
         return self.train_op.several(tf.constant(elements // self.towers, tf.int64), *args)

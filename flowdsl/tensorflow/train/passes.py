@@ -40,6 +40,8 @@ class Passes:
     """The state from which ``begin`` restores the input, or the pass that it begins."""
     _beginning: int | None = None
     """The pass that the input is just beginning."""
+    _asking: threading.Thread | None = None
+    _answers: list[State] = attrs.field(factory=list[State])
     _lost: bool = False
     """True if the position was not known when training was interrupted."""
 
@@ -103,17 +105,25 @@ class Passes:
             self.next = self._beginning
             return
         states: list[State] = []
+        behind = self.of_step
 
         def ask() -> None:
             with suppress(Exception):  # the error that ended training is raised
-                states.append(self.input.state_dict(self.of_step))
+                states.append(self.input.state_dict(behind))
 
         # In a thread, as it waits while the flow is computing an element.
-        thread = threading.Thread(target=ask, name="position of the input", daemon=True)
-        thread.start()
-        thread.join(_SECONDS_FOR_POSITION)
-        self._lost = not states
-        self.next = states[0] if states else 0
+        self._asking = threading.Thread(target=ask, name="position of the input", daemon=True)
+        self._answers = states
+        self._asking.start()
+        self._asking.join(_SECONDS_FOR_POSITION / 2)
+
+    def await_position(self) -> None:
+        """Wait for the position a little longer: closing the input has ended most flows' work."""
+        if self._asking is not None:
+            self._asking.join(_SECONDS_FOR_POSITION / 2)
+            self._lost = not self._answers
+            self.next = self._answers[0] if self._answers else 0
+            self._asking = None
 
 
 def warn_of_left_over(left: int, towers: int) -> None:

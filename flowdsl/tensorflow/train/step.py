@@ -26,7 +26,7 @@ class Counts:
     not_finite: tf.Variable = attrs.field(factory=lambda: _count("not_finite"))
     """The number of steps with a loss that was not finite."""
     first_not_finite: tf.Variable = attrs.field(factory=lambda: _count("first_not_finite"))
-    """The number of the first such step, from 1; 0 if there is none."""
+    """The number of the first such step that was not reported, from 1; 0 if there is none."""
 
     def add(self, scalars: Scalars) -> None:
         """Count a step; one whose computation fails is not counted."""
@@ -35,8 +35,9 @@ class Counts:
         if "loss" not in scalars:
             return
         bad = tf.cast(tf.logical_not(tf.math.is_finite(scalars["loss"])), tf.int64)  # 0 or 1
-        earlier = self.not_finite.assign_add(bad) - bad
-        self.first_not_finite.assign_add(tf.where(earlier > 0, tf.zeros_like(bad), bad * number))
+        self.not_finite.assign_add(bad)
+        first = tf.convert_to_tensor(self.first_not_finite)
+        self.first_not_finite.assign(tf.where(first > 0, first, bad * number))
 
 
 def variables_of(function: Any) -> list[tf.Variable]:

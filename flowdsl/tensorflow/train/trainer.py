@@ -17,7 +17,7 @@ from flowdsl.tensorflow.inputs import EndOfPass, InputSource
 from flowdsl.tensorflow.inputs.source import State
 from flowdsl.tensorflow.interrupts import raising_hidden_interrupts
 from flowdsl.tensorflow.train.callbacks.base import Callback, StopTraining
-from flowdsl.tensorflow.train.callbacks.group import Callbacks
+from flowdsl.tensorflow.train.callbacks.group import Callbacks, Method
 from flowdsl.tensorflow.train.callbacks.periodic import PeriodicTrigger
 from flowdsl.tensorflow.train.checkpoint import latest_checkpoint, restore
 from flowdsl.tensorflow.train.config import TrainConfig, checked_config
@@ -107,6 +107,8 @@ class Trainer(ABC):
         self._running = 0
         """The number of steps of the current call of ``run_step``; 0 between calls."""
         self._epoch_is_over = False
+        self._to_call: list[Method] = []
+        """The methods of callbacks that are still to be called at the end of the epoch."""
         self._last_reported = (0, 0.0)
         """The step of the last ``of_input``, and the seconds that steps had waited until then."""
         self.input = self.make_input()
@@ -249,6 +251,14 @@ class Trainer(ABC):
         """
         if self._callbacks is not None:
             return
+        registered = [*self._registered]
+        try:
+            self._set_up(resume)
+        except BaseException:  # another call begins anew
+            self._callbacks, self._registered = None, registered
+            raise
+
+    def _set_up(self, resume: bool) -> None:
         checkpoint = latest_checkpoint(self.config.logdir)
         if checkpoint and not resume:
             raise InvalidArgument(
@@ -284,8 +294,9 @@ class Trainer(ABC):
         with raising_hidden_interrupts(), ExitStack() as ends:
             if self.is_chief:
                 ends.enter_context(locked(self.config.logdir))
+            ends.callback(self.passes.await_position)
             ends.callback(self.input.close)
-            if self.epoch_num >= self.config.max_epoch:
+            if self.epoch_num >= self.config.max_epoch and not self._epoch_is_over:
                 _log.warning(
                     "training is complete: epoch %d is done; to train for longer raise max_epoch, "
                     "to start again %s",
@@ -311,7 +322,7 @@ class Trainer(ABC):
 
     def _keep_position(self) -> None:
         self.count_interrupted_step()
-        if self.epoch_num < self.config.max_epoch:
+        if self.epoch_num < self.config.max_epoch or self._epoch_is_over:
             self.passes.keep_position()
 
     def count_interrupted_step(self) -> None:  # noqa: B027  # most trainers cannot know
@@ -339,18 +350,28 @@ class Trainer(ABC):
         return [*self._callbacks_of_model, *others, self.monitors, *last]
 
     def _run_epochs(self, callbacks: Callbacks) -> None:
-        if self._epoch_is_over:  # an earlier call was interrupted by a callback
-            self.local_step, self._epoch_is_over = 0, False
+        if self._epoch_is_over:  # an earlier call was interrupted there
+            self._end_epoch(callbacks)
         while self.epoch_num < self.config.max_epoch:
             callbacks.call("before_epoch")
             while self.local_step < self.steps_per_epoch:
                 self._run_one(callbacks)
             self._finished_epochs += 1
             self._epoch_is_over = True
-            self.settle()
-            callbacks.call("after_epoch")
-            callbacks.call("trigger_epoch")
-            self.local_step, self._epoch_is_over = 0, False
+            self._to_call = ["after_epoch", "trigger_epoch"]
+            self._end_epoch(callbacks)
+
+    def _end_epoch(self, callbacks: Callbacks) -> None:
+        """Call callbacks at the end of an epoch; after an interruption, those that remain."""
+        self.settle()
+        while self._to_call:
+            try:
+                callbacks.call_rest(self._to_call[0])
+            except StopTraining:
+                self._to_call = []
+                raise
+            del self._to_call[0]
+        self.local_step, self._epoch_is_over = 0, False
 
     def _run_one(self, callbacks: Callbacks) -> None:
         callbacks.call("before_run")
@@ -406,9 +427,10 @@ class Trainer(ABC):
         ``step`` is the step of the loss; 0 is the latest.
         """
         if self.config.non_finite == "raise":
+            self.counts.first_not_finite.assign(0)  # it is reported once
             step = step or self.global_step
             behind = (self.global_step - step) * self.towers
-            epoch = self.epoch_num + 1
+            epoch = self.epoch_num + (0 if self._epoch_is_over else 1)
             raise non_finite_loss(loss, step, epoch, self.input, self.towers, behind)
 
     # -- the input ---------------------------------------------------------------------------------

@@ -298,6 +298,12 @@ def test_one_evaluation_is_not_split_by_a_branch() -> None:
         (lambda: queues.batch([1], 1, capacity=0), ValueError, "capacity must be at least 1"),
         (lambda: queues.batch([1], numbers(3)), TypeError, "batch_size must be an int, got Lazy"),
         (lambda: queues.batch([1], 1, shared_name="q"), ValueError, "cannot be shared"),
+        (lambda: queues.batch([1], 1, capacity=2**31), ValueError, "less than 2,147,483,648"),
+        (lambda: queues.batch([1], 1, shapes=[[], []]), ValueError, "each of 1 tensor"),
+        (lambda: queues.shuffle_batch([1], 1, 4, 1, seed="a"), TypeError, "seed must be an int"),  # type: ignore[arg-type]  # what is tested
+        (lambda: queues.maybe_batch([1], None, 1), ValueError, "keep_input must be a bool"),
+        (lambda: queues.range_input_producer("a"), TypeError, "limit must be an int"),
+        (lambda: queues.limit_epochs([1], "1"), TypeError, "num_epochs must be an int"),  # type: ignore[arg-type]  # what is tested
         (lambda: queues.maybe_batch([1], 1, 1), TypeError, "keep_input must be bool, got int32"),
         (lambda: queues.shuffle_batch([1], 1, 4, 4), ValueError, "min_after_dequeue, must be at"),
         (lambda: queues.range_input_producer(3, capacity=0), ValueError, "capacity must be at"),
@@ -317,6 +323,22 @@ def test_one_evaluation_is_not_split_by_a_branch() -> None:
 def test_arguments_are_checked(make: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         make()
+
+
+@pytest.mark.parametrize("given", [5, None, "x"])
+def test_only_queues_run(given: object) -> None:
+    with pytest.raises(TypeError, match="running: it takes queues"), queues.running(given):
+        pass
+
+
+@pytest.mark.parametrize("lengths", [(2, 3), (3, 2)])
+def test_slices_whose_lengths_are_known_late_are_equally_many(lengths: tuple[int, int]) -> None:
+    zero = numbers(1, None)
+    tensors = [queues.apply(lambda z, n=n: tf.range(z, z + n), zero) for n in lengths]
+    first, second = queues.slice_input_producer(tensors, num_epochs=1, shuffle=False)
+    raises = pytest.raises(tf.errors.InvalidArgumentError, match="other numbers of rows")
+    with raises, queues.running(first, second):
+        queues.evaluate([first, second])
 
 
 def test_keys_are_ordered_as_text() -> None:

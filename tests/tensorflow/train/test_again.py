@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import attrs
 import numpy as np
@@ -23,6 +25,8 @@ from flowdsl.tensorflow.inputs import (
 from flowdsl.tensorflow.train import (
     Callback,
     ModelDesc,
+    ModelSaver,
+    NonFiniteLoss,
     SimpleTrainer,
     TrainConfig,
     Trainer,
@@ -41,6 +45,9 @@ class At(Callback):
 
     def __init__(self, method: str, step: int) -> None:
         self.method, self.step = method, step
+
+    def stop(self, *_: object) -> Any:
+        raise Interrupted
 
     def interrupt(self, method: str) -> None:
         if method == self.method and self.trainer.global_step == self.step:
@@ -214,3 +221,137 @@ def test_the_rows_that_fill_no_batch_are_counted() -> None:
         trainer.train()
     assert trainer.left_over_rows == (STEPS * EPOCHS - 1) // 2
     assert trainer.left_over == 0
+
+
+BATCHED: dict[str, Callable[[], InputSource]] = {
+    "batches": lambda: BatchQueueInput(fl.from_range(ROWS), 2, remainder="smaller"),
+    "staged batches": lambda: StagingInput(
+        BatchQueueInput(fl.from_range(ROWS), 2, remainder="smaller")
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", BATCHED)
+@pytest.mark.parametrize("step", [1, 3, 4, 5, 9])
+def test_batches_of_rows_are_whole_after_a_resume(kind: str, step: int, tmp_path: Path) -> None:
+    def trainer(*callbacks: Callback) -> SimpleTrainer:
+        saver = ModelSaver(every_steps=1)
+        chosen = config(BATCHED[kind](), saver, *callbacks)
+        return SimpleTrainer(attrs.evolve(chosen, logdir=tmp_path))
+
+    killed, again = trainer(At("before_run", step)), trainer()
+    with pytest.raises(Interrupted):
+        killed.train()
+    again.train()
+    starts = [0.0, 2.0, 4.0, 6.0]
+    assert seen(killed) + seen(again) == [starts[k % 4] for k in range(STEPS * EPOCHS)]
+
+
+def test_a_staged_element_of_an_interrupted_step_is_not_used_later() -> None:
+    trainer = Own(config(StagingInput(QueueInput(numbers()))), fails_at=ROWS)
+    with pytest.raises(RuntimeError, match="once"):
+        trainer.train()
+    trainer.train()
+    assert trainer.got == expected()
+
+
+def test_an_interruption_while_elements_are_staged(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = QueueInput(numbers())
+    staged = StagingInput(source)
+    trainer = SimpleTrainer(config(staged))
+    trainer.setup()
+    monkeypatch.setattr(source, "tensors", At("", 0).stop)
+    with pytest.raises(Interrupted):
+        trainer.train()
+    monkeypatch.undo()
+    trainer.train()
+    assert seen(trainer) == expected()
+
+
+def test_a_restore_that_failed_is_tried_again(tmp_path: Path) -> None:
+    class Other(Seen):
+        def __init__(self) -> None:
+            super().__init__()
+            self.further = tf.Variable(1.0)
+
+        def loss(self, x: tf.Tensor) -> tf.Tensor:
+            return super().loss(x) * self.further
+
+    def trainer(model: ModelDesc, epochs: int) -> SimpleTrainer:
+        chosen = config(QueueInput(numbers()), ModelSaver(max_to_keep=1), model=model)
+        return SimpleTrainer(attrs.evolve(chosen, logdir=tmp_path, max_epoch=epochs))
+
+    trainer(Seen(), 1).train()
+    other = trainer(Other(), 2)
+    for _ in range(2):
+        with pytest.raises(fl.StateMismatch, match="does not fit this model"):
+            other.train()
+    resumed = trainer(Seen(), 2)
+    resumed.train()
+    assert seen(resumed) == expected()[STEPS : 2 * STEPS]
+
+
+def test_a_setup_that_was_interrupted_registers_callbacks_once() -> None:
+    class Counts(Callback):
+        def __init__(self) -> None:
+            self.steps: list[int] = []
+
+        def trigger_step(self) -> None:
+            self.steps.append(self.trainer.global_step)
+
+    class Registers(At):
+        def setup(self, trainer: Trainer) -> None:
+            super().setup(trainer)
+            trainer.register_callback(counts)
+            self.interrupt("setup")
+
+    counts = Counts()
+    trainer = SimpleTrainer(config(QueueInput(numbers()), Registers("setup", 0)))
+    with pytest.raises(Interrupted):
+        trainer.train()
+    trainer.train()
+    assert counts.steps == [*range(1, STEPS * EPOCHS + 1)]
+
+
+@pytest.mark.parametrize("epoch", [1, EPOCHS])
+def test_callbacks_at_the_end_of_an_epoch_are_all_called(epoch: int, tmp_path: Path) -> None:
+    calls: list[tuple[str, int]] = []
+
+    class Records(Callback):
+        def after_epoch(self) -> None:
+            calls.append(("after", self.trainer.epoch_num))
+
+        def trigger(self) -> None:
+            calls.append(("trigger", self.trainer.epoch_num))
+
+    failing = At("trigger", epoch * STEPS)
+    chosen = config(QueueInput(numbers()), Records(), failing, Records(), ModelSaver())
+    trainer = SimpleTrainer(attrs.evolve(chosen, logdir=tmp_path))
+    with pytest.raises(Interrupted):
+        trainer.train()
+    trainer.train()
+    each = [[("after", e)] * 2 + [("trigger", e)] * 2 for e in range(1, EPOCHS + 1)]
+    assert calls == [call for calls in each for call in calls]
+    assert seen(trainer) == expected()
+    saved = sorted(path.stem for path in (tmp_path / "checkpoints").glob("*.index"))
+    assert saved == sorted(f"ckpt-{e * STEPS}" for e in range(1, EPOCHS + 1))
+
+
+def test_a_loss_that_was_reported_is_not_reported_again(tmp_path: Path) -> None:
+    class Once(Seen):
+        def see(self, x: NDArray[np.int64]) -> np.float32:
+            nan = self.fails_at >= 0
+            self.fails_at = -1.0
+            return np.float32("nan") if nan else super().see(x)
+
+        def loss(self, x: tf.Tensor) -> tf.Tensor:
+            seen = tf.ensure_shape(tf.numpy_function(self.see, [x], tf.float32), [])
+            return self.w + 0 * seen
+
+    chosen = config(QueueInput(numbers()), ModelSaver(every_steps=1), model=Once(1.0))
+    trainer = SimpleTrainer(attrs.evolve(chosen, logdir=tmp_path))
+    with pytest.raises(NonFiniteLoss, match="step 1, in epoch 1"):
+        trainer.train()
+    trainer.train()
+    assert trainer.global_step == STEPS * EPOCHS
+    assert trainer.non_finite_steps == 1

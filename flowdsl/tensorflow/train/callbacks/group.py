@@ -25,15 +25,30 @@ class Callbacks:
         self.all = tuple(callbacks)
         # Leaves out empty methods: a hundred calls of them take as long as a step of a small model.
         self._methods = {name: _overridden(name, self.all) for name in _METHODS}
+        self._remaining: dict[Method, list[Callable[[], None]]] = {}
+        """The methods that an error has left uncalled, beginning with the one that failed."""
 
     def call(self, name: Method) -> None:
-        """Call each callback; if one stops the training, the others are still called."""
+        """Call each callback; if one stops the training, the others are still called.
+
+        If one fails, ``call_rest`` calls it again, and those after it.
+        """
+        self._call(name, self._methods[name])
+
+    def call_rest(self, name: Method) -> None:
+        """Like ``call``, but after a call that failed, only call the callbacks that remain."""
+        self._call(name, self._remaining.pop(name, self._methods[name]))
+
+    def _call(self, name: Method, methods: Sequence[Callable[[], None]]) -> None:
         stopped: StopTraining | None = None
-        for method in self._methods[name]:
+        for k, method in enumerate(methods):
             try:
                 method()
             except StopTraining as stop:
                 stopped = stop
+            except BaseException:
+                self._remaining[name] = [*methods[k:]]
+                raise
         if stopped is not None:
             raise stopped
 
