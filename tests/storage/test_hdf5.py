@@ -345,6 +345,22 @@ def test_a_file_that_is_cut_short_while_it_is_checked_does_not_end_the_process(
 
 
 @pytest.mark.parametrize("values", [["a", "bc"], [np.arange(2), np.arange(3)]])
+def test_values_of_variable_length_need_a_fill_value(values: list[Any], tmp_path: Path) -> None:
+    path = tmp_path / "rows.h5"
+    kind = h5py.string_dtype() if isinstance(values[0], str) else h5py.vlen_dtype(np.int16)
+    with h5py.File(path, "w") as file:
+        dataset = file.create_dataset("x", (2,), kind, chunks=(1,))
+        for k, value in enumerate(values):
+            dataset[k] = value
+    message = b"\x05\x00\x08\x00\x01\x00\x00\x00\x02"  # the kind, size and version of a fill value
+    data = path.read_bytes()
+    assert data.count(message) == 1
+    path.write_bytes(data.replace(message, b"\x05\x01" + message[2:]))  # of no known kind
+    with pytest.raises(SourceError, match="its fill value is undefined"):
+        fl.from_hdf5(path, "x")
+
+
+@pytest.mark.parametrize("values", [["a", "bc"], [np.arange(2), np.arange(3)]])
 def test_a_damaged_type_is_an_error_and_no_crash(values: list[Any], tmp_path: Path) -> None:
     path = tmp_path / "rows.h5"
     kind = h5py.string_dtype() if isinstance(values[0], str) else h5py.vlen_dtype(np.int16)

@@ -90,6 +90,7 @@ class _Chunks:
         return offsets
 
 
+_UNDEFINED = 0  # h5py.h5d.FILL_VALUE_UNDEFINED
 _VARIABLE_LENGTH = 9
 """The class of types of variable length."""
 _HEAP = b"GCOL\x01"
@@ -103,14 +104,17 @@ def check_heaps(path: str, dataset: Any) -> None:
     """Check the type of a dataset of variable length, and the sizes of entries in its heaps.
 
     Neither has a checksum: HDF5 loops forever on a damaged heap, and crashes on a type that is
-    neither of text nor of sequences.
+    neither of text nor of sequences. A chunk that it does not find, as its key is damaged, gets the
+    fill value; if that is undefined, HDF5 takes memory that it has not set for addresses.
 
     Raises:
-        ValueError: The type or a heap is damaged.
+        ValueError: The type or a heap is damaged, or the fill value is undefined.
     """
     _, _, kind, flags, *_ = dataset.id.get_type().encode()
     if kind & 15 == _VARIABLE_LENGTH and flags & 15 > 1:
         raise ValueError("the type of a dataset is damaged")
+    if dataset.id.get_create_plist().fill_value_defined() == _UNDEFINED:
+        raise ValueError("its fill value is undefined, which values of variable length need")
     with open(path, "rb") as file:
         data = _Bytes(file)
         parts = _stored_parts(dataset)
