@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from inspect import formatannotation, isabstract
-from typing import Annotated, Any, NotRequired, Required, cast, get_args, get_origin, is_typeddict
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    NotRequired,
+    Required,
+    cast,
+    get_args,
+    get_origin,
+    is_typeddict,
+)
 
 import attrs
 import numpy as np
@@ -63,6 +73,9 @@ def spec_of_type(form: TypeForm[Any], allow_subclasses: bool = False) -> Spec:
     if origin is np.ndarray or tp is np.ndarray:
         scalars = [scalar for arg in args[1:] for scalar in get_args(arg)]
         return ArraySpec(_dtype_of_scalar_type(scalars[0]) if scalars else None)
+    if origin is Literal:  # values are not compared, only their class
+        classes = {type(value) for value in args}
+        return ValueSpec(classes.pop()) if len(classes) == 1 else UNKNOWN
     if origin is tuple and Ellipsis not in args:
         fields = tuple((str(i), spec_of_type(arg, allow_subclasses)) for i, arg in enumerate(args))
         return StructSpec(tuple, fields)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial, wraps
-from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR, CO_VARARGS
+from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR, CO_VARARGS, unwrap
 from reprlib import Repr
 from types import FunctionType, MethodType
 from typing import Any, Protocol, TypeVar, cast
@@ -214,10 +214,12 @@ def rejects_keywords(**advice: str) -> Callable[[F], F]:
 
     In the advice, ``{name}`` is replaced by the operator, ``{}`` by the argument's value, and
     ``{n}`` by that value if it is a count (otherwise by ``n``). Other unknown keywords raise a
-    ``TypeError``.
+    ``TypeError``, which suggests a similar name.
     """
 
     def decorate(operator: F) -> F:
+        known = _argument_names(operator)
+
         @wraps(operator)
         def called(*args: Any, **kw: Any) -> object:
             for name, value in kw.items():
@@ -226,11 +228,27 @@ def rejects_keywords(**advice: str) -> Callable[[F], F]:
                     hint = hint.replace("{n}", str(value) if is_int(value, 0) else "n")
                     hint = hint.replace("{}", brief(value))
                     raise InvalidFlow(f"{operator.__name__}: there is no {name}=; {hint}")
+                if name not in known:
+                    raise TypeError(_unknown(operator.__name__, name, known))
             return operator(*args, **kw)
 
         return cast("F", called)  # it has the operator's signature
 
     return decorate
+
+
+def _argument_names(operator: Any) -> tuple[str, ...]:
+    code = unwrap(operator).__code__
+    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    return tuple(name for name in names if name != "self")
+
+
+def _unknown(operator: str, name: str, known: Sequence[str]) -> str:
+    from difflib import get_close_matches  # here: only a mistake needs it
+
+    (similar, *_) = [*get_close_matches(name, known), ""]
+    advice = f"did you mean {similar}=?" if similar else f"it has {', '.join(known)}"
+    return f"{operator}: there is no {name}=; {advice}"
 
 
 _WORKERS_ADVICE = "set the number of workers once, with prefetch(procs={n}) after these operators"

@@ -8,8 +8,19 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeAlias, TypeVar, overload
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import wraps
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Generic,
+    Literal,
+    TypeAlias,
+    TypeVar,
+    cast,
+    overload,
+)
 
 from flowdsl.effects import Counted, Effect, Reordered, Resampled, Unmoved, Unsized
 from flowdsl.elements.specs import Spec, StructSpec, ValueSpec
@@ -33,6 +44,7 @@ if TYPE_CHECKING:
     from flowdsl.flow import Flow
 
 T = TypeVar("T")
+Made = TypeVar("Made", bound=Callable[..., Any])
 F = TypeVar("F", bound=Effect)
 C = TypeVar("C", bound=Counted)
 P = TypeVar("P", bound=Unmoved)
@@ -70,6 +82,22 @@ class Named(CodeTemplate[A, tuple[str, A], E], Generic[A, E]):
         return self.source.depth  # names do not change the draws of ``choose`` and ``mix``
 
 
+def _of_one_list(operator: Made) -> Made:
+    """Decorate a function of a list of flows: flows one by one are an error with advice."""
+
+    @wraps(operator)
+    def called(*flows: Any, **options: Any) -> object:
+        if len(flows) > 1:
+            name = operator.__name__
+            raise InvalidFlow(
+                f"{name}: expected one list or dict of flows, got {len(flows)} arguments; write "
+                f"fl.{name}([a, b]), or a.{name}(b)"
+            )
+        return operator(*flows, **options)
+
+    return cast("Made", called)  # it has the operator's signature
+
+
 @overload
 def concat(flows: Flows[T, F], *, with_names: Literal[False] = False) -> Flow[T, F]: ...
 @overload
@@ -80,6 +108,7 @@ def concat(
 def concat(
     flows: Mapping[str, FlowBase[T, F]], *, with_names: bool
 ) -> Flow[T | tuple[str, T], F]: ...
+@_of_one_list
 def concat(flows: Flows[Any, Any], *, with_names: bool = False) -> Flow[Any, Any]:
     """Concatenate a list or dict of flows, as ``first.concat(*others)`` does.
 
@@ -155,6 +184,7 @@ def interleave(
     stop: Stop,
     with_names: bool,
 ) -> Flow[T | tuple[str, T], F | Reordered | Resampled]: ...
+@_of_one_list
 def interleave(
     flows: Flows[Any, Any],
     *,
@@ -232,6 +262,7 @@ def choose(
     stop: Stop,
     with_names: bool,
 ) -> Flow[T | tuple[str, T], F | Reordered | Resampled | Unsized]: ...
+@_of_one_list
 @rejects_keywords(probs=_WEIGHTS, probabilities=_WEIGHTS, p=_WEIGHTS)
 def choose(
     flows: Flows[Any, Any],
@@ -267,6 +298,7 @@ def mix(
 def mix(
     flows: Mapping[str, FlowBase[T, C]], *, seed: int = 0, with_names: bool
 ) -> Flow[T | tuple[str, T], C | Reordered]: ...
+@_of_one_list
 @rejects_keywords(
     weights="mix has every element once, in random order; write choose(flows, weights={})",
     probabilities="mix has every element once, in random order; write choose(flows, weights={})",
@@ -294,6 +326,7 @@ def merge(
 def merge(
     flows: Mapping[str, FlowBase[T, F]], *, with_names: bool
 ) -> Flow[T | tuple[str, T], F | Reordered]: ...
+@_of_one_list
 def merge(flows: Flows[Any, Any], *, with_names: bool = False) -> Flow[Any, Any]:
     """Merge a list or dict of streams, as ``first.merge(*others)`` does.
 

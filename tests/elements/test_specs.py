@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from collections import namedtuple
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Generic, NamedTuple, Protocol, TypedDict, TypeVar
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Generic,
+    Literal,
+    NamedTuple,
+    Protocol,
+    TypedDict,
+    TypeVar,
+)
 
 import attrs
 import numpy as np
@@ -288,6 +298,8 @@ Lazy = TypeAliasType("Lazy", np.ndarray[tuple[Any, ...], np.dtype[D]], type_para
         (dict, "?"),
         (dict[str, int], "?"),
         (int | None, "?"),
+        (Literal["a", "b"], "str"),
+        (Literal[1, "b"], "?"),
         (Sequence[int], "?"),
         (Mapping, "?"),
         (Readable, "?"),

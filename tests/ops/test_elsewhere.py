@@ -101,3 +101,18 @@ def test_packages_are_imported_when_they_are_used() -> None:
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout == "flowdsl.testing flowdsl.plan\n"
+
+
+@pytest.mark.parametrize("name", ["concat", "choose", "interleave", "merge", "mix"])
+def test_flows_one_by_one_are_refused_with_advice(name: str) -> None:
+    function: Any = getattr(fl, name)
+    with pytest.raises(fl.InvalidFlow, match=rf"2 arguments; write fl\.{name}\(\[a, b\]\)"):
+        function(FLOW, FLOW)
+    function(flows=[FLOW, FLOW])
+
+
+def test_a_similar_argument_is_suggested() -> None:
+    with pytest.raises(TypeError, match=r"^prefetch: there is no proc=; did you mean procs=\?"):
+        FLOW.prefetch(proc=2)
+    with pytest.raises(TypeError, match=r"^take: there is no xyz=; it has n$"):
+        FLOW.take(xyz=2)

@@ -321,7 +321,7 @@ def test_file_without_a_header(path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        ("", "has no header"),
+        ("", "is empty: it has no header"),
         ("\n\r\n", "has no header"),
         ("name,name,b,b,c\n", "names 'b', 'name' more than once"),
         ('a,b\n"x\ny,1\n', "line 2 has a quote that is never closed"),

@@ -534,6 +534,8 @@ def _columns(
 
 
 def _header(path: str, record: list[str] | None) -> tuple[str, ...]:
+    if record is None:
+        raise SourceError(f"from_csv: {path!r} is empty: it has no header")
     if not record:
         raise SourceError(
             f"from_csv: {path!r} has no header: all of its lines are empty; header=False "

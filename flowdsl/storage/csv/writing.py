@@ -142,6 +142,8 @@ def _digits(number: object, name: str) -> str:
 
 def _kind_of(value: object) -> str:
     if isinstance(value, np.datetime64):
+        if np.isnat(value):
+            return f"NaT of {value.dtype} (None can be written)"
         return f"{value.dtype} (np.datetime64(x, 'us') can be written)"
     if isinstance(value, np.ndarray):
         return f"an array {value.dtype}{list(value.shape)}"

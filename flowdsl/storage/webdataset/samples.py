@@ -414,8 +414,8 @@ def _name(key: str, extension: object) -> str:
         if not extension.startswith("_") and _split(name) == (key, extension):
             return name
     raise SpecMismatch(
-        f"element: {extension!r} cannot be a file's extension, which is in lower case and "
-        f"has no slash, such as 'jpg'"
+        f"element: {extension!r} cannot be a file's extension, which is in lower case, has "
+        f"no slash and does not begin with '_', such as 'jpg'"
     )
 
 
