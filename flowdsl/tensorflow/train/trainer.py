@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from math import isfinite
 from typing import TypedDict
 
@@ -321,7 +321,8 @@ class Trainer(ABC):
         return f"remove {self.config.logdir}/checkpoints or use another logdir"
 
     def _keep_position(self) -> None:
-        self.count_interrupted_step()
+        with suppress(tf.errors.OpError):  # another process of the cluster may have died
+            self.count_interrupted_step()
         if self.epoch_num < self.config.max_epoch or self._epoch_is_over:
             self.passes.keep_position()
 
