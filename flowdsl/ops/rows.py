@@ -44,6 +44,7 @@ from flowdsl.nodes import (
     T,
     at_least,
     cached_per_node,
+    endless_part,
     flow,
     frozen_node,
     is_int,
@@ -268,7 +269,7 @@ def known_length(operator: str, source: AnyNode) -> int:
         InvalidFlow: It is unknown, or the source never ends.
     """
     if Endless in source.effects:
-        raise InvalidFlow(f"{operator}: {source.title} never ends; put take(n) before it")
+        raise InvalidFlow(f"{operator}: {endless_part(source)} never ends; put take(n) before it")
     if source.length is None:
         raise InvalidFlow(
             f"{operator}: {source.title} has no known length; if the elements fit in memory, "

@@ -27,9 +27,10 @@ T = TypeVar("T")
 class Run(chain[T]):
     """An iterator over one pass of a flow, and a context manager that ends it.
 
-    A run belongs to one thread at a time. Its workers start with the first ``next``, unless the
-    workers of the last pass are still alive. They end with an error, with ``close``, or when the
-    flow is garbage-collected; after a ``break`` they wait for the next pass.
+    A run belongs to one thread at a time: of two that call ``next`` at once, one gets a
+    ``ValueError``. Its workers start with the first ``next``, unless the workers of the last pass
+    are still alive. They end with an error, with ``close``, or when the flow is garbage-collected;
+    after a ``break`` they wait for the next pass.
 
     >>> import flowdsl as fl
     >>> with iter(fl.from_range(4).shuffle()) as run:

@@ -92,8 +92,9 @@ class WriteMethods(FlowBase[T, E]):
 
         A NamedTuple, record, dataclass or dict is written below a header with the names of its
         components; a tuple has no names, so its file has no header. A component is text, a number,
-        a bool, None, or a NumPy scalar. ``from_csv(path, Sample)`` reads the same values back,
-        including floats, which are written with enough digits. None and ``""`` are both an empty
+        a bool, a date, a datetime, None, or a NumPy number, text or ``datetime64[us]``.
+        ``from_csv(path, Sample)`` reads the same values back, including floats, which are written
+        with enough digits; a time zone is read as its offset. None and ``""`` are both an empty
         cell, so a column may contain only one of the two. The file is UTF-8 as in RFC 4180: commas,
         lines that end with ``\r\n``, and quotes where a cell needs them. A name that ends with
         ``.gz`` is compressed by gzip. The file appears under its name only when it is complete;

@@ -21,7 +21,7 @@ from flowdsl.effects import Finite
 from flowdsl.elements.nbytes import nbytes_of
 from flowdsl.elements.specs import UNKNOWN, Spec
 from flowdsl.errors import EndlessFlow, FlowError, InvalidFlow, SourceError, SpecMismatch
-from flowdsl.nodes import FlowBase, T
+from flowdsl.nodes import FlowBase, T, endless_part
 from flowdsl.storage.open_files import not_a_file
 from flowdsl.storage.paths import URL_REMEDY, OnePath, local_path
 from flowdsl.storage.progress import bar
@@ -110,7 +110,7 @@ def refuse_endless(writer: str, flow: FlowBase[T, Finite]) -> None:
 
     if Endless in flow.node.effects:
         raise EndlessFlow(
-            f"{writer}: {flow.node.title} never ends, so no disk can hold it; "
+            f"{writer}: {endless_part(flow.node)} never ends, so no disk can hold it; "
             f"put .take(n) before it"
         )
 

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import datetime
 from importlib import import_module
 from pathlib import Path
 from threading import Event
@@ -829,6 +830,8 @@ def test_single_empty_cell_is_a_row(tmp_path: Path, rows: list[tuple[str | None,
         ([("\ufeffa",)], r"row 0: element\.0: the first cell must not begin"),
         ([("a", "\ud800")], r"row 0: element\.1: .* cannot be encoded as UTF-8"),
         ([(10**5000,)], r"row 0: element\.0: Exceeds the limit"),
+        ([(datetime(2024, 10, 27, 2, 30, fold=1),)], r"row 0: element\.0: .* cannot hold fold=1"),
+        ([(np.datetime64("NaT", "us"),)], r"row 0: element\.0: .* got NaT of datetime64\[us\]"),
     ],
 )
 def test_value_a_cell_cannot_hold_is_refused(path: Path, rows: list[Any], reason: str) -> None:

@@ -125,7 +125,7 @@ class _Parts:
         if parts is None or isinstance(element, dict):
             raise SpecMismatch(
                 f"element: {type(element).__name__} is not a tuple with a component for each of "
-                f"data_paths"
+                f"data_paths; make one, as in .map(lambda row: (row['image'], row['label']))"
             )
         if len(parts) != len(self._names):
             raise SpecMismatch(

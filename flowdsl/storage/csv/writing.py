@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import cast
 
@@ -125,6 +126,11 @@ def _text_of(value: object, name: str) -> str:
         return repr(value)
     if type(value) is int or type(value) in SCALARS:
         return _digits(value, name)
+    if type(value) is datetime and value.fold and value.tzinfo is None:
+        raise SpecMismatch(
+            f"element.{name}: a cell cannot hold fold=1, the later of two equal local times; give "
+            f"it a time zone, as value.astimezone() does"
+        )
     if (text := text_of_time(value)) is not None:
         return text
     raise SpecMismatch(
