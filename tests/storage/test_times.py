@@ -28,12 +28,17 @@ class Times(TypedDict):
     time: datetime
 
 
+def unfolded(time: datetime) -> datetime:
+    """Return a time that a cell can hold."""
+    return time if time.tzinfo else time.replace(fold=0)
+
+
 EVENTS = st.builds(
     Event,
     st.dates(),
-    st.datetimes(timezones=st.sampled_from([None, timezone(timedelta(hours=2))])),
+    st.datetimes(timezones=st.sampled_from([None, timezone(timedelta(hours=2))])).map(unfolded),
     st.datetimes().map(lambda t: np.datetime64(t, "us")),
-    st.none() | st.datetimes(),
+    st.none() | st.datetimes().map(unfolded),
 )
 
 

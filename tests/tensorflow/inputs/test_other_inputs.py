@@ -12,6 +12,7 @@ import pytest
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 import flowdsl as fl
 from flowdsl.tensorflow import queues
@@ -343,8 +344,14 @@ def test_mismatched_signature_is_refused() -> None:
 
 def test_zmq_ops_elements_arrive(tmp_path: Path) -> None:
     address = f"ipc://{tmp_path}/ops"
-    # More than are read: the format loses what a connection holds when its sender goes.
-    flow = fl.from_range(90).map(lambda i: (np.full((2, 2), i, np.uint8), np.int64(i)))
+    are_read = threading.Event()
+
+    def pair(i: int) -> tuple[NDArray[np.uint8], np.int64]:
+        # The format loses what a connection holds when its sender goes, so it stays until then.
+        assert i < 60 or are_read.wait(60)
+        return np.full((2, 2), i, np.uint8), np.int64(i)
+
+    flow = fl.from_range(90).map(pair)
     sender = threading.Thread(target=flow.send_zmq, args=[address], kwargs={"format": "zmq_ops"})
     spec = [tf.TensorSpec((2, 2), tf.uint8, "image"), tf.TensorSpec((), tf.int64, "label")]
     with ZMQInput(address, 10, spec=spec) as source:
@@ -352,6 +359,7 @@ def test_zmq_ops_elements_arrive(tmp_path: Path) -> None:
         sender.start()
         step = stepping(source)
         got = [step() for _ in range(20)]
+        are_read.set()
         sender.join()
         assert [int(label) for _, label in got] == list(range(20))
         assert all((image == int(label)).all() for image, label in got)
