@@ -247,7 +247,7 @@ def _unknown(operator: str, name: str, known: Sequence[str]) -> str:
     from difflib import get_close_matches  # here: only a mistake needs it
 
     (similar, *_) = [*get_close_matches(name, known), ""]
-    advice = f"did you mean {similar}=?" if similar else f"it has {', '.join(known)}"
+    advice = f"did you mean {similar}=?" if similar else f"its arguments are {', '.join(known)}"
     return f"{operator}: there is no {name}=; {advice}"
 
 

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from flowdsl.flow import Flow
 
 T = TypeVar("T")
-Made = TypeVar("Made", bound=Callable[..., Any])
+Function = TypeVar("Function", bound=Callable[..., Any])
 F = TypeVar("F", bound=Effect)
 C = TypeVar("C", bound=Counted)
 P = TypeVar("P", bound=Unmoved)
@@ -82,7 +82,7 @@ class Named(CodeTemplate[A, tuple[str, A], E], Generic[A, E]):
         return self.source.depth  # names do not change the draws of ``choose`` and ``mix``
 
 
-def _of_one_list(operator: Made) -> Made:
+def _of_one_list(operator: Function) -> Function:
     """Decorate a function of a list of flows: flows one by one are an error with advice."""
 
     @wraps(operator)
@@ -95,7 +95,7 @@ def _of_one_list(operator: Made) -> Made:
             )
         return operator(*flows, **options)
 
-    return cast("Made", called)  # it has the operator's signature
+    return cast("Function", called)  # it has the operator's signature
 
 
 @overload

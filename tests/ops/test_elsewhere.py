@@ -114,5 +114,5 @@ def test_flows_one_by_one_are_refused_with_advice(name: str) -> None:
 def test_a_similar_argument_is_suggested() -> None:
     with pytest.raises(TypeError, match=r"^prefetch: there is no proc=; did you mean procs=\?"):
         FLOW.prefetch(proc=2)
-    with pytest.raises(TypeError, match=r"^take: there is no xyz=; it has n$"):
+    with pytest.raises(TypeError, match=r"^take: there is no xyz=; its arguments are n$"):
         FLOW.take(xyz=2)

@@ -184,7 +184,7 @@ def test_members_outside_samples_are_skipped(path: Path) -> None:
 
 def test_files_that_are_no_samples_alone_are_an_error(path: Path) -> None:
     write_tar(path, [("a/readme", b"x"), ("a/licence", b"y")])
-    with pytest.raises(SourceError, match="no sample: files such as 'a/readme' have no extension"):
+    with pytest.raises(SourceError, match="no samples: 'a/readme' has no extension"):
         fl.from_webdataset(path)
     write_tar(path, [("__meta__/a.json", b"x")])
     assert fl.from_webdataset(path).collect() == []

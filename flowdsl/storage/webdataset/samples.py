@@ -158,8 +158,8 @@ def _scan(file: ByteFile) -> Index:
             ends[-1] = min(entry.end + padding(entry.size), file.size)
         if skipped and not starts:
             raise _NotSamples(
-                f"it has no sample: files such as {skipped!r} have no extension, and those of a "
-                f"sample are named like 'a/7.jpg' and 'a/7.cls'"
+                f"it contains no samples: {skipped!r} has no extension, nor has any other file; "
+                f"name the files of a sample like 'a/7.jpg' and 'a/7.cls'"
             )
     except (_NotSamples, Unsupported) as error:
         raise SourceError(f"from_webdataset: {file.path!r}: {error}") from error
@@ -274,8 +274,8 @@ def from_webdataset(paths: Paths, element: Any = dict) -> Flow[Any, Exact]:
     ``a/7.jpg`` and ``a/7.seg.png`` become ``{"__key__": "a/7", "jpg": ..., "seg.png": ...}``. Files
     of one sample that are not consecutive are an error, where WebDataset would return several
     incomplete samples. Extensions are converted to lower case. As in WebDataset, members that are
-    not regular files, have no dot, or are named ``__like_this__`` are skipped; files without a dot
-    alone are an error.
+    not regular files, have no dot, or are named ``__like_this__`` are skipped. A tar file that
+    contains only files without a dot is an error.
 
     ``element`` declares a sample: a TypedDict or record whose components are extensions, and
     optionally ``__key__``. ``bytes`` is a file's content, ``str`` its text in UTF-8, ``int`` the

@@ -16,14 +16,7 @@ from flowdsl.flow import Flow
 from flowdsl.nodes import checked_flag, checked_int
 from flowdsl.tensorflow.inputs.queue_input import checked_flow
 from flowdsl.tensorflow.inputs.signature import signature_of
-from flowdsl.tensorflow.inputs.source import (
-    InputSource,
-    State,
-    Taken,
-    epoch_and_run,
-    log_restart,
-    taken_of,
-)
+from flowdsl.tensorflow.inputs.source import InputSource, State, Taken, epoch_and_run, taken_of
 
 if TYPE_CHECKING:
     from flowdsl.runtime.run import Run
@@ -70,7 +63,6 @@ class FeedInput(InputSource):
         self._run: Run[object] | None = None
         self._failed: Exception | None = None
         self._waited = 0.0
-        self._warned = False
         self._position = 0
         """The position after the last element that was returned; the run is one ahead meanwhile."""
 
@@ -149,9 +141,7 @@ class FeedInput(InputSource):
         try:
             return {"epoch": run.epoch, "run": run.state_dict(self._position - behind)}
         except NotResumable as error:
-            if not self._warned:
-                log_restart(error)
-            self._warned = True
+            self.warn_of_restart(error)
             return {"epoch": run.epoch, "run": None}
 
     def restore(self, state: State) -> None:

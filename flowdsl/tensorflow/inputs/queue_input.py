@@ -18,21 +18,12 @@ from flowdsl.flow import Flow
 from flowdsl.nodes import checked_choice, checked_int
 from flowdsl.tensorflow.inputs.aligned import AlignedCopies
 from flowdsl.tensorflow.inputs.signature import Signature, signature_of
-from flowdsl.tensorflow.inputs.source import (
-    InputSource,
-    State,
-    Taken,
-    epoch_and_run,
-    log_restart,
-    taken_of,
-)
+from flowdsl.tensorflow.inputs.source import InputSource, State, Taken, epoch_and_run, taken_of
+from flowdsl.tensorflow.queues.runners import MAX_CAPACITY
 
 if TYPE_CHECKING:
     from flowdsl.runtime.run import Run
     from flowdsl.statistics.run import RunStatistics
-
-_MAX_QUEUE_CAPACITY = 2**31
-"""The limit of a queue's capacity: TensorFlow counts elements as int32."""
 
 
 class QueuedInput(InputSource):
@@ -50,11 +41,10 @@ class QueuedInput(InputSource):
         self, signature: Signature, queue: tf.queue.QueueBase | None, capacity: int
     ) -> None:
         name = type(self).__name__
-        self.capacity = checked_int(f"{name}: capacity", capacity, 1, _MAX_QUEUE_CAPACITY)
+        self.capacity = checked_int(f"{name}: capacity", capacity, 1, MAX_CAPACITY)
         self._signature = signature
         self._user_queue = None if queue is None else _fitting(name, queue, signature)
         self._epoch = 0
-        self._warned = False
         self._waited = 0.0
         self._pass: _Pass | None = None
 
@@ -123,9 +113,8 @@ class QueuedInput(InputSource):
         try:
             run = self._position(behind)
         except NotResumable as error:
-            if not self._warned:
-                log_restart(error)
-            self._warned, run = True, None
+            self.warn_of_restart(error)
+            run = None
         return {"epoch": self._epoch, "run": run}
 
     def _position(self, behind: int) -> dict[str, object]:

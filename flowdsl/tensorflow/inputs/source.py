@@ -26,11 +26,6 @@ class LeftOver(UserWarning):
     """Warns of elements at the end of a pass that do not fill a step of all devices."""
 
 
-def log_restart(why: object) -> None:
-    """Log that a state of an input source does not contain its position."""
-    _log.warning("training resumed from this state would restart the pass: %s", why)
-
-
 class Taken(NamedTuple):
     """Consecutive elements of a flow's pass: ``length`` of them, from position ``first``."""
 
@@ -58,6 +53,8 @@ class InputSource(ABC):
 
     Source: ``InputSource`` in tensorpack, whose session hooks ``next_args`` replaces.
     """
+
+    _warned_of_restart = False
 
     @property
     @abstractmethod
@@ -161,6 +158,12 @@ class InputSource(ABC):
         With ``behind``, the state is ``behind`` elements earlier, for a consumer that takes
         elements before it uses them, such as ``StagingInput``.
         """
+
+    def warn_of_restart(self, why: object) -> None:
+        """Log, once, that the states of this source do not contain its position."""
+        if not self._warned_of_restart:
+            _log.warning("training resumed from this state would restart the pass: %s", why)
+        self._warned_of_restart = True
 
     @abstractmethod
     def restore(self, state: State) -> None:

@@ -11,7 +11,7 @@ import tensorflow as tf
 from flowdsl.errors import EndlessFlow, FlowError, InvalidArgument, StateMismatch
 from flowdsl.feeding.pump import EndOfPass
 from flowdsl.nodes import checked_int, checked_list, is_int
-from flowdsl.tensorflow.inputs.source import InputSource, State, log_restart
+from flowdsl.tensorflow.inputs.source import InputSource, State
 from flowdsl.tensorflow.queues.runners import FilledQueue, recording_uses, with_sources
 
 Shape: TypeAlias = Sequence[int]
@@ -60,7 +60,6 @@ class TensorInput(InputSource):
         self._size = None if size is None else checked_int(f"{name}: size", size, 1)
         self._specs: tuple[tf.TensorSpec, ...] | None = None
         self._queues: list[FilledQueue] = []
-        self._warned = False
         self._epoch = 0
         self._taken: int | None = None
 
@@ -121,9 +120,8 @@ class TensorInput(InputSource):
         return [tf.convert_to_tensor(tensor) for tensor in tensors]
 
     def state_dict(self, behind: int = 0) -> State:
-        if self._queues and not self._warned:
-            log_restart("TensorInput: a queue does not store its position")
-            self._warned = True
+        if self._queues:
+            self.warn_of_restart("TensorInput: a queue does not store its position")
         return {"epoch": self._epoch, "taken": self._taken_so_far() - behind}
 
     def restore(self, state: State) -> None:

@@ -150,7 +150,7 @@ def slice_input_producer(
 
     Raises:
         ValueError: There are no tensors, or their numbers of rows differ. If these are known only
-            when the queue runs, its end raises ``tf.errors.InvalidArgumentError``.
+            when the queue runs, reading raises ``tf.errors.InvalidArgumentError``.
 
     Source: ``tf.train.slice_input_producer``.
     """

@@ -25,11 +25,14 @@ _used: ContextVar[list[FilledQueue] | None] = ContextVar("_used", default=None)
 Fill: TypeAlias = Callable[[], "tf.Tensor | None"]
 """Enqueues the values of one evaluation.
 
-It returns whether there were any; None if there always are.
+It returns a bool, False if it has enqueued nothing; or None if it always enqueues something.
 """
 
 _FILLS_PER_CALL = 100
 """The number of times a thread fills its queue in one call; returning to Python takes long."""
+
+MAX_CAPACITY = 2**31
+"""The limit on the capacity of a queue, which TensorFlow counts as int32."""
 
 _SECONDS_TO_END = 5.0
 _SECONDS_AFTER_CTRL_C = 0.3
@@ -78,7 +81,7 @@ class FilledQueue:
 
     @property
     def queue_ref(self) -> tf.Tensor:
-        """The queue's handle, with which operations such as those of readers dequeue."""
+        """The queue's handle, for operations that dequeue by themselves, such as readers."""
         self._note_use()
         return self.queue.queue_ref
 
@@ -360,16 +363,12 @@ def any_rows(value: tf.Tensor) -> tf.Tensor | None:
     return None if known else tf.shape(value)[0] > 0
 
 
-MAX_CAPACITY = 2**31
-"""The limit on the capacity of a queue, which TensorFlow counts as int32."""
-
-
 def checked_count(name: str, value: object, minimum: int = 1, below: int | None = None) -> int:
     """Return an argument that must be an int of at least ``minimum``, and less than ``below``.
 
     Raises:
         TypeError: It is not an int.
-        ValueError: It is outside of these.
+        ValueError: It is outside this range.
     """
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
         raise TypeError(f"{name} must be an int, got {value!r}")

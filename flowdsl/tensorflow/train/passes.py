@@ -35,7 +35,7 @@ class Passes:
     left_over: int = 0
     left_over_rows: int = 0
     of_step: int = 0
-    """The number of elements that a step has taken which has not finished."""
+    """The number of elements that the unfinished step has taken."""
     next: State | int = 0
     """The state from which ``begin`` restores the input, or the pass that it begins."""
     _beginning: int | None = None

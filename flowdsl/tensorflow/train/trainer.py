@@ -254,7 +254,7 @@ class Trainer(ABC):
         registered = [*self._registered]
         try:
             self._set_up(resume)
-        except BaseException:  # another call begins anew
+        except BaseException:  # another call repeats all of it
             self._callbacks, self._registered = None, registered
             raise
 

@@ -68,7 +68,7 @@ class At(Callback):
 
 
 class Seen(ModelDesc):
-    """Records the numbers it is trained on, and fails once, before or after that of one."""
+    """Records the numbers it is trained on, and fails once, at the number ``fails_at``."""
 
     def __init__(self, fails_at: float = -1.0) -> None:
         super().__init__()
