@@ -22,6 +22,8 @@ import attrs
 import flowdsl as fl
 from flowdsl.runtime.state import checksum_of
 from flowdsl.storage.arrays.npz import COMMENT, DIGESTS, HEADER
+from flowdsl.storage.parquet import files as parquet
+from flowdsl.storage.webdataset import tar
 from flowdsl.testing.outcomes import element_difference
 from tests.remote import fuzz as remote
 from tests.storage import fuzz as storage
@@ -69,8 +71,9 @@ def _reader(name: str, folder: Path) -> Target:
         content = data[1:]
         if file.suffix == ".tar" and not any(content):
             return  # zeros are an archive without files
-        if file.suffix == ".npz" and _is_marked(valid) and not _is_marked(content):
-            return  # another program's file: the same rows, of other types
+        is_marked = _IS_MARKED.get(file.suffix)
+        if is_marked is not None and is_marked(valid) and not is_marked(content):
+            return  # another program's file, which has no digests, and may have other types
         file.unlink()  # an open file must not be written to
         file.write_bytes(content)
         try:
@@ -88,13 +91,24 @@ def _reader(name: str, folder: Path) -> Target:
     )
 
 
-def _is_marked(content: bytes) -> bool:
-    """Return whether an NPZ file has at least one of the three marks of ``write_npz``."""
+def _is_marked_npz(content: bytes) -> bool:
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             return archive.comment == COMMENT or bool({HEADER, DIGESTS} & {*archive.namelist()})
     except Exception:  # a reader says what is wrong with it
         return True
+
+
+def _contains(*traces: bytes) -> Callable[[bytes], bool]:
+    return lambda content: any(trace in content for trace in traces)
+
+
+_IS_MARKED: dict[str, Callable[[bytes], bool]] = {
+    ".npz": _is_marked_npz,
+    ".parquet": _contains(*parquet.TRACES),
+    ".tar": _contains(*tar.TRACES),
+}
+"""By suffix: whether a file has at least one of the marks of flowdsl's writer, whole or damaged."""
 
 
 # -- messages --------------------------------------------------------------------------------------

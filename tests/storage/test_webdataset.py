@@ -204,6 +204,20 @@ def test_a_name_that_was_not_written_is_refused(path: Path) -> None:
         fl.from_webdataset(path)
 
 
+def test_a_file_that_lost_its_digest_is_refused(path: Path) -> None:
+    key, other = b"FLOWDSL.xxh3", b"other.record"
+    fl.from_items([{"__key__": name, "cls": 3} for name in ("cat", "dog")]).write_webdataset(path)
+    start, first, second = path.read_bytes().split(key)
+    for damaged in (b"FL/WDSL.xxh3", b"FLOWDSL.XXH3"):
+        path.write_bytes(start + damaged + first + key + second)
+        with pytest.raises(SourceError, match="the extended header at byte 0 is damaged"):
+            fl.from_webdataset(path)
+    for keys, message in [((key, other), "has no digest"), ((other, key), "has a digest")]:
+        path.write_bytes(start + keys[0] + first + keys[1] + second)
+        with pytest.raises(SourceError, match=f"'dog.cls' {message}, unlike the files before it"):
+            fl.from_webdataset(path)
+
+
 def test_files_are_converted_to_the_declared_types(path: Path) -> None:
     rows = [
         {"__key__": "cat", "txt": "Kätzchen", "cls": -3, "jpg": b"\xff"},

@@ -27,7 +27,7 @@ VERSION = 1
 UNSEALED = "xxh3:" + "0" * 16
 _SEALED = re.compile(rb"flowdsl\.seal\x18\x15xxh3:([0-9a-f]{16})")
 """The seal's entry in the footer: key, field byte, text length and text."""
-_TRACES = (ABOUT.encode(), SEAL.encode(), b"xxh3:", b'"digests":"')
+TRACES = (ABOUT.encode(), SEAL.encode(), b"xxh3:", b'"digests":"')
 """Byte strings that show that a footer had a seal, even if it is partly damaged."""
 _DIGESTS = re.compile(rb'"digests":"([0-9a-f]*)"')
 _TAIL = 8
@@ -304,7 +304,7 @@ def _checked_footer(reader: str, path: str, file: ByteFile) -> tuple[bytes, str]
     raw = file.read(file.size - _TAIL - size, size)
     sealed = next(reversed(list(_SEALED.finditer(raw))), None)
     if sealed is None:
-        if any(trace in raw for trace in _TRACES):
+        if any(trace in raw for trace in TRACES):
             raise SourceError(f"{reader}: {path!r} is damaged: its footer has no seal")
         return raw, xxhash.xxh3_64_hexdigest(raw)
     unsealed = raw[: sealed.start(1)] + b"0" * 16 + raw[sealed.end(1) :]

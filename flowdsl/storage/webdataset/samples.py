@@ -132,6 +132,7 @@ def _scan(file: ByteFile) -> Index:
     starts: list[int] = []
     ends: list[int] = []
     key, extensions, keys, skipped = None, set[str](), set[str](), ""
+    has_digests: bool | None = None
     try:
         for entry in members(_by_windows(file), 0, file.size):
             digest.update(repr((entry.name, entry.start, entry.size, entry.digest)).encode())
@@ -141,6 +142,13 @@ def _scan(file: ByteFile) -> Index:
                     raise ValueError(f"{entry.name!r} is not the name that was written there")
                 skipped = skipped or ("" if _METADATA_NAME.match(entry.name) else entry.name)
                 continue
+            if has_digests is None:
+                has_digests = entry.digest is not None
+            if has_digests != (entry.digest is not None):
+                raise ValueError(
+                    f"{entry.name!r} has {'no' if has_digests else 'a'} digest, unlike the files "
+                    f"before it (or another program added files to one of write_webdataset)"
+                )
             if own_key != key:
                 if own_key in keys:
                     raise _NotSamples(

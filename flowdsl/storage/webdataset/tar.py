@@ -14,6 +14,8 @@ END = bytes(2 * BLOCK)
 """The end-of-archive mark."""
 
 _DIGEST = "FLOWDSL.xxh3"
+TRACES = (b"FLOWDSL", b"xxh3")
+"""Parts of a key in an extended header that show that it was ``_DIGEST`` before it was damaged."""
 _FILES = b"0\0007"
 _NO_DATA = b"123456"
 """Types of members without data: links, devices, folders and pipes."""
@@ -80,9 +82,7 @@ def members(read: Callable[[int, int], bytes], at: int, end: int) -> Iterator[Me
         else:
             if kind in _FILES:
                 text = _text(extended.get(b"path") or long_name or name, first)
-                digest = extended.get(_DIGEST.encode())
-                shown = None if digest is None else digest.decode(errors="replace")
-                yield Member(text, first, start, size, shown)
+                yield Member(text, first, start, size, _digest_in(extended, first))
             if kind != b"K":
                 first, extended, long_name = at, {}, None
     raise ValueError("it has no end: it is cut off")
@@ -142,6 +142,15 @@ def _records(data: bytes, at: int) -> dict[bytes, bytes]:
         records[match[2]] = data[match.end() : end - 1]
         k = end
     return records
+
+
+def _digest_in(extended: dict[bytes, bytes], at: int) -> str | None:
+    digest = extended.get(_DIGEST.encode())
+    if digest is not None:
+        return digest.decode(errors="replace")
+    if any(trace in key for key in extended for trace in TRACES):
+        raise ValueError(f"the extended header at byte {at} is damaged")
+    return None
 
 
 def digest_of(context: str, name: str, content: bytes) -> str:
