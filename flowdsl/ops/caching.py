@@ -29,6 +29,7 @@ from flowdsl.nodes import (
     Provenance,
     Row,
     SkippedByProbe,
+    Sliceable,
     StoresPass,
     T,
     Traceable,
@@ -225,7 +226,7 @@ class _CacheFile(StoresPass[T], SkippedByProbe[T, Exact], Generic[T]):
         return header.length, lambda i: cast("T", restore_classes(file.row(i), classes, restored))
 
 
-class CacheRows(_CacheFile[T], IndexedSource[T], Generic[T]):
+class CacheRows(_CacheFile[T], IndexedSource[T], Sliceable[T, Exact], Generic[T]):
     """The rows of a pass whose length is known, by number."""
 
     @property
@@ -236,6 +237,9 @@ class CacheRows(_CacheFile[T], IndexedSource[T], Generic[T]):
     def open(self) -> Callable[[int], T]:
         _, read = self._reader()
         return read
+
+    def open_spans(self) -> Callable[[int, int], Any] | None:
+        return self.kept.open_spans()
 
 
 class CacheStream(_CacheFile[T], Generic[T]):

@@ -22,8 +22,8 @@ from flowdsl.storage.parquet.columns import (
     refuse_types_of_pandas,
     spec_of_column,
 )
-from flowdsl.storage.parquet.rows import gatherer, maker
 from flowdsl.storage.read_ahead import by_number
+from flowdsl.storage.rows_of_columns import gatherer, maker
 
 _ROWS_AHEAD = 1024
 """The number of rows that are built together if they are read in order."""

@@ -7,7 +7,7 @@ and is written again; a file without one was not written by ``cache``, and is ne
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from flowdsl.resources.any_depth import any_depth
 from flowdsl.resources.logs import logger
 from flowdsl.storage.chain_digest import chain_digest
 from flowdsl.storage.lmdb.rows import LmdbHeader, RowsFile
+from flowdsl.storage.lmdb.stacked_rows import open_stacked_rows
 from flowdsl.storage.lmdb.writing import remove_lock, write_rows
 from flowdsl.storage.paths import URL_REMEDY, OnePath, local_path
 from flowdsl.storage.writing import write_file
@@ -161,6 +162,14 @@ class PassFile:
         file = RowsFile(self.path, self.trusted)
         header, _ = file.header()
         return file, header
+
+    def open_spans(self) -> Callable[[int, int], Any] | None:
+        """Return a reader of stacked elements, as in ``Sliceable``, if the file is written."""
+        if not self.is_written:
+            return None
+        file = RowsFile(self.path, self.trusted)
+        _, stored = file.header()
+        return open_stacked_rows(file, stored, self.classes)
 
 
 def _header(path: str) -> LmdbHeader | None:

@@ -43,14 +43,14 @@ class SchemaRows:
     def __init__(self, reader: str, path: str, declared: Spec, stored: Spec = UNKNOWN) -> None:
         """``declared`` is the result of ``checked_against``; ``stored`` is the spec in the file."""
         self._reader, self._path, self._declared = reader, path, declared
-        self._checks = as_declared(stored, declared) != declared
+        self.checks = as_declared(stored, declared) != declared
         self._classes = names_classes(declared)
         self._latest: tuple[Spec | None, Spec] = (None, declared)  # together: threads may share it
 
     @property
     def changes(self) -> bool:
         """True if rows need to be checked or converted."""
-        return self._checks or self._classes
+        return self.checks or self._classes
 
     def row(self, i: int, x: Any) -> Any:
         """Return row ``i``, read as ``x``, in the declared classes.
@@ -58,7 +58,7 @@ class SchemaRows:
         Raises:
             SpecMismatch: The row does not match the declaration; the message has both sides.
         """
-        if not self._checks:
+        if not self.checks:
             return restore_classes(x, self._declared)
         seen, spec = self._latest
         own = spec_of(x)

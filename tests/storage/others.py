@@ -6,7 +6,7 @@ import io
 import tarfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, TypeAlias, TypedDict
 
 import h5py  # type: ignore[import-untyped]  # it has no types
 import lmdb
@@ -23,6 +23,8 @@ from flowdsl.testing.formats import Format
 from flowdsl.testing.recipes import AnyFlow
 from tests.storage.jpegs import sampled_jpeg
 
+_Floats: TypeAlias = NDArray[np.float32]
+_Numbers: TypeAlias = NDArray[np.int64]
 _NUMBERS: list[object] = list(range(12))
 
 
@@ -194,6 +196,17 @@ def _npz(rows: Sequence[int], path: Path) -> None:
 
 _HALVES: list[object] = [np.full((2, 3), i, bfloat16) for i in range(12)]
 
+
+def _lmdb_in_batches(width: int) -> Format:
+    """Rows that are stacked at once, the large ones on pages of their own."""
+    return Format(
+        lambda flow, path: flow.write_lmdb(path, overwrite=True),
+        lambda path: fl.from_lmdb(path, tuple[_Floats, _Numbers]).batch(5).unbatch(),
+        suffix=".lmdb",
+        some=[(np.full(width, i / 2, np.float32), np.full(3, -i, np.int64)) for i in range(60)],
+    )
+
+
 OTHERS = {
     "npz of halves": Format(
         lambda flow, path: flow.write_npz(path, overwrite=True),
@@ -214,6 +227,8 @@ OTHERS = {
         suffix=".arrayrecord",
         some=_HALVES,
     ),
+    "lmdb in batches": _lmdb_in_batches(width=7),
+    "lmdb in batches, large": _lmdb_in_batches(width=900),
     "images": _of(_images, lambda path: fl.from_images(f"{path}/*"), ""),
     "resized images": _of(_images, lambda path: fl.from_images(f"{path}/*", resize=8), ""),
     "photographs": _of(

@@ -192,6 +192,10 @@ class Tree:
     def file(self) -> LocalFile:
         return self._file
 
+    @property
+    def page_size(self) -> int:
+        return self._page_size
+
     def get(self, key: bytes) -> bytes | memoryview | None:
         """Return the value of a key; None if there is no such key."""
         page = self.leaf_of(key).page
@@ -216,22 +220,46 @@ class Tree:
 
     def find(self, key: bytes) -> Leaf:
         """Search for the leaf that contains a key if the key exists."""
-        number, first, end = self._rows.page, b"", None
-        if number == _NO_PAGE:
+        if self._rows.page == _NO_PAGE:
             return Leaf(first=b"", end=None, page=None)
+        first, end, numbers, slot = self._way_to(key)
+        return Leaf(first, end, self._leaf_page(numbers[slot]))
+
+    def leaves_from(self, key: bytes) -> tuple[list[int], Page]:
+        """Return the leaf that contains a key, and its number with those of the leaves after it.
+
+        They are all in the same branch.
+        """
+        if self._rows.page == _NO_PAGE:
+            raise SourceError("it has no rows")
+        _, _, numbers, slot = self._way_to(key)
+        return numbers[slot:], self._leaf_page(numbers[slot])
+
+    def pages_into(self, number: int, buffer: memoryview) -> bytes | memoryview:
+        """Return the pages from ``number`` on, as many as ``buffer`` has room for; mostly in it."""
+        begin = self._begin(number, len(buffer))
+        filled = self._file.read_into([buffer], begin, len(buffer))
+        return buffer if filled else self._bytes(number, len(buffer))
+
+    def _way_to(self, key: bytes) -> tuple[bytes, bytes | None, list[int], int]:
+        """Return the range of keys of the leaf for a key, and its branch's leaves and slot."""
+        numbers, slot, first, end = [self._rows.page], 0, b"", None
         for _ in range(min(self._rows.depth, _DEEPEST) - 1):
+            number = numbers[slot]
             branch = self._branch_pages.get(number)
             if branch is None:
                 branch = _kept(self._branch_pages, _MAX_BRANCHES, number, self._branch(number))
-            keys, children = branch
+            keys, numbers = branch
             slot = bisect_right(keys, key)
             first = keys[slot - 1] if slot else first
             end = keys[slot] if slot < len(keys) else end
-            number = children[slot]
+        return first, end, numbers, slot
+
+    def _leaf_page(self, number: int) -> Page:
         page = self._leaf_pages.get(number)
         if page is None:
             page = _kept(self._leaf_pages, MAX_LEAVES, number, self._page(number, _LEAF))
-        return Leaf(first, end, page)
+        return page
 
     def _require_order(self) -> None:
         """Check that keys are unique, and sorted as bytes."""
@@ -403,6 +431,11 @@ def _kept(pages: dict[int, P], most: int, number: int, page: P) -> P:
         pages.clear()
     pages[number] = page
     return page
+
+
+def pages_of(size: int, page_size: int) -> int:
+    """Return the number of pages that a large value has."""
+    return -(-(PAGE_HEADER_BYTES + size) // page_size)
 
 
 class Pages(Tree):

@@ -10,9 +10,10 @@ from typing_extensions import TypeForm
 from flowdsl import nodes
 from flowdsl.effects import Exact
 from flowdsl.errors import SourceError
-from flowdsl.nodes import READER_KEYWORD_ADVICE, T, frozen_node, rejects_keywords
+from flowdsl.nodes import READER_KEYWORD_ADVICE, Sliceable, T, frozen_node, rejects_keywords
 from flowdsl.storage.file_source import FileSource, RowReader
 from flowdsl.storage.lmdb.rows import RowsFile
+from flowdsl.storage.lmdb.stacked_rows import open_stacked_rows
 from flowdsl.storage.paths import OnePath, local_path
 from flowdsl.storage.schema import SchemaRows, checked_against
 
@@ -23,7 +24,7 @@ A = TypeVar("A")
 
 
 @frozen_node
-class FromLmdb(FileSource[T], Generic[T]):
+class FromLmdb(FileSource[T], Sliceable[T, Exact], Generic[T]):
     """The source of ``from_lmdb``: the rows of an LMDB file, by index."""
 
     reader: ClassVar[str] = "from_lmdb"
@@ -36,6 +37,18 @@ class FromLmdb(FileSource[T], Generic[T]):
         checked = SchemaRows("from_lmdb", self.path, self.row_spec, stored)
         convert = checked.row if checked.changes else None
         return header.length, header.digest, RowReader(file.row, convert)
+
+    def open_spans(self) -> Callable[[int, int], Any] | None:
+        try:
+            file = RowsFile(self.path, self.trusted)
+            header, stored = file.header()
+        except SourceError:  # raised again when rows are read one by one
+            return None
+        is_same = (header.length, header.digest) == (self.row_count, self.digest)
+        rows = SchemaRows("from_lmdb", self.path, self.row_spec, stored)
+        return (
+            open_stacked_rows(file, stored, self.row_spec) if is_same and not rows.checks else None
+        )
 
 
 @overload

@@ -35,7 +35,7 @@ KEY_OF_HEADER = b"__flowdsl__"
 """The key of the header; it sorts after the keys of all rows."""
 
 _EXPECTED = "a file that flow.write_lmdb(path) made"
-_CHECKSUM_BYTES = 8
+CHECKSUM_BYTES = 8
 _ALIGNMENT = 16
 _COMMIT_BYTES = 1 << 24
 _COMMIT_ROWS = 1024
@@ -56,8 +56,11 @@ class LmdbHeader(msgspec.Struct, frozen=True):
     """The digest of the chain whose elements ``cache`` keeps in the file; else empty."""
 
 
+KEY_DIGITS = 10
+
+
 def key_of(i: int) -> bytes:
-    """Return the key of row ``i``."""
+    """Return the key of row ``i``, in ``KEY_DIGITS`` digits."""
     return b"%010d" % i
 
 
@@ -67,25 +70,25 @@ def seal(i: int, data: bytes) -> bytes:
     Padding moves the row's end to an aligned address. An array at the end of the row is then
     aligned when it is read, and needs no copy.
     """
-    padding = _sealed_size(len(data)) - _CHECKSUM_BYTES - 1 - len(data)
+    padding = _sealed_size(len(data)) - CHECKSUM_BYTES - 1 - len(data)
     return b"".join((bytes((padding,)), bytes(padding), data, xxh3_64_digest(data, i)))
 
 
 def _sealed_size(size: int) -> int:
     """Return the size of a row of this size with padding and checksum."""
-    return -(-(1 + size) // _ALIGNMENT) * _ALIGNMENT + _CHECKSUM_BYTES
+    return -(-(1 + size) // _ALIGNMENT) * _ALIGNMENT + CHECKSUM_BYTES
 
 
 def _frame(size: int) -> tuple[int, int]:
     """Return the numbers of bytes before and after a row of this size, on pages of its own."""
-    return PAGE_HEADER_BYTES + _sealed_size(size) - _CHECKSUM_BYTES - size, _CHECKSUM_BYTES
+    return PAGE_HEADER_BYTES + _sealed_size(size) - CHECKSUM_BYTES - size, CHECKSUM_BYTES
 
 
 def unseal(i: int, stored: bytes | memoryview) -> memoryview:
     """Return the bytes of row ``i``; raises SourceError if the checksum does not match."""
-    if len(stored) > _CHECKSUM_BYTES:
-        view = memoryview(stored)[1 + stored[0] : -_CHECKSUM_BYTES]
-        if xxh3_64_digest(view, i) == stored[-_CHECKSUM_BYTES:]:
+    if len(stored) > CHECKSUM_BYTES:
+        view = memoryview(stored)[1 + stored[0] : -CHECKSUM_BYTES]
+        if xxh3_64_digest(view, i) == stored[-CHECKSUM_BYTES:]:
             return view
     raise SourceError("its bytes are not those that were written: the checksum differs")
 
@@ -183,7 +186,7 @@ class RowsFile(Tree):
     def _checksum_of(self, i: int) -> bytes:
         """Return the last bytes of a row, which contain its checksum; empty if it is damaged."""
         try:
-            return bytes(self._stored(i)[-_CHECKSUM_BYTES:])
+            return bytes(self._stored(i)[-CHECKSUM_BYTES:])
         except SourceError:
             return b""
 
@@ -194,6 +197,11 @@ class RowsFile(Tree):
         except SourceError:
             data = _unseal_1(0, stored)
         return msgspec.msgpack.decode(data, type=LmdbHeader)
+
+    @property
+    def is_current(self) -> bool:
+        """True if rows are stored as this version of flowdsl writes them."""
+        return self._unseal is unseal
 
     def row(self, i: int, out: OutArrays = NO_OUT) -> Any:
         """Return row ``i``, its arrays read into ``out`` if possible.
@@ -322,7 +330,7 @@ class Batch:
         seen = spec_of(row)
         self._tuple_names.check(seen)
         self._spec = seen if self._spec is None else join(self._spec, seen)
-        self.digest = xxh3_64_intdigest(sealed[-_CHECKSUM_BYTES:], self.digest)
+        self.digest = xxh3_64_intdigest(sealed[-CHECKSUM_BYTES:], self.digest)
         self._pairs.append((key_of(self.length), sealed))
         self._bytes += len(sealed)
         self.length += 1

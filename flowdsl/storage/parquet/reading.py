@@ -56,9 +56,9 @@ from flowdsl.storage.parquet.declarations import (
 )
 from flowdsl.storage.parquet.files import ParquetFile
 from flowdsl.storage.parquet.folders import Keys, keys_of, spec_of_key, values_of_key
-from flowdsl.storage.parquet.rows import gatherer, maker
 from flowdsl.storage.paths import Paths, named_paths, title_of
 from flowdsl.storage.read_ahead import by_number
+from flowdsl.storage.rows_of_columns import gatherer, maker
 from flowdsl.storage.schema import checked_against
 
 if TYPE_CHECKING:
