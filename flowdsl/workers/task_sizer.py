@@ -10,7 +10,8 @@ SECONDS_PER_SMALL_TASK = 0.15
 millisecond of other work on cold caches, 2.4% of 0.03 seconds. A longer task with a large result
 would evict its own first elements from the caches."""
 
-BYTES_PER_TASK = 8 << 20
+BYTES_PER_TASK = 32 << 20
+"""The maximum bytes of a large result. With 8 MB, a batch of images took as long as its messages."""
 BYTES_PER_SMALL_TASK = 1 << 20
 MOST_PER_TASK = 4096
 """The maximum number of elements of a task."""
