@@ -12,9 +12,11 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from importlib import import_module
 from itertools import islice
 from pathlib import Path
+from queue import Empty
 from statistics import median
 from typing import Any
 
@@ -165,7 +167,12 @@ def limit(work: Work, contestant: Contestant, seconds: float) -> dict[str, float
     ]
     for worker in workers:
         worker.start()
-    rates = [float(results.get()) for _ in workers]
+    rates = list[float]()
+    while len(rates) < PROCS:
+        with suppress(Empty):
+            rates.append(float(results.get(timeout=1)))
+        if any(worker.exitcode for worker in workers):
+            raise SystemExit("a process of the limit has failed")
     for worker in workers:
         worker.join()
     return {"rate": sum(rates)}

@@ -148,7 +148,7 @@ class Work:
         return self.flow(n) if self.flow else fl.from_range(n).map(self.read)
 
 
-_FOR_JPEG = ("sklearn", "simplejpeg", "cv2")
+_FOR_JPEG = ("PIL", "sklearn", "simplejpeg", "cv2")
 WORKS = {
     "tiny": Work("tiny rows, batch 64", tiny, 64, 2.5),
     "uint8": Work("224x224x3 uint8, batch 32", partial(image, "uint8"), 32, 3.0),

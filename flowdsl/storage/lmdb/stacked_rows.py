@@ -160,10 +160,11 @@ class _Block(NamedTuple):
 
 
 class _Leaf(NamedTuple):
-    """The rows from ``first`` on whose values are on pages of their own, which ``pages`` has."""
+    """The rows of a leaf from ``first`` on, if their values are on pages of their own."""
 
     first: int
     pages: Offsets
+    """The first page of each value."""
 
 
 class StackedRows:
@@ -197,7 +198,7 @@ class StackedRows:
         """Yield the stacked parts of the rows in one block, and then of those in the next.
 
         Raises:
-            ValueError: A row has not the expected bytes.
+            ValueError: A row does not have the expected bytes.
         """
         while first < end:
             block = self._block
