@@ -215,7 +215,8 @@ class StackedRows:
             xxh3_64_digest(view[start + begin : start + stop], i)
             for i, start in enumerate(at.tolist(), first)
         ]
-        if b"".join(checksums) != _bytes_at(view, at + stop, CHECKSUM_BYTES).tobytes():
+        stored = _bytes_at(view, at + stop, CHECKSUM_BYTES)
+        if (stored.ravel() != np.frombuffer(b"".join(checksums), np.uint8)).any():
             raise ValueError("a checksum differs")
         return [
             _bytes_at(view, at + part.start, part.end - part.start)
