@@ -11,7 +11,7 @@ millisecond of other work on cold caches, 2.4% of 0.03 seconds. A longer task wi
 would evict its own first elements from the caches."""
 
 BYTES_PER_TASK = 32 << 20
-"""The maximum bytes of a large result. With 8 MB, a batch of images took as long as its messages."""
+"""The maximum bytes of a large result. With 8 MB, messages took as long as a batch of images."""
 BYTES_PER_SMALL_TASK = 1 << 20
 MOST_PER_TASK = 4096
 """The maximum number of elements of a task."""
