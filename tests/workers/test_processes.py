@@ -515,7 +515,7 @@ class TestViews:
     def test_slabs_are_reused(self) -> None:
         gc.collect()
         before = slabs_mapped()
-        flow = fl.from_range(8000).map(big).batch(8).prefetch(procs=1)
+        flow = fl.from_range(8000).map(big).batch(8).prefetch(procs=1, memory=8 << 20)
         seen = [slabs_mapped() - before for i, _ in enumerate(flow) if i % 20 == 0]
         assert max(seen) < 60  # of some 400 if none were
 
