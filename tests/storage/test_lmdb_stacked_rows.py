@@ -135,6 +135,7 @@ def test_rows_of_equal_arrays_are_stacked_at_once(
     assert same(batches.collect(), fl.from_items(made).batch(32).collect())
     assert stacked == [True] * 16
     assert same(batches.prefetch(procs=2).collect(), batches.collect())
+    assert same(batches.prefetch(threads=2).collect(), batches.collect())
 
 
 def test_namedtuples_are_stacked_at_once(path: Path, stacked: list[bool]) -> None:

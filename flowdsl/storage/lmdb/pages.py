@@ -226,9 +226,9 @@ class Tree:
         return Leaf(first, end, self._leaf_page(numbers[slot]))
 
     def leaves_from(self, key: bytes) -> tuple[list[int], Page]:
-        """Return the leaf that contains a key, and its number with those of the leaves after it.
+        """Return the numbers of the leaf for a key and of the leaves after it, and its page.
 
-        They are all in the same branch.
+        All these leaves are children of one branch.
         """
         if self._rows.page == _NO_PAGE:
             raise SourceError("it has no rows")
@@ -236,7 +236,10 @@ class Tree:
         return numbers[slot:], self._leaf_page(numbers[slot])
 
     def pages_into(self, number: int, buffer: memoryview) -> bytes | memoryview:
-        """Return the pages from ``number`` on, as many as ``buffer`` has room for; mostly in it."""
+        """Read pages from ``number`` on: into ``buffer``, or if that fails, into new memory.
+
+        ``buffer`` has the size of the pages.
+        """
         begin = self._begin(number, len(buffer))
         filled = self._file.read_into([buffer], begin, len(buffer))
         return buffer if filled else self._bytes(number, len(buffer))

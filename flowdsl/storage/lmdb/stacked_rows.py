@@ -4,10 +4,10 @@ The problem: reading a row of a kilobyte into a batch takes 6 µs, of which its 
 checksum take half a microsecond. The rest is Python's: to find the row in its page, to compare the
 bytes around its arrays, to decode it, to stack it.
 
-The choice: if the file's spec has the dtypes and shapes of all arrays, the bytes of a row are known
-but for its arrays, its key and its checksum. So the bytes of many rows are compared with the known
-ones at once, and the arrays are taken from the pages like rows of a matrix. If anything differs,
-rows are read one by one, and a damaged row raises its own error.
+The choice: if the file's spec has the dtypes and shapes of all arrays, rows differ only in the
+content of their arrays, their keys and their checksums. So all other bytes of many rows are
+compared at once, and the arrays are copied out of the pages like rows of a matrix. If anything
+differs, rows are read one by one, and a damaged row raises its own error.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class RowForm:
     """The stored bytes of a row without its checksum, which only differ in ``parts``."""
 
     content: bytes
-    """Those of a row of zeros."""
+    """The stored bytes of a row whose arrays are all zeros."""
     encoded_at: int
     """The offset of the encoded row, which the checksum covers."""
     parts: tuple[Part, ...]
@@ -84,14 +84,9 @@ class RowForm:
 def row_form(spec: Spec) -> RowForm | None:
     """Return the form of rows of this spec; None if they may differ in other bytes too."""
     fields = spec.fields if isinstance(spec, StructSpec) else (("", spec),)
-    arrays = [(part.dtype, part.shape) for _, part in fields if isinstance(part, ArraySpec)]
-    known = [(dtype, shape) for dtype, shape in arrays if dtype is not None and shape is not None]
-    shapes = [tuple(size for size in shape if size) for _, shape in known]
-    is_known = len(known) == len(fields) and shapes == [shape for _, shape in known]
-    plain = all(takes_any_bytes(dtype) and dtype.isnative for dtype, _ in known)
-    if not fields or not is_known or not plain:
+    forms = [form for _, part in fields if (form := _array_form(part)) is not None]
+    if not fields or len(forms) < len(fields):
         return None
-    forms = [(dtype, shape) for (dtype, _), shape in zip(known, shapes, strict=True)]
     if sum(dtype.itemsize * prod(shape) for dtype, shape in forms) >= LEAST_BYTES:
         return None  # a batch has these in place
     low, high = (encode(_row(spec, forms, byte)) for byte in (b"\0", b"\xff"))
@@ -109,6 +104,15 @@ def row_form(spec: Spec) -> RowForm | None:
         start = encoded_at + int(own[0])
         parts.append(Part(start, start + nbytes, dtype, shape))
     return RowForm(content, encoded_at, tuple(parts)) if not len(differs) else None
+
+
+def _array_form(spec: Spec) -> tuple[np.dtype[Any], tuple[int, ...]] | None:
+    """Return a dtype and shape that any bytes of their size may fill; None if they are unknown."""
+    if not isinstance(spec, ArraySpec) or spec.dtype is None or spec.shape is None:
+        return None
+    shape = tuple(size for size in spec.shape if size)
+    is_filled = len(shape) == len(spec.shape) and takes_any_bytes(spec.dtype)
+    return (spec.dtype, shape) if is_filled and spec.dtype.isnative else None
 
 
 def _row(spec: Spec, forms: Sequence[tuple[np.dtype[Any], tuple[int, ...]]], byte: bytes) -> Any:
