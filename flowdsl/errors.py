@@ -171,6 +171,16 @@ ZeroDivisionError('division by zero'); the element was 0
         self.epoch = epoch
         self.origin = origin
         self.given = given
+        self._kept_reason = ""
+
+    def keep_reason(self) -> None:
+        """Keep the cause in the text of the error, in case its ``__cause__`` is removed."""
+        self._kept_reason = self._reason
+
+    @property
+    def _reason(self) -> str:
+        cause = self.__cause__
+        return self._kept_reason if cause is None else f": {_reason(cause)}{_advice(cause)}"
 
     @property
     def location(self) -> Location | None:
@@ -193,10 +203,8 @@ ZeroDivisionError('division by zero'); the element was 0
         return f"element {self.position}{epoch} ({self.origin})"
 
     def __str__(self) -> str:
-        cause = self.__cause__
-        reason = "" if cause is None else f": {_reason(cause)}{_advice(cause)}"
         given = f"; {self.given}" if self.given else ""
-        return f"{self.operator} failed on {self.place}{reason}{given}"
+        return f"{self.operator} failed on {self.place}{self._reason}{given}"
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self)!r})"

@@ -339,7 +339,7 @@ class Flow(
         if self.node.length is None:
             raise UnknownLength(
                 f"the length is known only at the end of a pass, because of "
-                f"{_unsized_part(self.node)}"
+                f"{_unsized_part(self.node)}; sum(1 for _ in flow) counts the elements of a pass"
             )
         return self.node.length
 

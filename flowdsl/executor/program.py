@@ -271,12 +271,20 @@ class Program:
     def _views_of(
         self, node: Windowed[Any, Any, Any], path: Path
     ) -> Callable[[int, int], Any] | None:
-        """The function that reads whole results of the operator, opened once; None without one."""
+        """The function that reads whole results of the operator, opened once; None without one.
+
+        The reader of single rows is opened with it: later, the file could be another one.
+        """
         if path not in self._readers:
             views = node.open_views()
             if views is None:
                 return None
             self._readers[path] = views
+            source, below = node.source, (*path, 0)
+            while isinstance(source, IndexTransform):
+                source, below = source.source, (*below, 0)
+            if isinstance(source, IndexedSource):
+                self._reader_of(source, below)
         return self._readers[path]
 
     def _viewed(
@@ -361,19 +369,24 @@ class Program:
     def _value_in_line(
         self, node: IndexedSource[Any], path: Path, addresses: Indices, name: str
     ) -> Any:
-        """The value of a name in the line of a source; the reader is opened once."""
+        """The value of a name in the line of a source."""
         if name != "open":
             return getattr(node, name)
+        read = self._reader_of(node, path)
+        reader: object = read
+        if path in self._next_rows and isinstance(reader, ReadsInPlace):
+            reader.next_row = self._next_rows[path]
+        if path in self._expecting:
+            self._expecting[path].expect(addresses.position.tolist())
+        return read
+
+    def _reader_of(self, node: IndexedSource[Any], path: Path) -> Callable[[int], Any]:
+        """The reader of a source's rows, opened once."""
         if path not in self._readers:
             self._readers[path] = node.open()
             opened: object = self._readers[path]
             if isinstance(opened, Expecting):
                 self._expecting[path] = opened
-        reader: object = self._readers[path]
-        if path in self._next_rows and isinstance(reader, ReadsInPlace):
-            reader.next_row = self._next_rows[path]
-        if path in self._expecting:
-            self._expecting[path].expect(addresses.position.tolist())
         return self._readers[path]
 
 

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from flowdsl.effects import Endless
 from flowdsl.elements.specs import ArraySpec, Spec, StructSpec, ValueSpec
 from flowdsl.elements.structure import IS_MASKED, components, in_native_order, is_masked
-from flowdsl.errors import FlowError, InvalidFlow, SpecMismatch
+from flowdsl.errors import ElementError, FlowError, InvalidFlow, SpecMismatch
 from flowdsl.feeding.converting import convert_arrays, describe_component
 from flowdsl.feeding.loader import Loader
 from flowdsl.nodes import FlowBase, checked_int
@@ -345,11 +345,13 @@ def _next(batches: Iterator[Any]) -> Any:
 
 @contextmanager
 def _causes_in_notes() -> Iterator[None]:
-    """Add the cause of an error to its notes: Keras removes causes, to shorten tracebacks."""
+    """Add the cause of an error to its text or notes: Keras removes it, to shorten tracebacks."""
     try:
         yield
     except Exception as error:
-        if error.__cause__ is not None:
+        if isinstance(error, ElementError):
+            error.keep_reason()
+        elif error.__cause__ is not None:
             error.add_note(f"the cause: {error.__cause__!r}")
         raise
 

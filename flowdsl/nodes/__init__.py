@@ -44,7 +44,8 @@ MadeFromLatest   makes each element from the latest element of each source
 PassThrough      yields elements of its sources without looking at them
 Traceable        traces elements to their rows, where positions do not suffice
 Padded           yields elements with padding, whose share the statistics show
-Sliceable        may have its elements in arrays, so that a batch of them is a slice
+ReadsSpans       may read consecutive elements together, stacked
+Sliceable        may have its elements in arrays, so that stacked elements are a slice
 SkippedByProbe   yields the elements of its source in epoch 0, so that a probe skips it
 
 The protocols of a reader, which ``IndexedSource.open`` returns:
@@ -99,6 +100,7 @@ from flowdsl.nodes.capabilities import (
     OneShot,
     Padded,
     PassThrough,
+    ReadsSpans,
     Receipts,
     Reshardable,
     Restartable,
@@ -210,6 +212,7 @@ __all__ = [
     "Positions",
     "Provenance",
     "ReadsInPlace",
+    "ReadsSpans",
     "Receipts",
     "Reshardable",
     "RestartPoint",

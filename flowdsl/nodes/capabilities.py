@@ -441,14 +441,14 @@ class KeepsPass(Node[T, E], Generic[T, E]):
     """Keeps the elements of a pass over its source, once a pass was read to its end."""
 
 
-# -- to be sliced ----------------------------------------------------------------------------------
+# -- to be read in spans ---------------------------------------------------------------------------
 
 
-class Sliceable(Node[T, E], Generic[T, E]):
-    """May have its elements in arrays, so that stacked elements are a slice of them."""
+class ReadsSpans(Node[T, E], Generic[T, E]):
+    """May read a span of consecutive elements, stacked, faster than the elements one by one.
 
-    spans_cost_the_same: ClassVar[bool] = False
-    """True if reading a span takes equally long, however many elements it has."""
+    The reading of each element in a span takes time, whether or not the element is used.
+    """
 
     @abstractmethod
     def open_spans(self) -> Callable[[int, int], Any] | None:
@@ -458,6 +458,13 @@ class Sliceable(Node[T, E], Generic[T, E]):
         read-only views, or else belong to the caller. The reader returns None if the elements have
         to be read one by one, for example because they do not stack or cannot be read.
         """
+
+
+class Sliceable(ReadsSpans[T, E], Generic[T, E]):
+    """May have its elements in arrays: a span is a slice, and unused elements cost little."""
+
+    spans_cost_the_same: ClassVar[bool] = False
+    """True if reading a span takes equally long, however many elements it has."""
 
 
 # -- to be stored ----------------------------------------------------------------------------------

@@ -27,9 +27,9 @@ from flowdsl.nodes import (
     Node,
     PassFactory,
     Provenance,
+    ReadsSpans,
     Row,
     SkippedByProbe,
-    Sliceable,
     StoresPass,
     T,
     Traceable,
@@ -226,7 +226,7 @@ class _CacheFile(StoresPass[T], SkippedByProbe[T, Exact], Generic[T]):
         return header.length, lambda i: cast("T", restore_classes(file.row(i), classes, restored))
 
 
-class CacheRows(_CacheFile[T], IndexedSource[T], Sliceable[T, Exact], Generic[T]):
+class CacheRows(_CacheFile[T], IndexedSource[T], ReadsSpans[T, Exact], Generic[T]):
     """The rows of a pass whose length is known, by number."""
 
     @property
@@ -277,7 +277,8 @@ class Caching(FlowBase[T, E]):
         below has changed: an operator, an argument, a file that it reads, the code of a function or
         a value that it refers to. (A change in an installed package is not noticed, nor one in data
         that a function or a dataset reads, in a module that a function imports itself, or in an
-        object that ``copy`` refuses.) It has the format of ``write_lmdb``, and holds the same
+        object that ``copy`` refuses.) To know the types, each run also calls functions without
+        annotations on the first element. It has the format of ``write_lmdb``, and holds the same
         elements; ``trusted=True`` also pickles other Python objects.
 
         **In memory.** The first complete pass is kept. A pass that was ended early or failed is not

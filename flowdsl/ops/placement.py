@@ -252,8 +252,8 @@ class Placing(FlowBase[T, E]):
 
         A process is a new interpreter. Functions are sent to it with the objects of their script or
         notebook that they refer to. Modules are imported again there, so changes to them since
-        their import, such as ``np.seterr`` or a log level, are not in effect. The process has the
-        working directory and the environment that this process has when the pass begins.
+        their import, such as a log level, are not in effect. The process has the working directory
+        and the environment that this process has when the pass begins.
 
         Numerical libraries start a thread for each core. In worker processes each library uses
         ``max(1, cores // processes)`` threads, counting all processes of the flow; with

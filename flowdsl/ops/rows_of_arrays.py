@@ -1,9 +1,10 @@
-"""Stacked rows of sources whose rows are in arrays, below operators that choose and move rows.
+"""Stacked rows of sources that read rows together, below operators that choose and move rows.
 
 The problem: stacking rows one by one takes a microsecond for each, and so does computing where a
 shuffled row is. The choice: compute the positions of many rows at a time, and take all rows of a
-batch from the arrays at once. Arrays in memory are read anywhere; of a file's columns, only rows
-that are near each other, as more would be decoded than is wanted.
+batch together. Arrays in memory are read anywhere. Of the columns of a file, only rows that are
+near each other are read together, as the rows between them are decoded too. Of other files, only
+rows with no others between them.
 """
 
 from __future__ import annotations
@@ -17,15 +18,23 @@ import attrs
 import numpy as np
 
 from flowdsl.elements.structure import remade
-from flowdsl.nodes import POSITION_LIMIT, AnyNode, IndexTransform, Indices, Positions, Sliceable
+from flowdsl.nodes import (
+    POSITION_LIMIT,
+    AnyNode,
+    IndexTransform,
+    Indices,
+    Positions,
+    ReadsSpans,
+    Sliceable,
+)
 from flowdsl.ops.columns import Column, map_columns
 
 _GAP = 64
 """Rows that are at most this far apart are taken from one span."""
-_MOST_READ = 4
-"""The limit on the rows in the spans, for each row that is taken."""
+_MOST_SLICED = 4
+"""The limit on the rows in the spans of a ``Sliceable`` source, for each row that is taken."""
 _LEAST_MOVED = 128
-"""The least number of rows in a batch for which it pays to compute their positions together."""
+"""The least number of rows in a batch that is worth taking from spans, if they are moved."""
 _LEAST_PER_SPAN = 8
 """The least number of rows in a span, on average; fewer rows are read faster one by one."""
 _MOST_AHEAD = 1 << 14
@@ -33,16 +42,20 @@ _MOST_AHEAD = 1 << 14
 
 
 def spans_of(node: AnyNode) -> Callable[[int, int], Any] | None:
+    """A reader of stacked elements of a node; None if they are read one by one."""
+    return node.open_spans() if isinstance(node, ReadsSpans) else None
+
+
+def slices_of(node: AnyNode) -> Callable[[int, int], Any] | None:
     """A reader of stacked elements of a node; None if they are not in arrays."""
     return node.open_spans() if isinstance(node, Sliceable) else None
 
 
 def moved_rows_of(node: AnyNode) -> Callable[[int, int, int], Any] | None:
-    """A reader of stacked rows, for a node that chooses or moves rows that are in arrays.
+    """A reader of stacked rows, for a node that chooses or moves rows that are read in spans.
 
     It is called with an epoch and the positions of the first row and the end. The rows are taken
-    from the arrays by their positions there. The reader returns None if they have to be read one by
-    one.
+    from spans by their positions there. The reader returns None if they have to be read one by one.
     """
     length = POSITION_LIMIT if node.length is None else node.length
     moving: list[IndexTransform[Any, Any]] = []
@@ -53,8 +66,7 @@ def moved_rows_of(node: AnyNode) -> Callable[[int, int, int], Any] | None:
     if spans is None:
         return None
 
-    def resolve(epoch: int, start: int, stop: int) -> Positions:
-        addresses = Indices.span(epoch, start, stop)
+    def resolve(addresses: Indices) -> Positions:
         for operator in moving:
             addresses = operator.resolve(addresses)
         return addresses.position
@@ -69,10 +81,16 @@ def moved_rows_of(node: AnyNode) -> Callable[[int, int, int], Any] | None:
 
         return rows_in_memory
 
+    most_read = _MOST_SLICED if isinstance(node, Sliceable) else 1
+
     def rows_at(epoch: int, start: int, stop: int) -> Any:
-        if stop - start < _LEAST_MOVED:
+        if stop <= start:
             return None
-        return _taken_from_near(spans, resolve(epoch, start, stop))
+        if stop - start < _LEAST_MOVED:
+            first, last = resolve(Indices.at(epoch, [start, stop - 1])).tolist()
+            if last - first != stop - 1 - start:
+                return None
+        return _taken_from_near(spans, resolve(Indices.span(epoch, start, stop)), most_read)
 
     return rows_at
 
@@ -85,7 +103,7 @@ class _PositionsAhead:
     while one group of rows follows the other, twice as many are computed as the last time.
     """
 
-    resolve: Callable[[int, int, int], Positions]
+    resolve: Callable[[Indices], Positions]
     length: int
     _known: tuple[int, int, Positions] = (0, 0, np.zeros(0, np.int64))
     """The epoch, the first row, and the positions of the rows from there on."""
@@ -98,7 +116,7 @@ class _PositionsAhead:
             n = stop - start
             groups = min(2 * len(positions), _MOST_AHEAD) // n if start == end else 0
             first, end = start, min(start + n * max(1, groups), self.length)
-            positions = self.resolve(epoch, start, end)
+            positions = self.resolve(Indices.span(epoch, start, end))
             self._known = epoch, first, positions
         return positions[start - first : stop - first]
 
@@ -110,8 +128,11 @@ def _taken_at(spans: Callable[[int, int], Any], positions: Positions) -> Any:
     return map_columns(partial(_taken, at=positions - first), span)
 
 
-def _taken_from_near(spans: Callable[[int, int], Any], positions: Positions) -> Any:
-    """Take rows at these positions, if most are near others; None if not."""
+def _taken_from_near(spans: Callable[[int, int], Any], positions: Positions, most_read: int) -> Any:
+    """Take rows at these positions, if most are near others; None if not.
+
+    For each of them, at most ``most_read`` rows are read.
+    """
     first, last = int(positions[0]), int(positions[-1])
     if last - first + 1 == len(positions) and (np.diff(positions) == 1).all():
         return copied(spans(first, last + 1))
@@ -119,7 +140,7 @@ def _taken_from_near(spans: Callable[[int, int], Any], positions: Positions) -> 
     groups = np.split(positions[order], np.flatnonzero(np.diff(positions[order]) > _GAP) + 1)
     read = sum(int(group[-1] - group[0]) + 1 for group in groups)
     many = len(groups) * _LEAST_PER_SPAN > len(positions) + _LEAST_PER_SPAN
-    if many or read > _MOST_READ * len(positions):
+    if many or read > most_read * len(positions):
         return None
     taken = []
     for group in groups:

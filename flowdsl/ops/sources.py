@@ -273,6 +273,8 @@ def from_items(items: Any) -> Flow[Any, Exact]:
     has_items = hasattr(rows, "__len__") and hasattr(rows, "__getitem__")
     if not has_items or isinstance(rows, Mapping) or getattr(rows, "shape", None) == ():
         advice = "for any other iterable use from_iterable"
+        if getattr(rows, "shape", None) == ():
+            advice = "an array without axes is one value; write from_items([x])"
         if type(items).__name__ == "LazyFrame":  # of Polars
             advice = "write from_items(frame.collect())"
         raise InvalidFlow(

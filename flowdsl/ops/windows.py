@@ -53,7 +53,7 @@ from flowdsl.nodes import (
 from flowdsl.nodes.validation import checked_flag
 from flowdsl.ops.columns import Column, map_columns
 from flowdsl.ops.grouping import Key
-from flowdsl.ops.rows_of_arrays import spans_of
+from flowdsl.ops.rows_of_arrays import slices_of
 from flowdsl.ops.window_maker import (
     Remainder,
     WindowMaker,
@@ -171,7 +171,7 @@ class StackedWindow(_Windows[A, U, E | Resampled], Sliceable[U, E | Resampled], 
         return True
 
     def open_views(self) -> Callable[[int, int], U] | None:
-        spans = spans_of(self.source)
+        spans = slices_of(self.source)
         if spans is None or self.remainder == "fill":
             return None
         extent, stride, length = self.span, self.stride, self.source.length or 0
@@ -189,7 +189,7 @@ class StackedWindow(_Windows[A, U, E | Resampled], Sliceable[U, E | Resampled], 
         return view
 
     def open_spans(self) -> Callable[[int, int], Any] | None:
-        spans = spans_of(self.source)
+        spans = slices_of(self.source)
         if spans is None or not self.drop_remainder:
             return None
         n, extent, stride, dilation = self.n, self.span, self.stride, self.dilation

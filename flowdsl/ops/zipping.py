@@ -119,8 +119,9 @@ class Zip(Joining[T, E], Resumable[T, E], Generic[T, E]):
                 if group and all(Endless not in part.effects for part in self.parts):
                     raise FlowError(
                         f"zip: one of the flows ended after {position} elements, and another "
-                        f"continues; put .take(n) after the longer one, or .repeat() after the "
-                        f"shorter"
+                        f'continues. If a filter or on_error="skip" left elements out, zip before '
+                        f"it: those after them have wrong partners. Otherwise put .take(n) after "
+                        f"the longer flow, or .repeat() after the shorter"
                     )
                 return
             try:

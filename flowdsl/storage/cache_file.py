@@ -125,8 +125,14 @@ class PassFile:
                 f"program has removed or written it during the run"
             )
         if os.path.exists(self.path):
-            header = _header(self.path)
-            if header is None or not header.chain:
+            try:
+                header, _ = RowsFile(self.path, trusted=True).header()
+            except SourceError as error:
+                raise InvalidFlow(
+                    f"cache: {self.name!r} exists, and cannot be read as a cache; delete it if it "
+                    f"is a damaged one, or pass another path: {error}"
+                ) from error
+            if not header.chain:
                 raise InvalidFlow(
                     f"cache: {self.name!r} exists, and cache has not written it; pass another path"
                 )
@@ -164,7 +170,7 @@ class PassFile:
         return file, header
 
     def open_spans(self) -> Callable[[int, int], Any] | None:
-        """Return a reader of stacked elements, as in ``Sliceable``, if the file is written."""
+        """Return a reader of stacked elements, as in ``ReadsSpans``, if the file is written."""
         if not self.is_written:
             return None
         file = RowsFile(self.path, self.trusted)

@@ -7,11 +7,14 @@ SECONDS_PER_TASK = 0.03
 
 SECONDS_PER_SMALL_TASK = 0.15
 """The target duration of a task with a small result. For each task, worker and consumer do about a
-millisecond of other work on cold caches, 2.4% of 0.03 seconds. A longer task with a large result
-would evict its own first elements from the caches."""
+millisecond of other work on cold caches, 2.4% of 0.03 seconds."""
 
 BYTES_PER_TASK = 32 << 20
-"""The maximum bytes of a large result. With 8 MB, messages took as long as a batch of images."""
+"""The maximum bytes of a large result: several batches of images, as each message costs about as
+much time as a batch."""
+COPIED_BYTES_PER_TASK = 8 << 20
+"""The maximum bytes that a worker copies to send a result. It copies them after all elements are
+computed, and those of a larger result would no longer be in the caches."""
 BYTES_PER_SMALL_TASK = 1 << 20
 MOST_PER_TASK = 4096
 """The maximum number of elements of a task."""
@@ -64,11 +67,13 @@ class TaskSizer:
         """The number of elements that a stream is read ahead: two tasks for each worker."""
         return 2 * self._workers * self._size
 
-    def observe(self, count: int, seconds: float, nbytes: int) -> None:
-        """Adjust the size to the cost of a finished task."""
+    def observe(self, count: int, seconds: float, nbytes: int, copied: int = 0) -> None:
+        """Adjust the size to the cost of a finished task; ``copied`` of its bytes were copied."""
         seconds_each, bytes_each = max(seconds, 1e-6) / count, max(nbytes, 1) / count
         allowed = max(
             min(most_seconds / seconds_each, most_bytes / bytes_each)
             for most_seconds, most_bytes in self._limits
         )
+        if copied:
+            allowed = min(allowed, COPIED_BYTES_PER_TASK * count / copied)
         self._size = int(max(1, min(allowed, 2 * self._size, MOST_PER_TASK)))

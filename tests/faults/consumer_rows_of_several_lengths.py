@@ -1,7 +1,6 @@
 """Keras trains on rows of different lengths, in a flow of unknown length.
 
-The steps before the first such batch are run. The error names the rows, and its note suggests a
-correction.
+The steps before the first such batch are run. The error names the rows and suggests a correction.
 """
 
 from __future__ import annotations
@@ -28,13 +27,13 @@ rows = fl.from_range(9).map(row).filter(lambda pair: pair[0][0] != 1)
 try:
     model.fit(rows.batch(2).to_keras(), verbose=0, callbacks=[Tell()])
 except fl.ElementError as error:
-    print(error, *error.__notes__, sep="\n")
+    print(error)
 
 # Seen:
 # a step
 # a step
 # ...
-# batch(2) failed on element 2 (row 5 of from_range(9) to row 6 of from_range(9)); the group was
-# [(float32[3], 1.0), (float32[6], 1.0)]
-# the cause: SpecMismatch('element.0: row 0 of the batch is float32[3], row 1 is float32[6];
-# ragged rows do not stack: padded_batch pads them, or make them alike with .map')
+# batch(2) failed on element 2 (row 5 of from_range(9) to row 6 of from_range(9)):
+# SpecMismatch('element.0: row 0 of the batch is float32[3], row 1 is float32[6]; ragged rows do not
+# stack: padded_batch pads them, or make them alike with .map'); the group was [(float32[3], 1.0),
+# (float32[6], 1.0)]

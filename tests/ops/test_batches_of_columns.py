@@ -139,10 +139,15 @@ def test_rows_that_are_far_apart_are_read_one_by_one(tmp_path: Path) -> None:
 
 
 def test_few_of_many_rows_are_read_one_by_one(stored: Any) -> None:
-    for flow in (stored[::50].batch(200), stored.skip(1).batch(16)):
+    for flow in (stored[::50].batch(200), stored[::3].batch(16)):
         views = flow.node.open_views()
         assert views is not None
         assert views(0, 0) is None
+
+
+def test_few_consecutive_rows_are_a_slice(stored: Any) -> None:
+    views = stored.skip(1).batch(16).node.open_views()
+    assert len(views(0, 0)["id"]) == 16
 
 
 def test_a_row_that_does_not_stack_is_named(tmp_path: Path) -> None:

@@ -275,9 +275,18 @@ class TestChanges:
     ) -> None:
         path.write_bytes(content)
         flow = fl.from_range(3).cache(path)
-        with pytest.raises(InvalidFlow, match="exists, and cache has not written it"):
+        with pytest.raises(InvalidFlow, match="exists, and cannot be read as a cache; delete it"):
             flow.collect()
         assert path.read_bytes() == content
+
+    def test_a_damaged_file_is_never_replaced(self, path: Path) -> None:
+        flow = fl.from_range(9_000).cache(path)
+        flow.collect()
+        half = path.read_bytes()[: path.stat().st_size // 2]
+        path.write_bytes(half)
+        with pytest.raises(InvalidFlow, match=r"cannot be read as a cache; .*page .* is missing"):
+            flow.collect()
+        assert path.read_bytes() == half
 
     def test_a_file_of_write_lmdb_is_never_replaced(self, path: Path) -> None:
         fl.from_range(5).write_lmdb(path)

@@ -126,6 +126,15 @@ def test_attributes_of_files_may_be_any_bytes(path: Path) -> None:
     assert fl.from_webdataset(path).collect() == [{"__key__": "a", "txt": b""}]
 
 
+@pytest.mark.parametrize("key", ["SCHILY.xattr.user.xxh3", "OTHERSX.md5x", "FLOWDSL"])
+def test_attributes_of_files_may_have_any_names(path: Path, key: str) -> None:
+    with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as file:
+        info = tarfile.TarInfo("a.txt")
+        info.pax_headers = {key: "1234"}
+        file.addfile(info)
+    assert fl.from_webdataset(path).collect() == [{"__key__": "a", "txt": b""}]
+
+
 def test_the_name_of_a_file_must_be_text(path: Path) -> None:
     with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT, encoding="latin-1") as file:
         folder = tarfile.TarInfo("\xe9")

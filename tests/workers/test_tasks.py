@@ -22,6 +22,7 @@ from flowdsl.testing.outcomes import outcome, reference
 from flowdsl.testing.recipes import MAX_ELEMENTS, Recipe
 from flowdsl.workers.task_sizer import (
     BYTES_PER_TASK,
+    COPIED_BYTES_PER_TASK,
     MOST_PER_TASK,
     SECONDS_PER_SMALL_TASK,
     SECONDS_PER_TASK,
@@ -360,6 +361,17 @@ class TestTaskSizer:
         for _ in range(20):
             pace.observe(pace.size(None), 1e-9, pace.size(None) * BYTES_PER_TASK // 20)
         assert pace.size(None) == 20
+
+    def test_copies_fewer_bytes(self) -> None:
+        pace = TaskSizer(2)
+        for _ in range(20):
+            size = pace.size(None)
+            pace.observe(size, 1e-9, size << 20, copied=size << 20)
+        assert pace.size(None) == COPIED_BYTES_PER_TASK >> 20
+        for _ in range(20):
+            size = pace.size(None)
+            pace.observe(size, 1e-9, size << 20, copied=size)
+        assert pace.size(None) == BYTES_PER_TASK >> 20
 
     def test_shrinks_immediately_and_to_one_at_least(self) -> None:
         pace = TaskSizer(2)

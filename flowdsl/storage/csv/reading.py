@@ -651,8 +651,10 @@ def _check_first_rows(source: FromCsv[Any], declared: DeclaredCells | None) -> N
         try:
             read(0)
         except FlowError as error:
+            if not isinstance(error, SpecMismatch):  # it cannot be read, whatever is declared
+                raise
             count = min(source.length, ROWS_CHECKED)
-            raise type(error)(
+            raise SpecMismatch(
                 f"{error}; none of the first {count} rows matches what is declared, so nothing is "
                 f"read: declare str | None for such a column, and convert it in map"
             ) from error

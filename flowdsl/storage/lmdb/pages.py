@@ -29,6 +29,8 @@ P = TypeVar("P")
 
 _HEADER = struct.Struct("=QHHHH")  # of a page: its number, padding, kind, lower and upper end
 PAGE_HEADER_BYTES = _HEADER.size
+PAGE_KIND = 10
+"""The offset of a page's kind; the padding before it may have any bytes."""
 _NODE = struct.Struct("=HHHH")  # low and high half of a size, flags, length of the key
 _META = struct.Struct("=IIQQ")  # magic, version, address, map size
 _TREE = struct.Struct("=IHHQQQQQ")  # page size, flags, depth, 3 numbers of pages, entries, root
@@ -36,7 +38,7 @@ _LAST = struct.Struct("=QQ")  # last page, transaction
 _META_BYTES = _HEADER.size + _META.size + 2 * _TREE.size + _LAST.size
 _PAGE_NUMBER = struct.Struct("=Q")
 _MAGIC, _VERSION = 0xBEEFC0DE, 1
-_BRANCH, _LEAF, _OVERFLOW, _META_PAGE = 1, 2, 4, 8
+_BRANCH, _LEAF, OVERFLOW, _META_PAGE = 1, 2, 4, 8
 _KINDS = 0x7F  # the page's kind; the other bits matter only while writing
 BIG, _NAMED, _DUPLICATES = 1, 2, 4  # flags of a node
 _ORDERS = {2: "reversed keys", 4: "several values for a key", 8: "integers for keys"}
@@ -112,7 +114,7 @@ def shown(db: bytes) -> str:
 
 
 def _name_of(kind: int) -> str:
-    return {_BRANCH: "branch", _LEAF: "leaf", _OVERFLOW: "overflow"}[kind]
+    return {_BRANCH: "branch", _LEAF: "leaf", OVERFLOW: "overflow"}[kind]
 
 
 class Leaf(NamedTuple):
@@ -324,7 +326,7 @@ class Tree:
         own, _, kind, low, high = _HEADER.unpack_from(data)
         room = (low | high << 16) * self._page_size
         fits = _HEADER.size + size <= room
-        return bool(own == number and kind & _KINDS == _OVERFLOW and fits)
+        return bool(own == number and kind & _KINDS == OVERFLOW and fits)
 
     # -- reading pages -----------------------------------------------------------------------------
 

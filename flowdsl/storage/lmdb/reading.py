@@ -10,7 +10,7 @@ from typing_extensions import TypeForm
 from flowdsl import nodes
 from flowdsl.effects import Exact
 from flowdsl.errors import SourceError
-from flowdsl.nodes import READER_KEYWORD_ADVICE, Sliceable, T, frozen_node, rejects_keywords
+from flowdsl.nodes import READER_KEYWORD_ADVICE, ReadsSpans, T, frozen_node, rejects_keywords
 from flowdsl.storage.file_source import FileSource, RowReader
 from flowdsl.storage.lmdb.rows import RowsFile
 from flowdsl.storage.lmdb.stacked_rows import open_stacked_rows
@@ -24,7 +24,7 @@ A = TypeVar("A")
 
 
 @frozen_node
-class FromLmdb(FileSource[T], Sliceable[T, Exact], Generic[T]):
+class FromLmdb(FileSource[T], ReadsSpans[T, Exact], Generic[T]):
     """The source of ``from_lmdb``: the rows of an LMDB file, by index."""
 
     reader: ClassVar[str] = "from_lmdb"

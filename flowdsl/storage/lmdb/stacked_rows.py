@@ -25,7 +25,14 @@ from flowdsl.elements.preallocated import LEAST_BYTES
 from flowdsl.elements.specs import ArraySpec, Spec, StructSpec
 from flowdsl.errors import SourceError
 from flowdsl.storage.codec import encode
-from flowdsl.storage.lmdb.pages import BIG, PAGE_HEADER_BYTES, pages_of
+from flowdsl.storage.lmdb.pages import (
+    BIG,
+    OVERFLOW,
+    PAGE_HEADER_BYTES,
+    PAGE_KIND,
+    Page,
+    pages_of,
+)
 from flowdsl.storage.lmdb.rows import CHECKSUM_BYTES, KEY_DIGITS, RowsFile, key_of, seal
 from flowdsl.storage.rows_of_columns import gatherer
 from flowdsl.storage.values import takes_any_bytes
@@ -130,7 +137,7 @@ def _row(spec: Spec, forms: Sequence[tuple[np.dtype[Any], tuple[int, ...]]], byt
 def open_stacked_rows(
     file: RowsFile, stored: Spec, declared: Spec
 ) -> Callable[[int, int], Any] | None:
-    """Return a reader of stacked rows, as in ``Sliceable``; None if rows are read one by one.
+    """Return a reader of stacked rows, as in ``ReadsSpans``; None if rows are read one by one.
 
     ``stored`` is the spec in the file, ``declared`` has the classes of rows.
     """
@@ -141,6 +148,9 @@ def open_stacked_rows(
     if isinstance(stored, StructSpec):
         kind = "dict" if stored.form is dict else "tuple"
         names = [name for name, _ in stored.fields]
+    if isinstance(declared, StructSpec) and declared.form is dict:  # rows have the stored order
+        fields = dict(declared.fields)
+        declared = StructSpec(dict, tuple((name, fields[name]) for name in names))
     gathered = gatherer(kind, names, declared)
     if gathered is None:
         return None
@@ -247,8 +257,8 @@ class StackedRows:
             count = -(-(slot + end - first) // len(offsets))
             if in_order:
                 count = max(count, _READ_BYTES // len(page.data))
-            data, starts = self._leaves(numbers[:count], len(page.data))
-            at = (starts[:, np.newaxis] + offsets).ravel()[slot:]  # other leaves have no key there
+            data, starts = self._leaves(numbers[:count], page)
+            at = (starts[:, np.newaxis] + offsets).ravel()[slot:]
         else:
             raise ValueError("its value is of another kind")
         head = np.array([size & 0xFFFF, size >> 16, flags, KEY_DIGITS], np.uint16).view(np.uint8)
@@ -261,11 +271,17 @@ class StackedRows:
             return self._large_rows(self._leaf, first, end)
         return self._block_of(first, data, at)
 
-    def _leaves(self, numbers: Sequence[int], size: int) -> tuple[Data, Offsets]:
-        """Read the first of these leaves, and those close behind; return where each begins."""
-        near = np.array(numbers) - numbers[0]
+    def _leaves(self, numbers: Sequence[int], page: Page) -> tuple[Data, Offsets]:
+        """Read a leaf, ``page``, and those close behind with rows at the same offsets in them.
+
+        Return where each begins.
+        """
+        size, near = len(page.data), np.array(numbers) - numbers[0]
         near = near[: _leading((near >= 0) & (near < min(2 * len(near), _MOST_BYTES // size)))]
-        return self._pages(numbers[0], (int(near.max()) + 1) * size), near * size
+        data = self._pages(numbers[0], (int(near.max()) + 1) * size)
+        known = np.frombuffer(page.data, np.uint8, PAGE_HEADER_BYTES + 2 * len(page))
+        is_alike = _are_pages(data, near * size, numbers[0] + near, known[PAGE_KIND:])
+        return data, near[: _leading(is_alike)] * size
 
     def _large_rows(self, leaf: _Leaf, first: int, end: int) -> _Block:
         """Read the values of rows of a leaf up to ``end``, as far as they are consecutive."""
@@ -276,7 +292,9 @@ class StackedRows:
         near = near[: _leading(pages == pages[0] + near)]
         starts = near * self._file.page_size
         data = self._pages(int(pages[0]), len(near) * nbytes)
-        return self._block_of(first, data, starts + PAGE_HEADER_BYTES)
+        known = np.array([OVERFLOW, each & 0xFFFF, each >> 16], np.uint16).view(np.uint8)
+        is_value = _are_pages(data, starts, pages[: len(near)], known)
+        return self._block_of(first, data, starts[: _leading(is_value)] + PAGE_HEADER_BYTES)
 
     def _block_of(self, first: int, data: Data, at: Offsets) -> _Block:
         """Return the block of the rows at these offsets, up to one with other bytes."""
@@ -299,6 +317,14 @@ def _bytes_at(data: Data, at: Offsets, width: int) -> Bytes:
     size = memoryview(data).nbytes
     windows = np.ndarray((max(0, size - width + 1), width), np.uint8, data, strides=(1, 1))
     return windows[at]
+
+
+def _are_pages(data: Data, starts: Offsets, numbers: Offsets, known: Bytes) -> NDArray[np.bool_]:
+    """Return whether pages have these numbers, and known bytes from their kinds on."""
+    heads = _bytes_at(data, starts, PAGE_KIND + len(known))
+    is_page: NDArray[np.bool_] = (heads[:, PAGE_KIND:] == known).all(1)
+    is_page &= heads[:, :8].view(np.int64)[:, 0] == numbers
+    return is_page
 
 
 def _digits(first: int, count: int) -> Bytes:

@@ -15,7 +15,7 @@ END = bytes(2 * BLOCK)
 
 _DIGEST = "FLOWDSL.xxh3"
 TRACES = (b"FLOWDSL", b"xxh3")
-"""Parts of a key in an extended header that show that it was ``_DIGEST`` before it was damaged."""
+"""The start and the end of ``_DIGEST``; a key of its length with one of them is damaged."""
 _FILES = b"0\0007"
 _NO_DATA = b"123456"
 """Types of members without data: links, devices, folders and pipes."""
@@ -148,7 +148,9 @@ def _digest_in(extended: dict[bytes, bytes], at: int) -> str | None:
     digest = extended.get(_DIGEST.encode())
     if digest is not None:
         return digest.decode(errors="replace")
-    if any(trace in key for key in extended for trace in TRACES):
+    head, tail = TRACES
+    resembling = (key for key in extended if len(key) == len(_DIGEST))
+    if any(key.startswith(head) or key.endswith(tail) for key in resembling):
         raise ValueError(f"the extended header at byte {at} is damaged")
     return None
 
