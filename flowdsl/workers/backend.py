@@ -75,8 +75,6 @@ class Result:
     another task."""
     unsent: Exception | None = None
     """The reason why the task's rows, or its first element, were not sent; None if they were."""
-    copied: int = 0
-    """The bytes of the elements' arrays that the worker copied to send them."""
 
 
 def result_of(outcome: TaskOutcome, task: Task) -> Result:

@@ -368,8 +368,7 @@ class Pool:
             end_to_end = self.stage.end_to_end
             computed = result.returned if end_to_end else result.settled
             if computed:
-                copied = max(result.copied, task_input.nbytes)
-                self._sizer.observe(computed, result.seconds, max(nbytes, copied), copied)
+                self._sizer.observe(computed, result.seconds, max(nbytes, task_input.nbytes))
             if result.settled < task_input.size:
                 task = task.part(task.number, task.start, task.start + result.settled)
                 self._retry(self._tasks.rest(task_input, result.settled))

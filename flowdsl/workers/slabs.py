@@ -151,8 +151,6 @@ class Slabs:
         """The slabs of the current result in which arrays were allocated."""
         self._placed: set[int] = set()
         """The numbers of the slabs that contain something of the current result."""
-        self.reserved = 0
-        """The bytes of arrays in the current result's slabs."""
         self._numbers = count()
         self._mark: Slab | None = None
 
@@ -188,7 +186,6 @@ class Slabs:
                 slab.in_use = False
         self._filling, self._allocated = [], []
         self._placed.clear()
-        self.reserved = 0
         free = [slab for slab in reversed(self._all) if not slab.in_use]
         sizes = accumulate(slab.size for slab in free)
         surplus = {
@@ -233,7 +230,6 @@ class Slabs:
             self._filling.append(slab)
             start = _HEADER
         self._filled = _round_up(start + nbytes, ALIGNMENT)
-        self.reserved += nbytes
         return self._filling[-1], start
 
     def _find_free(self, nbytes: int) -> Slab | None:

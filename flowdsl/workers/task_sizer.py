@@ -9,12 +9,14 @@ SECONDS_PER_SMALL_TASK = 0.15
 """The target duration of a task with a small result. For each task, worker and consumer do about a
 millisecond of other work on cold caches, 2.4% of 0.03 seconds."""
 
+MANY_BYTES_PER_TASK = 8 << 20
+"""The maximum bytes of a result of many elements. The first of them leave the caches while the last
+are computed, and have to be read again to be sent."""
 BYTES_PER_TASK = 32 << 20
-"""The maximum bytes of a large result: several batches of images, as each message costs about as
-much time as a batch."""
-COPIED_BYTES_PER_TASK = 8 << 20
-"""The maximum bytes that a worker copies to send a result. It copies them after all elements are
-computed, and those of a larger result would no longer be in the caches."""
+"""The maximum bytes of a result."""
+FEW_PER_TASK = 6
+"""The maximum number of elements of a task whose result has more than ``MANY_BYTES_PER_TASK``. With
+a single batch of 5 MB, its messages take as long as the batch."""
 BYTES_PER_SMALL_TASK = 1 << 20
 MOST_PER_TASK = 4096
 """The maximum number of elements of a task."""
@@ -44,13 +46,14 @@ class TaskSizer:
         self.most_bytes = nbytes
         timeout = self._timeout
         self._limits = [
-            (seconds if timeout is None else min(seconds, timeout / 5), min(nbytes, most))
-            for seconds, most in (
-                (SECONDS_PER_TASK, BYTES_PER_TASK),
-                (SECONDS_PER_SMALL_TASK, BYTES_PER_SMALL_TASK),
+            (seconds if timeout is None else min(seconds, timeout / 5), min(nbytes, most), count)
+            for seconds, most, count in (
+                (SECONDS_PER_TASK, BYTES_PER_TASK, FEW_PER_TASK),
+                (SECONDS_PER_TASK, MANY_BYTES_PER_TASK, MOST_PER_TASK),
+                (SECONDS_PER_SMALL_TASK, BYTES_PER_SMALL_TASK, MOST_PER_TASK),
             )
         ]
-        """Pairs of limits in seconds and bytes; a task may grow as far as any one pair allows."""
+        """Limits in seconds, bytes and elements; a task may be as large as any one row allows."""
 
     def size(self, remaining: int | None) -> int:
         """Return the number of elements of the next task.
@@ -67,13 +70,11 @@ class TaskSizer:
         """The number of elements that a stream is read ahead: two tasks for each worker."""
         return 2 * self._workers * self._size
 
-    def observe(self, count: int, seconds: float, nbytes: int, copied: int = 0) -> None:
-        """Adjust the size to the cost of a finished task; ``copied`` of its bytes were copied."""
+    def observe(self, count: int, seconds: float, nbytes: int) -> None:
+        """Adjust the size to the cost of a finished task."""
         seconds_each, bytes_each = max(seconds, 1e-6) / count, max(nbytes, 1) / count
         allowed = max(
-            min(most_seconds / seconds_each, most_bytes / bytes_each)
-            for most_seconds, most_bytes in self._limits
+            min(most_seconds / seconds_each, most_bytes / bytes_each, most_elements)
+            for most_seconds, most_bytes, most_elements in self._limits
         )
-        if copied:
-            allowed = min(allowed, COPIED_BYTES_PER_TASK * count / copied)
-        self._size = int(max(1, min(allowed, 2 * self._size, MOST_PER_TASK)))
+        self._size = int(max(1, min(allowed, 2 * self._size)))

@@ -219,7 +219,6 @@ def _computed(
         else:
             failure = attrs.evolve(failure, cause=travelling(cause))
     unsent: Exception | None = None
-    in_place = slabs.reserved
     try:
         content, extents = pack_into(slabs, outcome.elements, classes)
     except Exception as error:
@@ -246,8 +245,7 @@ def _computed(
     outcome.cpu = time.thread_time() - cpu_before
     outcome.waited_for_core = max(0.0, waited_for_core() - waited_before)
     outcome.seconds = time.perf_counter() - began
-    copied = max(0, sum(size for _, _, size in extents) - in_place)
-    return attrs.evolve(result_of(outcome, task), unsent=unsent, copied=copied), extents, content
+    return attrs.evolve(result_of(outcome, task), unsent=unsent), extents, content
 
 
 def _unreadable(task: Task, error: Exception) -> list[bytes]:

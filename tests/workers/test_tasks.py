@@ -22,7 +22,8 @@ from flowdsl.testing.outcomes import outcome, reference
 from flowdsl.testing.recipes import MAX_ELEMENTS, Recipe
 from flowdsl.workers.task_sizer import (
     BYTES_PER_TASK,
-    COPIED_BYTES_PER_TASK,
+    FEW_PER_TASK,
+    MANY_BYTES_PER_TASK,
     MOST_PER_TASK,
     SECONDS_PER_SMALL_TASK,
     SECONDS_PER_TASK,
@@ -347,7 +348,7 @@ class TestTaskSizer:
         pace = TaskSizer(2)
         for _ in range(20):
             size = pace.size(None)
-            pace.observe(size, size * SECONDS_PER_TASK / 50.5, size * BYTES_PER_TASK // 60)
+            pace.observe(size, size * SECONDS_PER_TASK / 50.5, size * MANY_BYTES_PER_TASK // 60)
         assert pace.size(None) == 50
 
     def test_settles_at_a_fifth_of_a_timeout(self) -> None:
@@ -359,19 +360,25 @@ class TestTaskSizer:
     def test_settles_at_the_target_bytes(self) -> None:
         pace = TaskSizer(2)
         for _ in range(20):
-            pace.observe(pace.size(None), 1e-9, pace.size(None) * BYTES_PER_TASK // 20)
+            pace.observe(pace.size(None), 1e-9, pace.size(None) * MANY_BYTES_PER_TASK // 20)
         assert pace.size(None) == 20
 
-    def test_copies_fewer_bytes(self) -> None:
+    @pytest.mark.parametrize(
+        ("nbytes", "size"),
+        [
+            (MANY_BYTES_PER_TASK // 10, 10),
+            (MANY_BYTES_PER_TASK // FEW_PER_TASK * 2, FEW_PER_TASK),
+            (BYTES_PER_TASK // 2, 2),
+            (BYTES_PER_TASK * 2, 1),
+        ],
+    )
+    def test_a_few_large_elements_may_have_more_bytes_than_many(
+        self, nbytes: int, size: int
+    ) -> None:
         pace = TaskSizer(2)
         for _ in range(20):
-            size = pace.size(None)
-            pace.observe(size, 1e-9, size << 20, copied=size << 20)
-        assert pace.size(None) == COPIED_BYTES_PER_TASK >> 20
-        for _ in range(20):
-            size = pace.size(None)
-            pace.observe(size, 1e-9, size << 20, copied=size)
-        assert pace.size(None) == BYTES_PER_TASK >> 20
+            pace.observe(pace.size(None), 1e-9, pace.size(None) * nbytes)
+        assert pace.size(None) == size
 
     def test_shrinks_immediately_and_to_one_at_least(self) -> None:
         pace = TaskSizer(2)
