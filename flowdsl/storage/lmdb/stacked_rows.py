@@ -163,6 +163,10 @@ def open_stacked_rows(
     return span
 
 
+class _ReadOneByOne(Exception):
+    """These rows have to be read one by one, which raises the error of a damaged row."""
+
+
 class _Block(NamedTuple):
     """The rows from ``first`` up to ``end``, whose bytes are as expected but for the checksum."""
 
@@ -199,7 +203,7 @@ class StackedRows:
             return None
         try:
             pieces = list(self._pieces(first, end))
-        except (SourceError, IndexError, ValueError):
+        except (SourceError, _ReadOneByOne):
             pieces = []
         if not pieces or len(pieces) * _LEAST_PER_BLOCK > end - first + 2 * _LEAST_PER_BLOCK:
             self._failed = True
@@ -212,7 +216,7 @@ class StackedRows:
         """Yield the stacked parts of the rows in one block, and then of those in the next.
 
         Raises:
-            ValueError: A row does not have the expected bytes.
+            _ReadOneByOne: A row does not have the expected bytes.
         """
         while first < end:
             block = self._block
@@ -231,7 +235,7 @@ class StackedRows:
         ]
         stored = _bytes_at(view, at + stop, CHECKSUM_BYTES)
         if (stored.ravel() != np.frombuffer(b"".join(checksums), np.uint8)).any():
-            raise ValueError("a checksum differs")
+            raise _ReadOneByOne("a checksum differs")
         return [
             _bytes_at(view, at + part.start, part.end - part.start)
             .view(part.dtype)
@@ -245,10 +249,10 @@ class StackedRows:
         if 0 <= first - leaf.first < len(leaf.pages):
             return self._large_rows(leaf, first, end)
         numbers, page = self._file.leaves_from(key_of(first))
-        offsets = np.array(page.offsets)
-        slot = first - int(page.key(0))
+        offsets, key = np.array(page.offsets), page.key(0) if len(page) else b""
+        slot = first - int(key) if key.isdigit() else -1
         if not 0 <= slot < len(offsets):
-            raise ValueError("it is on another page")
+            raise _ReadOneByOne("the row is on another page")
         flags, size = page.node(0)[1], self._form.size
         data: Data
         if flags == BIG:
@@ -260,12 +264,14 @@ class StackedRows:
             data, starts = self._leaves(numbers[:count], page)
             at = (starts[:, np.newaxis] + offsets).ravel()[slot:]
         else:
-            raise ValueError("its value is of another kind")
+            raise _ReadOneByOne("its value is of another kind")
         head = np.array([size & 0xFFFF, size >> 16, flags, KEY_DIGITS], np.uint16).view(np.uint8)
         nodes = _bytes_at(data, at, _KEY_END)
         is_node = (nodes[:, :_NODE_BYTES] == head).all(1)
         is_node &= (nodes[:, _NODE_BYTES:] == _digits(first, len(at))).all(1)
         at = at[: _leading(is_node)] + _KEY_END
+        if not len(at):
+            raise _ReadOneByOne("its node has other bytes")
         if flags == BIG:
             self._leaf = _Leaf(first, _bytes_at(data, at, 8).view(np.int64)[:, 0])
             return self._large_rows(self._leaf, first, end)
@@ -303,7 +309,7 @@ class StackedRows:
             is_row &= (_bytes_at(data, at + start, len(known)) == known).all(1)
         at = at[: _leading(is_row)]
         if not len(at):
-            raise ValueError("it has other bytes")
+            raise _ReadOneByOne("it has other bytes")
         return _Block(first, first + len(at), data, at)
 
     def _pages(self, number: int, nbytes: int) -> Data:
@@ -313,10 +319,15 @@ class StackedRows:
 
 
 def _bytes_at(data: Data, at: Offsets, width: int) -> Bytes:
-    """Return ``width`` bytes from each offset on, as rows; raises IndexError beyond the data."""
-    size = memoryview(data).nbytes
-    windows = np.ndarray((max(0, size - width + 1), width), np.uint8, data, strides=(1, 1))
-    return windows[at]
+    """Return ``width`` bytes from each offset on, as rows.
+
+    Raises:
+        _ReadOneByOne: Some of them are beyond the data.
+    """
+    count = memoryview(data).nbytes - width + 1
+    if len(at) and not 0 <= at.min() <= at.max() < count:
+        raise _ReadOneByOne("it extends beyond its page")
+    return np.ndarray((max(0, count), width), np.uint8, data, strides=(1, 1))[at]
 
 
 def _are_pages(data: Data, starts: Offsets, numbers: Offsets, known: Bytes) -> NDArray[np.bool_]:
