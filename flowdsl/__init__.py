@@ -86,8 +86,10 @@ from flowdsl.ops.transforms import Augmentation, Drawn, Image
 from flowdsl.storage.formats import FORMATS
 
 if TYPE_CHECKING:
-    from flowdsl import keras as keras  # not in __all__: import * would hide Keras
+    from flowdsl import jax as jax  # not in __all__: import * would hide the libraries
+    from flowdsl import keras as keras
     from flowdsl import remote
+    from flowdsl import torch as torch
     from flowdsl.datasets.items import from_dataset
     from flowdsl.datasets.ray_data import from_ray
     from flowdsl.datasets.tf_data import from_tfdata

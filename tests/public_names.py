@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[1]
 LIST = ROOT / "tests" / "public_names.txt"
 PACKAGES = (
     "flowdsl",
+    "flowdsl.jax",
     "flowdsl.keras",
     "flowdsl.nodes",
     "flowdsl.remote",
@@ -24,6 +25,7 @@ PACKAGES = (
     "flowdsl.tensorflow.train",
     "flowdsl.tensorflow.train.callbacks",
     "flowdsl.testing",
+    "flowdsl.torch",
 )
 
 Names = Mapping[str, str]

@@ -46,7 +46,7 @@ def spec_of_batch(spec: Spec, n: int | None, at: str = "element") -> Spec:
         return _of_lists(spec, n, at)
     if isinstance(spec, ArraySpec):
         return _of_arrays(spec, n, at)
-    if spec.type in (object, list):
+    if spec.type in (object, list, dict, tuple):  # declared so; the components are unknown
         return UNKNOWN
     if issubclass(spec.type, TEXT):
         return ListSpec(spec, n)

@@ -78,7 +78,7 @@ class _DevicePlacer:
                 array = in_native_order(array)
                 _refuse_overflow(array)
                 return self._placed(array)
-            except (SpecMismatch, TypeError, ValueError, AssertionError) as error:
+            except (SpecMismatch, TypeError, ValueError, IndexError, AssertionError) as error:
                 raise SpecMismatch(
                     f"to_jax: {describe_component(component, position)}, an array of {array.dtype} "
                     f"of shape {array.shape}, cannot be placed: {self._why(array, error)}"
@@ -89,13 +89,14 @@ class _DevicePlacer:
         return placed
 
     def _why(self, array: NDArray[Any], error: Exception) -> str:
-        # JAX only fails an assertion if the sharding has more axes than the array
+        # If the sharding has more axes than the array, JAX fails with an index or an assertion
         spec = getattr(self.device, "spec", ())
         axes = max((k for k, name in enumerate(spec, 1) if name is not None), default=0)
         if axes > array.ndim:
             return (
-                f"its sharding is for {axes} axes or more, and it has {array.ndim}; leave such "
-                f"components out with .select, or pass a sharding that fits all of them"
+                f"its sharding is for {axes} {'axis' if axes == 1 else 'axes'} or more, and it has "
+                f"{array.ndim}; leave such components out with .select, or pass a sharding that "
+                f"fits all of them"
             )
         if isinstance(self.device, jax.sharding.Sharding):
             try:

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import IterableDataset, get_worker_info
 
+from flowdsl.elements.sharing import is_shared
 from flowdsl.elements.structure import refuse_masked
 from flowdsl.errors import InvalidFlow, SpecMismatch
 from flowdsl.feeding.converting import convert_arrays, describe_component, leaves_of
@@ -220,8 +221,8 @@ def _array_of(tensor: torch.Tensor) -> NDArray[Any]:
 def tensor_of(array: NDArray[Any], copy: bool | None = None) -> torch.Tensor:
     """Convert an array to a tensor: a view of its memory, if ``copy`` and the array allow it.
 
-    ``copy=None`` copies memory that is read-only, or that a tensor cannot describe (the other byte
-    order, negative strides). ``True`` always copies, ``False`` never.
+    ``copy=None`` copies memory that is read-only, or part of an array that other code may use, or
+    that a tensor cannot describe (the other byte order, negative strides). ``True`` always copies.
 
     >>> array = np.zeros(3, np.float32)
     >>> tensor_of(array).add_(1), array
@@ -235,7 +236,7 @@ def tensor_of(array: NDArray[Any], copy: bool | None = None) -> torch.Tensor:
     why = _must_be_copied(array)
     if why and copy is False:
         raise SpecMismatch(f"{why}, so it has to be copied, and copy=False was given")
-    if why or copy:
+    if why or copy or (copy is None and is_shared(array)):
         array = np.array(array, array.dtype.newbyteorder("="), order="C", subok=False)
     # PyTorch does not know dtypes of ml_dtypes, but has dtypes of these names and bit patterns.
     torch_dtype = getattr(torch, array.dtype.name, None) if array.dtype.isbuiltin == 2 else None

@@ -129,7 +129,8 @@ class ToTorch(FlowBase[T, E]):
 
         Arrays become tensors that view their memory: nothing is copied between a worker and the
         training step, and a step may write to its batch. Read-only memory, such as a mapped file,
-        is copied; ``copy=True`` always copies, ``copy=False`` raises instead. The memory returns to
+        is copied, and so is a view of an array that a function still refers to, such as ``x[i]``;
+        ``copy=True`` always copies, ``copy=False`` raises instead. The memory returns to
         the worker when the last tensor that views it is collected. Text, Python numbers and arrays
         of objects are unchanged.
 

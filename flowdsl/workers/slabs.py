@@ -32,6 +32,8 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
+from flowdsl.elements.sharing import MemoryOfElement
+
 ALIGNMENT = 64
 """The alignment of arrays in bytes. TensorFlow uses memory aligned to this without a copy."""
 
@@ -260,7 +262,7 @@ WORTH_SHARING = 8192
 """Arrays of at least this many bytes are sent in a slab; for smaller ones a message is as fast."""
 
 
-class _View(np.ndarray[Any, Any]):
+class _View(MemoryOfElement):
     """A view of a whole slab for one result; it is the base of the result's arrays."""
 
 

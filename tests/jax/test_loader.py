@@ -137,6 +137,10 @@ try:
     next(iter(flow.to_jax(wide)))
 except fl.SpecMismatch as error:
     print(error)
+try:
+    next(iter(flow.map(lambda batch: (*batch, np.float32(1))).to_jax(sharding)))
+except fl.SpecMismatch as error:
+    print(error)
 """
         lines = output(program).splitlines()
         assert lines[0] == "True [(2, 3), (2, 3), (2, 3), (2, 3)]"
@@ -145,6 +149,7 @@ except fl.SpecMismatch as error:
         assert "component '0' of element 2" in lines[4]
         assert "drop_remainder=True" in lines[4]
         assert "its sharding is for 2 axes or more, and it has 1" in lines[5]
+        assert "its sharding is for 1 axis or more, and it has 0" in lines[6]
 
     def test_the_processes_of_jax_distributed_make_one_array_of_their_parts(self) -> None:
         program = """

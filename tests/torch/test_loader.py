@@ -6,7 +6,7 @@ import pickle
 import subprocess
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -15,6 +15,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from torch.utils.data import DataLoader
 from torchdata.stateful_dataloader import StatefulDataLoader
 
@@ -22,6 +23,7 @@ import flowdsl as fl
 from flowdsl.testing.recipes import AnyFlow
 from flowdsl.torch import loader as torch_loader
 from flowdsl.torch.loader import pinned
+from flowdsl.torch.loader import tensor_of as convert
 
 KNOWN = [
     *("bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"),
@@ -176,6 +178,56 @@ class TestConverting:
         for row in fl.from_npy(tmp_path / "rows.npy").to_torch():
             row += 1
         assert not np.load(tmp_path / "rows.npy").any()
+
+    @pytest.mark.parametrize(
+        "placed",
+        [
+            lambda flow: flow,
+            lambda flow: flow.prefetch(threads=1),
+            lambda flow: flow.prefetch(procs=1),
+        ],
+        ids=["here", "threads", "processes"],
+    )
+    def test_a_step_writes_neither_to_a_file_nor_to_an_array_of_the_program(
+        self, tmp_path: Path, placed: Callable[[AnyFlow], AnyFlow]
+    ) -> None:
+        np.zeros((4, 2), np.float32).tofile(tmp_path / "rows.bin")
+        mapped = np.memmap(tmp_path / "rows.bin", np.float32, shape=(4, 2))  # writable
+        array, tensor = np.zeros((4, 2)), torch.zeros(4, 2)
+
+        def views(i: int) -> tuple[Any, ...]:
+            part = slice(2 * i, 2 * i + 2)
+            return mapped[part], array[part], array[i], tensor.numpy()[part], mapped[part].T
+
+        for element in placed(fl.from_range(2).map(views)).to_torch():
+            for x in element:
+                x -= 1
+        assert not mapped.any()
+        assert not array.any()
+        assert not tensor.any()
+
+    @pytest.mark.parametrize(
+        "made",
+        [
+            lambda: np.zeros((3, 4)),
+            lambda: np.zeros((3, 4)).T,
+            lambda: np.zeros(40)[:30].reshape(5, 6)[1:],
+        ],
+        ids=["array", "transposed", "part"],
+    )
+    def test_a_view_of_an_array_that_nobody_else_has_is_not_copied(
+        self, made: Callable[[], NDArray[Any]]
+    ) -> None:
+        array = made()
+        assert convert(array).data_ptr() == array.ctypes.data
+        assert convert(array, copy=False).data_ptr() == array.ctypes.data
+
+    def test_batches_are_not_copied(self) -> None:
+        rows = fl.from_range(64).map(lambda i: np.full(9000, i, np.float32))
+        for flow in (rows.batch(32), rows.batch(32).prefetch(procs=1)):
+            elements = list(flow)
+            for batch in elements:
+                assert convert(batch).data_ptr() == batch.ctypes.data
 
 
 class TestPlacing:
