@@ -27,7 +27,23 @@ def stored(name: str, write: Callable[[Path], object]) -> str:
     path = folder / name
     if not path.exists():
         write(path)
+        for file in [path] if path.is_file() else filter(Path.is_file, path.rglob("*")):
+            _read_from_disk(file)
     return str(path)
+
+
+def _read_from_disk(path: Path) -> None:
+    """Let the system cache a file as it was read, and not as it was written.
+
+    A file that is written page by page is cached in single pages. ``pread`` takes twice as long to
+    copy from these as from the larger ones in which the system reads ahead.
+    """
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        while file.read(1 << 20):
+            pass
 
 
 def array(size: int, i: int) -> NDArray[np.uint8]:
