@@ -114,7 +114,6 @@ class TestFromItems:
             ((x for x in [1]), "generator"),
             (3, "int"),
             ({1, 2}, "set"),
-            (np.array(3), "ndarray"),
         ],
     )
     def test_from_items_refuses_objects_without_numbered_items(self, items: Any, kind: str) -> None:
@@ -124,6 +123,12 @@ class TestFromItems:
             f"from_items: items must be a sequence (list, tuple, array), got {kind}; for any other "
             f"iterable use from_iterable"
         )
+
+    def test_from_items_refuses_an_array_without_axes(self) -> None:
+        with pytest.raises(
+            InvalidFlow, match=r"got ndarray; an array .* write from_items\(\[x\]\)"
+        ):
+            fl.from_items(np.array(3))
 
 
 X = np.arange(12, dtype=np.float32).reshape(4, 3)

@@ -116,6 +116,19 @@ def test_a_declaration_that_none_of_the_first_rows_matches_is_refused_when_built
         fl.from_csv(path, tuple[int, float], header=True)
 
 
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(b"name,age\nM\xfcller,1\n", "pass encoding="), (b"name,age\nMeyer,Ann,31\n", "has 3 cells")],
+)
+def test_rows_that_no_declaration_can_match_have_no_advice_on_it(
+    tmp_path: Path, content: bytes, message: str
+) -> None:
+    (path := tmp_path / "rows.csv").write_bytes(content)
+    with pytest.raises(SourceError, match=message) as failed:
+        fl.from_csv(path, tuple[str, int], header=True)
+    assert "declare" not in str(failed.value)
+
+
 @pytest.mark.usefixtures("small")
 @settings(max_examples=examples(100), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @example("a\r\r")
