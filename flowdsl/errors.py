@@ -157,6 +157,8 @@ class ElementError(FlowError):
 ZeroDivisionError('division by zero'); the element was 0
     """
 
+    _kept_reason = ""
+
     def __init__(
         self, operator: str, position: int, epoch: int, origin: str, given: str | None = None
     ) -> None:
@@ -171,7 +173,6 @@ ZeroDivisionError('division by zero'); the element was 0
         self.epoch = epoch
         self.origin = origin
         self.given = given
-        self._kept_reason = ""
 
     def keep_reason(self) -> None:
         """Keep the cause in the text of the error, in case its ``__cause__`` is removed."""
