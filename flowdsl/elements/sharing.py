@@ -1,4 +1,4 @@
-"""Tells arrays whose memory belongs to their element from arrays that share it with other code.
+"""Detects arrays that share their memory with code outside of their element.
 
 The problem: a training step may write to its batch. If the batch is ``images[i : i + 32]``, with
 ``images`` a mapped file, the step would write to the file, and a later epoch would read what it

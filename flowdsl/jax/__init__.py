@@ -10,21 +10,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from flowdsl.storage.libraries import imports_later
+
 if TYPE_CHECKING:
     from flowdsl.jax.loader import JaxLoader
 
 __all__ = ["JaxLoader"]
 
-
-def __getattr__(name: str) -> object:
-    if name != "JaxLoader":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from flowdsl.storage.libraries import library
-
-    library("jax", "jax.JaxLoader", "jax")
-    from flowdsl.jax.loader import JaxLoader
-
-    return JaxLoader
+__getattr__ = imports_later(__name__, "JaxLoader", "loader", "jax")
 
 
 def __dir__() -> list[str]:

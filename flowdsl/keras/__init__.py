@@ -10,21 +10,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flowdsl.storage.libraries import library
+from flowdsl.storage.libraries import imports_later
 
 if TYPE_CHECKING:
     from flowdsl.keras.fit import Fit
 
 __all__ = ["Fit"]
 
-
-def __getattr__(name: str) -> object:
-    if name != "Fit":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    library("keras", "keras.Fit", "keras")
-    from flowdsl.keras.fit import Fit
-
-    return Fit
+__getattr__ = imports_later(__name__, "Fit", "fit", "keras")
 
 
 def __dir__() -> list[str]:

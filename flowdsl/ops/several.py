@@ -91,7 +91,7 @@ def _of_one_list(operator: Function) -> Function:
             name = operator.__name__
             raise InvalidFlow(
                 f"{name}: expected one list or dict of flows, got {len(flows)} arguments; write "
-                f"fl.{name}([a, b]), or a.{name}(b); options have names, as in {name}(..., x=y)"
+                f"fl.{name}([a, b]), or a.{name}(b), and all other arguments with their names"
             )
         return operator(*flows, **options)
 

@@ -271,9 +271,10 @@ def from_items(items: Any) -> Flow[Any, Exact]:
     if isinstance(rows, np.ndarray):
         rows = read_only(rows)
     has_items = hasattr(rows, "__len__") and hasattr(rows, "__getitem__")
-    if not has_items or isinstance(rows, Mapping) or getattr(rows, "shape", None) == ():
+    has_no_axes = getattr(rows, "shape", None) == ()
+    if not has_items or isinstance(rows, Mapping) or has_no_axes:
         advice = "for any other iterable use from_iterable"
-        if getattr(rows, "shape", None) == ():
+        if has_no_axes:
             advice = "an array without axes is one value; write from_items([x])"
         if type(items).__name__ == "LazyFrame":  # of Polars
             advice = "write from_items(frame.collect())"

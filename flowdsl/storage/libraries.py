@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
@@ -33,3 +34,18 @@ pip install "flowdsl[parquet]"
         raise MissingLibrary(
             f'{operator} needs {missing}, which {why}: pip install "flowdsl[{extra}]"'
         ) from error
+
+
+def imports_later(package: str, name: str, module: str, extra: str) -> Callable[[str], object]:
+    """Return the ``__getattr__`` of a package with one name, whose module needs a library.
+
+    The module is imported when the name is used, since most programs have no such library.
+    """
+
+    def attribute(wanted: str) -> object:
+        if wanted != name:
+            raise AttributeError(f"module {package!r} has no attribute {wanted!r}")
+        library(extra, f"{package.removeprefix('flowdsl.')}.{name}", extra)
+        return getattr(import_module(f"{package}.{module}"), name)
+
+    return attribute

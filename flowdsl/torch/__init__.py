@@ -11,21 +11,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from flowdsl.storage.libraries import imports_later
+
 if TYPE_CHECKING:
     from flowdsl.torch.loader import TorchLoader
 
 __all__ = ["TorchLoader"]
 
-
-def __getattr__(name: str) -> object:
-    if name != "TorchLoader":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from flowdsl.storage.libraries import library
-
-    library("torch", "torch.TorchLoader", "torch")
-    from flowdsl.torch.loader import TorchLoader
-
-    return TorchLoader
+__getattr__ = imports_later(__name__, "TorchLoader", "loader", "torch")
 
 
 def __dir__() -> list[str]:

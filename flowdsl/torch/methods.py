@@ -129,10 +129,10 @@ class ToTorch(FlowBase[T, E]):
 
         Arrays become tensors that view their memory: nothing is copied between a worker and the
         training step, and a step may write to its batch. Read-only memory, such as a mapped file,
-        is copied, and so is a view of an array that a function still refers to, such as ``x[i]``;
-        ``copy=True`` always copies, ``copy=False`` raises instead. The memory returns to
-        the worker when the last tensor that views it is collected. Text, Python numbers and arrays
-        of objects are unchanged.
+        is copied, and so is a view of an array that a function still refers to, such as ``x[i]``.
+        ``copy=True`` always copies. ``copy=False`` never does: such a view is shared, and read-only
+        memory is an error. The memory returns to the worker when the last tensor that views it is
+        collected. Text, Python numbers and arrays of objects are unchanged.
 
         With a ``device``, elements are transferred to it, at most ``ahead`` elements ahead of the
         loop. Transfers to a GPU use pinned memory and overlap with the computation, unless

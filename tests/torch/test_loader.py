@@ -222,6 +222,10 @@ class TestConverting:
         assert convert(array).data_ptr() == array.ctypes.data
         assert convert(array, copy=False).data_ptr() == array.ctypes.data
 
+    def test_copy_false_shares_a_view(self) -> None:
+        array = np.zeros((4, 2))
+        assert convert(array[1:3], copy=False).data_ptr() == array[1:].ctypes.data
+
     def test_batches_are_not_copied(self) -> None:
         rows = fl.from_range(64).map(lambda i: np.full(9000, i, np.float32))
         for flow in (rows.batch(32), rows.batch(32).prefetch(procs=1)):

@@ -324,10 +324,12 @@ def _bytes_at(data: Data, at: Offsets, width: int) -> Bytes:
     Raises:
         _ReadOneByOne: Some of them are beyond the data.
     """
-    count = memoryview(data).nbytes - width + 1
-    if len(at) and not 0 <= at.min() <= at.max() < count:
-        raise _ReadOneByOne("it extends beyond its page")
-    return np.ndarray((max(0, count), width), np.uint8, data, strides=(1, 1))[at]
+    count = max(0, memoryview(data).nbytes - width + 1)
+    windows = np.ndarray((count, width), np.uint8, data, strides=(1, 1))
+    try:
+        return windows[at]
+    except IndexError as error:
+        raise _ReadOneByOne("it extends beyond its page") from error
 
 
 def _are_pages(data: Data, starts: Offsets, numbers: Offsets, known: Bytes) -> NDArray[np.bool_]:

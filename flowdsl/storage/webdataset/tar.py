@@ -15,7 +15,8 @@ END = bytes(2 * BLOCK)
 
 _DIGEST = "FLOWDSL.xxh3"
 TRACES = (b"FLOWDSL", b"xxh3")
-"""The start and the end of ``_DIGEST``; a key of its length with one of them is damaged."""
+"""The start and the end of ``_DIGEST``. A key with this start is a damaged ``_DIGEST``, and so is a
+key of its length with this end."""
 _FILES = b"0\0007"
 _NO_DATA = b"123456"
 """Types of members without data: links, devices, folders and pipes."""
@@ -149,8 +150,10 @@ def _digest_in(extended: dict[bytes, bytes], at: int) -> str | None:
     if digest is not None:
         return digest.decode(errors="replace")
     head, tail = TRACES
-    resembling = (key for key in extended if len(key) == len(_DIGEST))
-    if any(key.startswith(head) or key.endswith(tail) for key in resembling):
+    if any(
+        key.startswith(head) or (key.endswith(tail) and len(key) == len(_DIGEST))
+        for key in extended
+    ):
         raise ValueError(f"the extended header at byte {at} is damaged")
     return None
 
